@@ -1,0 +1,224 @@
+"""The exception tree of kernfed: one root, six families, leaves with a stable `reason`.
+
+A leaf's message says what happened, where, and what to do next. It is public text: it may cross the wire and
+reach an operator at another institution, so it never holds a row, a label of a row, or a key.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KernfedError(Exception):
+    """Root of all errors that kernfed raises on purpose.
+
+    Attributes:
+        reason: Stable code in SCREAMING_SNAKE_CASE; scripts and peers may rely on it.
+        exit_code: Exit status of a command that ends with this error.
+    """
+
+    reason: ClassVar[str] = "INTERNAL"
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(KernfedError):
+    """A job, client or coordinator file is wrong: names the file, the key and the remedy."""
+
+    reason = "INVALID_CONFIG"
+    exit_code = 3
+
+
+class DataError(KernfedError):
+    """Local data do not fit the job's schema: names the file, the column, the row and the remedy."""
+
+    reason = "INVALID_DATA"
+    exit_code = 3
+
+
+class WireError(KernfedError):
+    """A message from a peer is not what the protocol allows."""
+
+    reason = "INVALID_MESSAGE"
+    exit_code = 4
+
+
+class InvalidTensorError(WireError):
+    """A tensor has the wrong shape, type or size, or holds NaN or infinity."""
+
+    reason = "INVALID_TENSOR"
+
+
+class UnknownStepError(WireError):
+    """A task names a step that this client does not run."""
+
+    reason = "UNKNOWN_STEP"
+
+
+class PayloadTooLargeError(WireError):
+    """A peer declares or sends more bytes than the limit allows."""
+
+    reason = "PAYLOAD_TOO_LARGE"
+
+
+class VersionMismatchError(WireError):
+    """The peers speak different protocol versions."""
+
+    reason = "VERSION_MISMATCH"
+
+
+class AuthError(KernfedError):
+    """Identity, certificate, role or policy refuses a call."""
+
+    reason = "UNAUTHENTICATED"
+    exit_code = 4
+
+
+class IdentityError(AuthError):
+    """Identity files (certificate, key, CA) are missing, unreadable or do not fit together."""
+
+    reason = "INVALID_IDENTITY"
+
+
+class CertificateError(AuthError):
+    """A certificate is expired, not yet valid, from another CA, or carries the wrong name."""
+
+    reason = "INVALID_CERTIFICATE"
+
+
+class RevokedError(AuthError):
+    """The certificate was revoked by the federation."""
+
+    reason = "REVOKED"
+
+
+class TokenError(AuthError):
+    """An enrolment token is malformed, unknown, used or out of time."""
+
+    reason = "INVALID_TOKEN"
+
+
+class PermissionDeniedError(AuthError):
+    """The caller's role does not allow this call."""
+
+    reason = "PERMISSION_DENIED"
+
+
+class PolicyError(AuthError):
+    """The client's policy forbids what a task asks for; nothing was sent."""
+
+    reason = "REFUSED_BY_POLICY"
+
+
+class AlreadyConnectedError(AuthError):
+    """Another daemon holds an active session under the same identity."""
+
+    reason = "ALREADY_CONNECTED"
+
+
+class UnavailableError(KernfedError):
+    """The peer cannot be reached, or is shutting down."""
+
+    reason = "UNAVAILABLE"
+    exit_code = 4
+
+
+class BusyError(KernfedError):
+    """A limit on work or bytes in flight is reached; try again later."""
+
+    reason = "RESOURCE_EXHAUSTED"
+    exit_code = 4
+
+
+class JobError(KernfedError):
+    """A job, or one of its rounds, could not do what was asked."""
+
+    reason = "JOB_FAILED"
+    exit_code = 5
+
+
+class UnknownJobError(JobError):
+    """No such job at this coordinator."""
+
+    reason = "UNKNOWN_JOB"
+
+
+class UnknownArtifactError(JobError):
+    """The job left no artifact of this name."""
+
+    reason = "UNKNOWN_ARTIFACT"
+
+
+class UnknownClientError(JobError):
+    """A job names a client that this federation does not know."""
+
+    reason = "UNKNOWN_CLIENT"
+
+
+class QuorumNotMetError(JobError):
+    """Fewer clients answered than the job's quorum, for as long as the job was willing to wait."""
+
+    reason = "QUORUM_NOT_MET"
+
+
+class JobCancelledError(JobError):
+    """The job was cancelled."""
+
+    reason = "JOB_CANCELLED"
+
+
+class JobStateMissingError(JobError):
+    """A client holds no prepared data for this job; the coordinator prepares it again."""
+
+    reason = "JOB_STATE_MISSING"
+
+
+class InvalidReplyError(JobError):
+    """A client's reply is well-formed but contradicts what the client said before."""
+
+    reason = "INVALID_REPLY"
+
+
+class StepFailedError(JobError):
+    """A client could not compute a step; the trace is in that client's own log."""
+
+    reason = "STEP_FAILED"
+
+
+class NumericalError(KernfedError):
+    """A computation cannot give a meaningful number."""
+
+    reason = "NUMERICAL"
+    exit_code = 5
+
+
+class NotPositiveDefiniteError(NumericalError):
+    """A matrix that must be positive definite is not; states its condition."""
+
+    reason = "NOT_POSITIVE_DEFINITE"
+
+
+class NotConvergedError(NumericalError):
+    """An iterative solver stopped before its tolerance."""
+
+    reason = "NOT_CONVERGED"
+
+
+class DivergedError(NumericalError):
+    """An iteration moves away from its solution; the message holds the diagnosis."""
+
+    reason = "DIVERGED"
+
+
+def _leaves(cls: type[KernfedError]) -> list[type[KernfedError]]:
+    found = [cls]
+    for sub in cls.__subclasses__():
+        found.extend(_leaves(sub))
+    return found
+
+
+def error_from_reason(reason: str, message: str) -> KernfedError:
+    """Rebuild an error that a peer reported, as the same class where the reason is known."""
+    for cls in _leaves(KernfedError):
+        if cls.reason == reason:
+            return cls(message)
+    return KernfedError(message)
