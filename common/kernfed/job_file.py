@@ -1,0 +1,152 @@
+"""The job file: which method, on whose data, with which seed, quorum and deadlines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from kernfed.features import FeatureForm, Kernel
+from kernfed.messages.data import MissingRule, Task
+from kernfed.method_settings import MethodSettings
+from kernfed.toml_file import Section, parse_toml, read_toml
+
+Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class CohortSection(Section):
+    """Who takes part, and how many must."""
+
+    clients: list[Label] | None = Field(
+        None,
+        description="Names of the clients; unset: every enrolled client that offers the data set when the job starts.",
+    )
+    dataset: Label = Field("default", description="Name of the data set that each client offers.")
+    min_clients: int = Field(
+        1, ge=1, le=100_000, description="Fewest clients whose replies make a round count."
+    )
+    min_fraction: float = Field(
+        1.0, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
+    )
+    deadline_s: Positive = Field(
+        300.0, description="After this a round closes on its quorum; who is missing is a straggler."
+    )
+    wait_s: Positive = Field(
+        86_400.0, description="How long the job may stay below quorum, saying so, before it fails."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.clients is not None:
+            if not self.clients:
+                raise ValueError("clients is empty; name clients or leave the key out for all of them")
+            if len(set(self.clients)) != len(self.clients):
+                twice = sorted({c for c in self.clients if self.clients.count(c) > 1})
+                raise ValueError(f"clients names {', '.join(twice)} twice; name each once")
+            if self.min_clients > len(self.clients):
+                raise ValueError(
+                    f"min_clients {self.min_clients} exceeds the {len(self.clients)} clients named; "
+                    "lower it or name more clients"
+                )
+        return self
+
+
+class DataSection(Section):
+    """What every client's data must look like."""
+
+    task: Task = Field(description="regression, binary or classification.")
+    target: ColumnName = Field(description="Column to predict.")
+    features: list[ColumnName] = Field(min_length=1, description="Columns to predict from, by name.")
+    classes: list[str] | None = Field(
+        None, description="Class names; unset: the classes that any client has. Binary: negative class first."
+    )
+    missing: MissingRule = Field(
+        MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
+    )
+    standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
+    test_fraction: float = Field(
+        0.25,
+        ge=0,
+        le=0.9,
+        description="Rows held out by the job's seed at a client without a test partition.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        twice = sorted({c for c in self.features if self.features.count(c) > 1})
+        if twice:
+            raise ValueError(f"features names {', '.join(twice)} twice; name each column once")
+        if self.target in self.features:
+            raise ValueError(f"target {self.target!r} is also a feature; remove it from features")
+        if self.classes is not None:
+            if self.task is Task.REGRESSION:
+                raise ValueError("classes are given but task is regression; remove one of the two")
+            if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
+                raise ValueError("classes must be at least two different names")
+            if self.task is Task.BINARY and len(self.classes) != 2:
+                raise ValueError(
+                    f"task is binary but {len(self.classes)} classes are given; use classification"
+                )
+        return self
+
+
+class FeaturesSection(Section):
+    """The feature map that all clients share."""
+
+    kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
+    form: FeatureForm = Field(FeatureForm.COSINE, description="How frequencies become features.")
+    num_frequencies: int = Field(
+        500, ge=1, le=1_000_000, description="Random frequencies (not for linear, polynomial2)."
+    )
+    lengthscale: Positive | list[Positive] | Literal["median"] = Field(
+        "median", description="One number, one per feature column, or the federated median heuristic."
+    )
+    seed: int | None = Field(
+        None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
+    )
+    intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
+
+
+class JobFile(Section):
+    """A job, as submitted."""
+
+    name: Label = Field(description="For people; need not be unique.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Every random draw of the job comes from it.")
+    precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
+    evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
+    method: MethodSettings
+    cohort: CohortSection = CohortSection()
+    data: DataSection | None = None
+    features: FeaturesSection = FeaturesSection()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.data is None and self.method.name != "probe":
+            raise ValueError(
+                f"method {self.method.name} needs a [data] section with task, target and features"
+            )
+        scale = self.features.lengthscale
+        if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
+            raise ValueError(
+                f"features.lengthscale has {len(scale)} numbers for {len(self.data.features)} feature columns; "
+                "give one number, or one per column in their order"
+            )
+        return self
+
+
+def parse_job(text: str, source: str = "job file") -> JobFile:
+    """Parse the text of a job file.
+
+    Raises:
+        ConfigError: Names `source`, key and remedy.
+    """
+    return parse_toml(JobFile, text, source)
+
+
+def load_job(path: Path) -> tuple[JobFile, str]:
+    """Read a job file; returns it parsed, and its text, which is what is submitted."""
+    text = read_toml(path)
+    return parse_job(text, str(path)), text

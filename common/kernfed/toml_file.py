@@ -1,0 +1,87 @@
+"""TOML files into pydantic models: unknown keys, wrong types and impossible values name file, key and remedy."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kernfed.errors import ConfigError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """One table of a file: frozen, unknown keys refused, finite numbers only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def read_toml(path: Path) -> str:
+    """Text of a TOML file.
+
+    Raises:
+        ConfigError: The file is missing, unreadable or not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; check the path") from None
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"{path}: cannot be read: {err}") from err
+
+
+def parse_toml(model: type[M], text: str, source: str) -> M:
+    """Parse and validate.
+
+    Args:
+        model: What the file must look like.
+        text: Its content.
+        source: Its name, for messages.
+
+    Raises:
+        ConfigError: Names `source`, the key and what to do about it, one line per problem.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as err:
+        raise ConfigError(f"{source}: not valid TOML: {err}") from err
+    try:
+        return model.model_validate(data)
+    except ValidationError as err:
+        raise ConfigError(_describe(model, data, err, source)) from err
+
+
+def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError, source: str) -> str:
+    lines = []
+    for problem in err.errors(include_url=False):
+        loc = [str(part) for part in problem["loc"]]
+        key = ".".join(loc) or "(file)"
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            text = f"unknown key{_suggestion(model, loc)}"
+        elif problem["type"] == "missing":
+            text = "missing; add it"
+        elif problem["type"] not in ("value_error", "union_tag_not_found"):
+            text = f"{text}, got {problem.get('input')!r:.80}"
+        lines.append(f"{source}: {key}: {text}")
+    return "\n".join(lines)
+
+
+def _suggestion(model: type[BaseModel], loc: list[str]) -> str:
+    known: list[str] = []
+    _collect(model, known)
+    close = difflib.get_close_matches(loc[-1], known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else "; remove it"
+
+
+def _collect(model: type[BaseModel], known: list[str]) -> None:
+    for name, field in model.model_fields.items():
+        known.append(name)
+        for arg in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            for inner in (arg, *getattr(arg, "__args__", ())):
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    _collect(inner, known)
