@@ -9,6 +9,7 @@ help: ## print this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 PROTO_BIN := .tools/proto/bin
+PROTO_OUT := .tools/proto/out
 
 $(PROTO_BIN)/mypy-protobuf-marker: proto/requirements.txt
 	python3 -m venv .tools/proto
@@ -16,9 +17,13 @@ $(PROTO_BIN)/mypy-protobuf-marker: proto/requirements.txt
 	touch $@
 
 proto: $(PROTO_BIN)/mypy-protobuf-marker ## generate common/kernfed/v1 from proto/
-	rm -f common/kernfed/v1/*_pb2*.py common/kernfed/v1/*_pb2*.pyi
-	PATH="$(CURDIR)/$(PROTO_BIN):$$PATH" $(PROTO_BIN)/python -m grpc_tools.protoc -Iproto --python_out=common \
-	  --grpc_python_out=common --mypy_out=quiet:common $(PROTOS)
-	find common/kernfed/v1 -name '*_pb2_grpc.py' -exec grep -L 'Servicer' {} + | xargs -r rm
+	rm -rf $(PROTO_OUT) && mkdir -p $(PROTO_OUT)
+	PATH="$(CURDIR)/$(PROTO_BIN):$$PATH" $(PROTO_BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(PROTO_OUT) \
+	  --grpc_python_out=$(PROTO_OUT) --mypy_out=quiet:$(PROTO_OUT) $(PROTOS)
+	find $(PROTO_OUT) -name '*_pb2_grpc.py' -exec grep -L 'Servicer' {} + | xargs -r rm
+	touch $(PROTO_OUT)/kernfed/v1/__init__.py
+	mkdir -p common/kernfed/v1
+	cd $(PROTO_OUT)/kernfed/v1 && cp -f * $(CURDIR)/common/kernfed/v1/
+	cd common/kernfed/v1 && for f in *.py*; do test -e $(CURDIR)/$(PROTO_OUT)/kernfed/v1/$$f || rm $$f; done
 
 .PHONY: help proto

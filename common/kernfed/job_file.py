@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from kernfed.features import FeatureForm, Kernel
-from kernfed.messages.data import MissingRule, Task
+from kernfed.messages.data import MissingRule, LearningTask
 from kernfed.method_settings import MethodSettings
 from kernfed.toml_file import Section, parse_toml, read_toml
 
@@ -57,7 +57,7 @@ class CohortSection(Section):
 class DataSection(Section):
     """What every client's data must look like."""
 
-    task: Task = Field(description="regression, binary or classification.")
+    task: LearningTask = Field(description="regression, binary or classification.")
     target: ColumnName = Field(description="Column to predict.")
     features: list[ColumnName] = Field(min_length=1, description="Columns to predict from, by name.")
     classes: list[str] | None = Field(
@@ -82,11 +82,11 @@ class DataSection(Section):
         if self.target in self.features:
             raise ValueError(f"target {self.target!r} is also a feature; remove it from features")
         if self.classes is not None:
-            if self.task is Task.REGRESSION:
+            if self.task is LearningTask.REGRESSION:
                 raise ValueError("classes are given but task is regression; remove one of the two")
             if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
                 raise ValueError("classes must be at least two different names")
-            if self.task is Task.BINARY and len(self.classes) != 2:
+            if self.task is LearningTask.BINARY and len(self.classes) != 2:
                 raise ValueError(
                     f"task is binary but {len(self.classes)} classes are given; use classification"
                 )

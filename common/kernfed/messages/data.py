@@ -14,12 +14,15 @@ from kernfed.features import FeatureSpec
 from kernfed.messages.base import Array, Dim, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
 
 
-class Task(enum.StrEnum):
+class LearningTask(enum.StrEnum):
     """What is learned."""
 
     REGRESSION = "regression"
     BINARY = "binary"
     CLASSIFICATION = "classification"
+
+
+Task = LearningTask
 
 
 class MissingRule(enum.StrEnum):
@@ -33,7 +36,7 @@ class MissingRule(enum.StrEnum):
 class DataSchema:
     """What the job expects of every client's data set."""
 
-    task: Task
+    task: LearningTask
     target: Name
     features: Names
     classes: Names

@@ -1,0 +1,1 @@
+"""Between bytes and messages: payload layout, and the reflection codec over the generated protobuf classes."""

@@ -1,0 +1,37 @@
+"""gRPC options of both ends in one place, for they must fit together: keepalives, window probing, message limits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KEEPALIVE_INTERVAL_S: Final = 20
+"""A silent line is pinged this often, with or without calls, so that firewalls keep it and a dead peer is noticed."""
+
+KEEPALIVE_TIMEOUT_S: Final = 10
+"""A ping unanswered for this long ends the connection."""
+
+MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
+"""Largest frame: a payload header of at most 4 MiB with its envelope; fragments are 1 MiB."""
+
+_COMMON: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_S * 1000),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Window probing grows buffers to hundreds of megabytes under many large transfers and gains no speed.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+
+CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = _COMMON
+"""For every channel to a coordinator."""
+
+SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    *_COMMON,
+    # Half the interval: a client's ping that comes a little early is not an offence.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_INTERVAL_S * 500),
+    # A second coordinator on the same port must fail to start, not share its clients.
+    ("grpc.so_reuseport", 0),
+)
+"""For every server."""

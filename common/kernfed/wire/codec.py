@@ -1,0 +1,236 @@
+"""Messages to payloads and back, by reflection: a dataclass `Gradient` is the protobuf message `kernfed.v1.Gradient`.
+
+Field names and types agree one to one (a test checks every message), so a method adds its dataclasses and its
+.proto file and no conversion code.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import pkgutil
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+
+import kernfed.v1
+from kernfed.errors import WireError
+from kernfed.messages.base import Array, Dims, FieldInfo, Message, fields_of, validate
+from kernfed.wire.payload import (
+    MAX_HEADER_BYTES,
+    Payload,
+    Slot,
+    SlotReader,
+    place,
+    prepared,
+    tensor_to_proto,
+)
+
+M = TypeVar("M", bound=Message)
+
+
+@functools.cache
+def _proto_classes() -> dict[str, type[ProtoMessage]]:
+    found: dict[str, type[ProtoMessage]] = {}
+    for module in pkgutil.iter_modules(kernfed.v1.__path__):
+        if module.name.endswith("_pb2"):
+            loaded = importlib.import_module(f"kernfed.v1.{module.name}")
+            for name in loaded.DESCRIPTOR.message_types_by_name:
+                found[name] = getattr(loaded, name)
+    return found
+
+
+def proto_class(cls: type) -> type[ProtoMessage]:
+    """The generated class of a message dataclass."""
+    return _proto_classes()[cls.__name__]
+
+
+def _enum_prefix(cls: type[enum.Enum]) -> str:
+    words = "".join(f"_{c}" if c.isupper() else c.upper() for c in cls.__name__)
+    return f"{words.lstrip('_')}_"
+
+
+def encode(message: Message, float_bits: int = 64) -> Payload:
+    """Header and tensors of a message.
+
+    Args:
+        message: What to send; its arrays are not copied where they are already little-endian and row-major.
+        float_bits: 64 or 32: size of the floats of its tensors.
+    """
+    arrays: list[Array] = []
+    _collect(message, arrays, float_bits)
+    slots = place(arrays)
+    header = _to_proto(message, slots)
+    return Payload(header.SerializeToString(deterministic=True), tuple(arrays))
+
+
+def _collect(message: Any, arrays: list[Array], float_bits: int) -> None:
+    for f in fields_of(type(message)):
+        value = getattr(message, f.name)
+        if f.type is np.ndarray:
+            arrays.append(prepared(value, float_bits))
+        elif f.type is tuple:
+            for item in value:
+                if hasattr(item, "__dataclass_fields__"):
+                    _collect(item, arrays, float_bits)
+        elif hasattr(value, "__dataclass_fields__"):
+            _collect(value, arrays, float_bits)
+
+
+def _to_proto(message: Any, slots: Any) -> ProtoMessage:
+    out = proto_class(type(message))()
+    for f in fields_of(type(message)):
+        value = getattr(message, f.name)
+        if f.type is np.ndarray:
+            getattr(out, f.name).CopyFrom(tensor_to_proto(next(slots)))
+        elif f.type is tuple:
+            items = [_to_proto(i, slots) if hasattr(i, "__dataclass_fields__") else i for i in value]
+            getattr(out, f.name).extend(items)
+        elif hasattr(value, "__dataclass_fields__"):
+            getattr(out, f.name).CopyFrom(_to_proto(value, slots))
+        elif isinstance(value, enum.Enum):
+            setattr(out, f.name, f"{_enum_prefix(type(value))}{value.name}")
+        else:
+            setattr(out, f.name, value)
+    return out
+
+
+class Header:
+    """A decoded header that waits for its body: where each tensor will lie, before a byte of it is read."""
+
+    def __init__(self, cls: type[Message], proto: ProtoMessage, body_size: int) -> None:
+        self._cls = cls
+        self._proto = proto
+        reader = SlotReader(body_size)
+        self.slots: list[Slot] = []
+        """Slots of the tensors, in body order."""
+        self._scan(cls, proto, reader, cls.__name__)
+        reader.finish(cls.__name__)
+
+    def _scan(self, cls: type, proto: Any, reader: SlotReader, where: str) -> None:
+        for f in fields_of(cls):
+            path = f"{where}.{f.name}"
+            value = getattr(proto, f.name)
+            if f.type is np.ndarray:
+                if not proto.HasField(f.name):
+                    raise WireError(f"{path} is missing")
+                self.slots.append(reader.read(value, path))
+            elif f.type is tuple and hasattr(f.item, "__dataclass_fields__"):
+                if f.max_length and len(value) > f.max_length.limit:
+                    raise WireError(f"{path} has {len(value)} items, more than {f.max_length.limit}")
+                for i, item in enumerate(value):
+                    self._scan(f.item, item, reader, f"{path}[{i}]")
+            elif hasattr(f.type, "__dataclass_fields__"):
+                if not proto.HasField(f.name):
+                    raise WireError(f"{path} is missing")
+                self._scan(f.type, value, reader, path)
+
+    def message(self, arrays: list[Array]) -> Message:
+        """The message, with its tensors given in the order of `slots`."""
+        supply = iter(arrays)
+        built = self._build(self._cls, self._proto, supply, self._cls.__name__)
+        assert isinstance(built, Message)  # noqa: S101  # _build returns an instance of the class it is given
+        return built
+
+    def _build(self, cls: type, proto: Any, arrays: Any, where: str) -> Any:
+        values: dict[str, Any] = {}
+        for f in fields_of(cls):
+            value = getattr(proto, f.name)
+            if f.type is np.ndarray:
+                values[f.name] = next(arrays)
+            elif f.type is tuple:
+                nested = hasattr(f.item, "__dataclass_fields__")
+                values[f.name] = tuple(
+                    self._build(f.item, v, arrays, where) if nested else v for v in value
+                )
+            elif hasattr(f.type, "__dataclass_fields__"):
+                values[f.name] = self._build(f.type, value, arrays, where)
+            else:
+                values[f.name] = _scalar(f, value, where)
+        return cls(**values)
+
+
+def _scalar(f: FieldInfo, value: Any, where: str) -> Any:
+    if isinstance(f.type, type) and issubclass(f.type, enum.Enum):
+        members = list(f.type)
+        if not 1 <= value <= len(members):
+            raise WireError(f"{where}.{f.name}: unknown value {value}")
+        return members[value - 1]
+    return value
+
+
+def decode_header(cls: type[Message], header: bytes, body_size: int) -> Header:
+    """Read a header and check its tensors' places against the declared size of the body.
+
+    Raises:
+        WireError: Not a message of this type, or a tensor is missing or misplaced.
+    """
+    if len(header) > MAX_HEADER_BYTES:
+        raise WireError(f"{cls.__name__}: header of {len(header)} bytes, at most {MAX_HEADER_BYTES} are read")
+    proto = proto_class(cls)()
+    try:
+        proto.ParseFromString(header)
+    except DecodeError as err:
+        raise WireError(f"{cls.__name__}: not a {cls.__name__} message") from err
+    return Header(cls, proto, body_size)
+
+
+def decode(cls: type[M], header: bytes, body: memoryview, dims: Dims | None = None) -> M:
+    """The message in a payload, validated; its arrays are views into `body`.
+
+    Args:
+        cls: Message class expected.
+        header: Serialized protobuf message.
+        body: Numbers of its tensors.
+        dims: Shape symbols already bound, e.g. by the request that this answers.
+
+    Raises:
+        WireError: Malformed, or a number out of range.
+        InvalidTensorError: Wrong shape, NaN or infinity.
+    """
+    parsed = decode_header(cls, header, len(body))
+    message = parsed.message([slot.view(body) for slot in parsed.slots])
+    validate(message, dims or {})
+    assert isinstance(message, cls)  # noqa: S101  # built from cls
+    return message
+
+
+def check_schema(cls: type) -> list[str]:
+    """Differences between a message dataclass and its protobuf message; empty when they agree."""
+    problems = []
+    descriptor = proto_class(cls).DESCRIPTOR
+    declared = {f.name for f in fields_of(cls)}
+    known = {f.name: f for f in descriptor.fields}
+    problems += [f"{cls.__name__}.{name} is not in the dataclass" for name in known.keys() - declared]
+    wire_type = {
+        int: {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64, FieldDescriptor.CPPTYPE_UINT32},
+        float: {FieldDescriptor.CPPTYPE_DOUBLE},
+        bool: {FieldDescriptor.CPPTYPE_BOOL},
+        str: {FieldDescriptor.CPPTYPE_STRING},
+    }
+    for f in fields_of(cls):
+        field = known.get(f.name)
+        if field is None:
+            problems.append(f"{cls.__name__}.{f.name} is not in the .proto file")
+            continue
+        bare = f.item if f.type is tuple else f.type
+        if bare is np.ndarray:
+            good = field.message_type is not None and field.message_type.name == "Tensor"
+        elif hasattr(bare, "__dataclass_fields__"):
+            good = field.message_type is not None and field.message_type.name == bare.__name__
+            problems += check_schema(bare)
+        elif isinstance(bare, type) and issubclass(bare, enum.Enum):
+            names = [f"{_enum_prefix(bare)}{m.name}" for m in bare]
+            good = field.enum_type is not None and [v.name for v in field.enum_type.values][1:] == names
+        else:
+            good = field.cpp_type in wire_type[bare]
+        if not good:
+            problems.append(f"{cls.__name__}.{f.name}: dataclass and .proto file disagree")
+    return problems
+
+
+__all__ = ["Header", "check_schema", "decode", "decode_header", "encode", "proto_class"]
