@@ -1,0 +1,1 @@
+"""The client daemon: session, partitions, policy, steps."""

@@ -21,18 +21,10 @@ class PartitionFile(Section):
     path: Path = Field(description="CSV, Parquet or NPZ file; relative to the client file.")
     format: Literal["csv", "parquet", "npz"] | None = Field(None, description="Unset: by the file's suffix.")
     encoding: str = Field("utf-8", description="CSV text encoding; a byte order mark is understood.")
-    delimiter: str = Field(
-        ",", min_length=1, max_length=1, description="CSV column separator, e.g. ; or a tab."
-    )
-    missing: list[str] = Field(
-        ["", "NA", "NaN", "nan", "null", "?"], description="CSV cells that mean: no value."
-    )
-    columns: dict[str, str] = Field(
-        {}, description="Column names of the job, each with the name used in this file."
-    )
-    labels: dict[str, str] = Field(
-        {}, description="Target values of this file, each with the class name of the job."
-    )
+    delimiter: str = Field(",", min_length=1, max_length=1, description="CSV column separator, e.g. ; or a tab.")
+    missing: list[str] = Field(["", "NA", "NaN", "nan", "null", "?"], description="CSV cells that mean: no value.")
+    columns: dict[str, str] = Field({}, description="Column names of the job, each with the name used in this file.")
+    labels: dict[str, str] = Field({}, description="Target values of this file, each with the class name of the job.")
     x_key: str = Field("x", description="NPZ: array of features, shape (rows, columns).")
     y_key: str = Field("y", description="NPZ: array of targets, shape (rows,).")
     x_columns: list[str] | None = Field(
@@ -76,16 +68,12 @@ class ClientFile(Section):
         pattern=r"^\S+:\d{1,5}$",
     )
     identity: Path = Field(Path("identity"), description="Folder made by `kernfed-client enrol`.")
-    state: Path = Field(
-        Path("state"), description="Folder for job state, replies not yet delivered and own models."
-    )
+    state: Path = Field(Path("state"), description="Folder for job state, replies not yet delivered and own models.")
     device: str = Field("auto", description="auto (CUDA where there is one), cpu, cuda or cuda:N.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the maths; unset: all.")
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
-    metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none."
-    )
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
     policy: PolicySection = PolicySection()
 

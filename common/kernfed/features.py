@@ -1,7 +1,7 @@
 """Feature maps as specifications: what travels is (kernel, lengthscales, dimension, seed), never the matrix.
 
-Both ends draw the same frequencies from a counter-based generator (`kernfed.rng`) and compare a fingerprint. The map
-itself, on CPU or CUDA, is in `kernfed.feature_maps`; this module needs numpy alone.
+Both ends draw the same frequencies from a counter-based generator (`kernfed.rng`) and compare a fingerprint. The
+map itself, on CPU or CUDA, is in `kernfed.feature_maps`; this module needs numpy alone.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class FeatureForm(enum.StrEnum):
     """How random frequencies become features.
 
     COSINE: sqrt(2/D) cos(Wx + b), D numbers. SINE_COSINE: D^-1/2 [sin Wx, cos Wx], 2 D numbers, unit norm.
-    HALF_COSINE: D^-1/2 cos(Wx + b) as the FedNewton paper prints it; approximates half the kernel, so its ridge
-    counts double.
+    HALF_COSINE: D^-1/2 cos(Wx + b) as the FedNewton paper prints it; approximates half the kernel, so its
+    ridge counts double.
     """
 
     COSINE = "cosine"
@@ -106,8 +106,8 @@ def make_spec(
         seed: Of the frequencies; exact maps ignore it.
 
     Raises:
-        ConfigError: A lengthscale is not positive and finite, their count does not fit, or there are too many or
-            no features.
+        ConfigError: A lengthscale is not positive and finite, their count does not fit, or there are too
+            many or no features.
     """
     scales = (lengthscales,) if isinstance(lengthscales, int | float) else tuple(lengthscales)
     exact = kernel in EXACT_KERNELS
@@ -140,9 +140,7 @@ def check_spec(spec: FeatureSpec) -> None:
         ConfigError: Names the key of the job's `features` section that is wrong.
     """
     if spec.num_columns < 1:
-        raise ConfigError(
-            f"features: {spec.num_columns} input columns, want at least 1; name feature columns"
-        )
+        raise ConfigError(f"features: {spec.num_columns} input columns, want at least 1; name feature columns")
     if len(spec.lengthscales) not in (1, spec.num_columns):
         raise ConfigError(
             f"features.lengthscale has {len(spec.lengthscales)} numbers for {spec.num_columns} columns; "
@@ -158,8 +156,8 @@ def check_spec(spec: FeatureSpec) -> None:
             )
     elif spec.num_frequencies < 1:
         raise ConfigError(
-            f"features.num_frequencies is {spec.num_frequencies}, but the {spec.kernel} map is random: give at "
-            "least 1, usually some hundreds"
+            f"features.num_frequencies is {spec.num_frequencies}, but the {spec.kernel} map is random: "
+            "give at least 1, usually some hundreds"
         )
     want = num_features(spec.kernel, spec.form, spec.num_columns, spec.num_frequencies)
     if want > _MAX_FEATURES:
@@ -168,16 +166,14 @@ def check_spec(spec: FeatureSpec) -> None:
             f"{_MAX_FEATURES}; choose another kernel or fewer columns"
         )
     if spec.num_features != want:
-        raise ConfigError(
-            f"features: the specification states {spec.num_features} features, but gives {want}"
-        )
+        raise ConfigError(f"features: the specification states {spec.num_features} features, but gives {want}")
 
 
 def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     """Draw a map's frequencies and phases; the same bits everywhere.
 
-    Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom over ℓ. The
-    first D frequencies of a larger map of the same seed are those of the smaller one.
+    Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom over ℓ.
+    The first D frequencies of a larger map of the same seed are those of the smaller one.
 
     Raises:
         ConfigError: The specification contradicts itself.

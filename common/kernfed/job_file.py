@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from kernfed.features import FeatureForm, Kernel
-from kernfed.messages.data import MissingRule, LearningTask
+from kernfed.messages.data import LearningTask, MissingRule
 from kernfed.method_settings import MethodSettings
 from kernfed.toml_file import Section, parse_toml, read_toml
 
@@ -25,11 +25,13 @@ class CohortSection(Section):
         description="Names of the clients; unset: every enrolled client that offers the data set when the job starts.",
     )
     dataset: Label = Field("default", description="Name of the data set that each client offers.")
-    min_clients: int = Field(
-        1, ge=1, le=100_000, description="Fewest clients whose replies make a round count."
-    )
+    min_clients: int = Field(1, ge=1, le=100_000, description="Fewest clients whose replies make a round count.")
     min_fraction: float = Field(
-        1.0, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
+        0.5, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
+    )
+    preflight: Literal["all", "quorum"] = Field(
+        "all",
+        description="Whose data must pass the check before round 1: everyone's, or enough for the quorum.",
     )
     deadline_s: Positive = Field(
         300.0, description="After this a round closes on its quorum; who is missing is a straggler."
@@ -87,9 +89,7 @@ class DataSection(Section):
             if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
                 raise ValueError("classes must be at least two different names")
             if self.task is LearningTask.BINARY and len(self.classes) != 2:
-                raise ValueError(
-                    f"task is binary but {len(self.classes)} classes are given; use classification"
-                )
+                raise ValueError(f"task is binary but {len(self.classes)} classes are given; use classification")
         return self
 
 
@@ -104,9 +104,7 @@ class FeaturesSection(Section):
     lengthscale: Positive | list[Positive] | Literal["median"] = Field(
         "median", description="One number, one per feature column, or the federated median heuristic."
     )
-    seed: int | None = Field(
-        None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
-    )
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's.")
     intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
 
 
@@ -125,9 +123,7 @@ class JobFile(Section):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.data is None and self.method.name != "probe":
-            raise ValueError(
-                f"method {self.method.name} needs a [data] section with task, target and features"
-            )
+            raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
         scale = self.features.lengthscale
         if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
             raise ValueError(

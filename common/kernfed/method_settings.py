@@ -8,9 +8,7 @@ from pydantic import Field
 
 from kernfed.toml_file import Section
 
-Ridge = Annotated[
-    float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")
-]
+Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
 Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 
 
@@ -74,9 +72,7 @@ class ProbeSettings(Section):
 
     name: Literal["probe"]
     rounds: Rounds = 3
-    payload_bytes: int = Field(
-        1_000_000, ge=8, le=8 << 30, description="Bytes each way per client and round."
-    )
+    payload_bytes: int = Field(1_000_000, ge=8, le=8 << 30, description="Bytes each way per client and round.")
 
 
 MethodSettings = Annotated[

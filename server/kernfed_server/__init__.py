@@ -1,0 +1,1 @@
+"""The coordinator: services, cohort, runs, workflows."""

@@ -1,0 +1,314 @@
+"""The clients of a job as a workflow sees them: ask all of them, get validated replies by client name, or their mean.
+
+`Cohort` holds what is the same everywhere: who is asked, the quorum, checks of replies, and aggregation in the
+order of client names. How a request reaches clients is an `Exchange`: gRPC sessions at the coordinator,
+`InProcessExchange` in a simulation and in tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import numpy as np
+
+from kernfed.aggregate import Weighted, total, weighted_mean
+from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError
+from kernfed.events import EventKind, JobEvent
+from kernfed.messages.base import Reply, Request, validate
+
+R = TypeVar("R", bound=Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a client has no answer in this step."""
+
+    reason: str
+    message: str
+
+    @property
+    def lasting(self) -> bool:
+        """Whether asking again would not help: the client answered, and wrongly."""
+        return self.reason not in ("UNAVAILABLE", JobStateMissingError.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """One request to several clients."""
+
+    job_id: str
+    round_num: int
+    task_id: str
+    """The same for all clients: `<job>/<round>/<step>[/<n>]`."""
+    request: Request[R]
+    clients: tuple[str, ...]
+    """Names of those asked, sorted."""
+    needed: int
+    """Answers that suffice once the deadline has passed."""
+    everyone: bool
+    """Whether clients without an answer or a lasting fault are waited for beyond the deadline, quorum or not."""
+    deadline_s: float
+    wait_s: float
+    """How long to go on waiting for `needed` answers after the deadline."""
+    float_bits: int
+    accept: Callable[[str, Reply], None]
+    """Called with each reply before it counts; raises KernfedError to refuse it."""
+    observe: Callable[[JobEvent], None]
+
+
+class Exchange(Protocol):
+    """Carries a call to clients and brings back one answer or fault for each that had one in time."""
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """Answers and faults by client name; a client that is missing is a straggler.
+
+        Raises:
+            QuorumNotMetError: Fewer than `call.needed` answers after deadline and wait, or it cannot be met any more.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many must answer, and how long they have."""
+
+    min_clients: int = 1
+    min_fraction: float = 0.5
+    deadline_s: float = 300.0
+    wait_s: float = 86_400.0
+
+    def needed(self, num_clients: int) -> int:
+        """Answers that a step of `num_clients` clients needs."""
+        return max(self.min_clients, math.ceil(self.min_fraction * num_clients - 1e-9), 1)
+
+
+class Cohort:
+    """The clients of one job."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        clients: Iterable[str],
+        *,
+        job_id: str,
+        quorum: Quorum | None = None,
+        float_bits: int = 64,
+        observe: Callable[[JobEvent], None] = lambda _: None,
+    ) -> None:
+        self._exchange = exchange
+        self._clients = tuple(sorted(clients))
+        self._job_id = job_id
+        self._quorum = quorum or Quorum()
+        self._float_bits = float_bits
+        self._observe = observe
+        self._round = 0
+        self._asked: dict[str, int] = {}
+        self._out_of_round: dict[str, Fault] = {}
+        self._excluded: dict[str, Fault] = {}
+        self._num_rows: dict[str, int] = {}
+        self._setup: list[Request[Any]] = []
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of the clients that take part, sorted."""
+        return tuple(c for c in self._clients if c not in self._excluded)
+
+    @property
+    def excluded(self) -> Mapping[str, Fault]:
+        """Clients that are out for the rest of the job, and why."""
+        return dict(self._excluded)
+
+    @property
+    def float_epsilon(self) -> float:
+        """Relative precision of the numbers in replies."""
+        return 2.2e-16 if self._float_bits == 64 else 6e-8
+
+    @property
+    def num_rows(self) -> Mapping[str, int]:
+        """Training rows of each client that stated them."""
+        return dict(self._num_rows)
+
+    def register_rows(self, num_rows: Mapping[str, int]) -> None:
+        """Keep the row counts that clients stated; a later reply with another count is refused."""
+        self._num_rows.update(num_rows)
+
+    def enter_round(self, round_num: int) -> None:
+        """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
+        self._round = round_num
+        self._asked.clear()
+        self._out_of_round.clear()
+
+    def exclude(self, client: str, fault: Fault) -> None:
+        """Leave a client out of the rest of the job."""
+        self._excluded[client] = fault
+
+    async def ask(
+        self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False
+    ) -> dict[str, R]:
+        """Ask clients and return their replies in the order of client names.
+
+        Args:
+            request: What to ask.
+            clients: Whom; unset: every client that has not failed in this round.
+            everyone: Wait for all of them, deadline or not, as sums that must stay consistent need. Who answers
+                wrongly is left out even then; the caller sees it by the names in the result.
+
+        Raises:
+            QuorumNotMetError: Too few valid answers.
+        """
+        validate(request, {})
+        asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
+        call = self._call(request, tuple(asked), everyone)
+        self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
+        outcomes = dict(await self._exchange.ask(call))
+        unprepared = [
+            c for c, o in outcomes.items() if isinstance(o, Fault) and o.reason == JobStateMissingError.reason
+        ]
+        if unprepared:
+            outcomes.update(await self._prepare_again(call, unprepared))
+        if request.setup and clients is None:
+            self._setup.append(request)
+        return self._settle(call, outcomes, everyone)
+
+    async def mean(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
+        """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
+        replies = await self.ask(request, clients=clients, everyone=everyone)
+        return weighted_mean(_weighted(replies))
+
+    async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
+        """Sum of the replies' arrays, floats and counts."""
+        replies = await self.ask(request, clients=clients, everyone=everyone)
+        return total(list(replies.values()))
+
+    def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool) -> Call[R]:
+        n = self._asked[request.step] = self._asked.get(request.step, 0) + 1
+        suffix = f"/{n}" if n > 1 else ""
+        dims = validate(request, {})
+
+        def accept(client: str, reply: Reply) -> None:
+            validate(reply, dims)
+            rows = getattr(reply, "num_rows", None)
+            known = self._num_rows.get(client)
+            if rows is not None and known is not None and rows != known:
+                raise InvalidReplyError(
+                    f"{type(reply).__name__}.num_rows is {rows}, but {client} stated {known} training rows before"
+                )
+
+        needed = self._quorum.needed(len(self._clients))
+        return Call(
+            job_id=self._job_id,
+            round_num=self._round,
+            task_id=f"{self._job_id}/{self._round}/{request.step}{suffix}",
+            request=request,
+            clients=asked,
+            needed=needed,
+            everyone=everyone,
+            deadline_s=self._quorum.deadline_s,
+            wait_s=self._quorum.wait_s,
+            float_bits=self._float_bits,
+            accept=accept,
+            observe=self._observe,
+        )
+
+    async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:
+        """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
+        for i, request in enumerate(self._setup):
+            again = replace(
+                self._call(request, tuple(clients), False),
+                task_id=f"{self._job_id}/{self._round}/{request.step}/again-{call.task_id.rpartition('/')[2]}-{i}",
+                needed=0,
+            )
+            self._asked[request.step] -= 1
+            outcomes = await self._exchange.ask(cast("Call[Any]", again))
+            clients = [c for c in clients if isinstance(outcomes.get(c), Reply)]
+        return await self._exchange.ask(
+            replace(call, clients=tuple(clients), task_id=f"{call.task_id}/again", needed=0)
+        )
+
+    def _settle(self, call: Call[R], outcomes: dict[str, R | Fault], everyone: bool) -> dict[str, R]:
+        replies: dict[str, R] = {}
+        for client in call.clients:
+            outcome = outcomes.get(client)
+            if isinstance(outcome, Fault):
+                self._out_of_round[client] = outcome
+            elif outcome is not None:
+                replies[client] = outcome
+        needed = self._quorum.needed(len(self._clients))
+        if len(replies) < needed:
+            raise quorum_error(call.request.step, needed, len(replies), outcomes, call.clients)
+        return replies
+
+
+def quorum_error(
+    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
+) -> QuorumNotMetError:
+    """The error of a step that too few clients answered, with each client's reason."""
+    lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
+    for client in asked:
+        outcome = outcomes.get(client)
+        if outcome is None:
+            lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
+        elif isinstance(outcome, Fault):
+            lines.append(f"  {client}: {outcome.reason}: {outcome.message}")
+    return QuorumNotMetError("\n".join(lines))
+
+
+def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:
+    return [Weighted(float(getattr(reply, "num_rows", 1)), reply) for reply in replies.values()]
+
+
+StepFunction = Callable[[Any, Any], Reply]
+"""A client's half of a step: (local job, request) -> reply."""
+
+
+class InProcessExchange:
+    """Runs the clients' own step functions in this process, in the order of client names."""
+
+    def __init__(self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any]) -> None:
+        self._steps = steps
+        self._jobs = jobs
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """See `Exchange.ask`; there are no stragglers in one process."""
+        outcomes: dict[str, R | Fault] = {}
+        step = self._steps[type(call.request)]
+        request = as_sent(call.request, call.float_bits)
+        for client in call.clients:
+            try:
+                reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
+                call.accept(client, reply)
+            except KernfedError as err:
+                outcomes[client] = Fault(err.reason, str(err))
+                call.observe(
+                    JobEvent(
+                        EventKind.CLIENT_FAILED,
+                        call.round_num,
+                        call.request.step,
+                        client,
+                        f"{err.reason}: {err}",
+                    )
+                )
+            else:
+                outcomes[client] = reply
+                call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
+        answers = sum(not isinstance(o, Fault) for o in outcomes.values())
+        if answers < min(call.needed, len(call.clients)) and not answers:
+            raise quorum_error(call.request.step, call.needed, answers, outcomes, call.clients)
+        return outcomes
+
+
+def as_sent(message: Any, float_bits: int) -> Any:
+    """A message as it arrives at the other end: its float arrays rounded to the wire's precision."""
+    if float_bits == 64:
+        return message
+    return replace(
+        message,
+        **{
+            name: value.astype(np.float32)
+            for name in message.__dataclass_fields__
+            if isinstance(value := getattr(message, name), np.ndarray) and value.dtype.kind == "f"
+        },
+    )
