@@ -1,8 +1,10 @@
-"""gRPC options of both ends in one place, for they must fit together: keepalives, window probing, message limits."""
+"""Addresses, and the gRPC options of both ends, which must fit together: keepalives, window probing, message limits."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from kernfed.errors import ConfigError
 
 KEEPALIVE_INTERVAL_S: Final = 20
 """A silent line is pinged this often, with or without calls, so that firewalls keep it and a dead peer is noticed."""
@@ -35,3 +37,21 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.so_reuseport", 0),
 )
 """For every server."""
+
+
+def address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Take `host:port` apart.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{text[:200]!r} is not an address: write host:port, e.g. fed.example.org:8470")
+    return host, int(port)

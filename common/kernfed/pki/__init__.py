@@ -1,0 +1,1 @@
+"""The federation's private CA: names, keys, certificates, tokens, and the registry of what was issued and revoked."""

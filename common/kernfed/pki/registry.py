@@ -1,0 +1,403 @@
+"""What the federation's CA did: certificates issued, tokens, revocations, in one SQLite file.
+
+The coordinator and the operator's commands use the file at once, from several processes: WAL mode, a short
+connection per operation, and every change in one immediate transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from kernfed.errors import BusyError, CertificateError, ConfigError, RevokedError, TokenError
+from kernfed.pki.authority import certificate_pem, serial_of
+from kernfed.pki.names import Principal, Role, principal_of
+from kernfed.pki.tokens import hash_secret
+
+REGISTRY = "registry.sqlite"
+_VERSION = 1
+_LOCK_WAIT_S = 10.0
+
+_SCHEMA = """
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE certificates (
+    serial TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    name TEXT NOT NULL,
+    not_before REAL NOT NULL,
+    not_after REAL NOT NULL,
+    issued_at REAL NOT NULL,
+    via TEXT NOT NULL,
+    pem BLOB NOT NULL
+) STRICT;
+CREATE INDEX certificates_by_name ON certificates (role, name);
+CREATE TABLE tokens (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    secret_sha256 TEXT NOT NULL UNIQUE,
+    client TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    expires_at REAL NOT NULL,
+    used_at REAL,
+    key_sha256 TEXT,
+    serial TEXT,
+    cancelled_at REAL
+) STRICT;
+CREATE TABLE revocations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    serial TEXT NOT NULL UNIQUE,
+    role TEXT NOT NULL,
+    name TEXT NOT NULL,
+    revoked_at REAL NOT NULL,
+    why TEXT NOT NULL
+) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FederationInfo:
+    """What the registry knows of its federation."""
+
+    federation: str
+    coordinator: str
+    """`host:port` that clients dial."""
+    enrolment: str
+    hosts: tuple[str, ...]
+    """Names and addresses in the coordinator's certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificate:
+    """One certificate that the CA issued."""
+
+    serial: str
+    role: Role
+    name: str
+    not_before: datetime
+    not_after: datetime
+    issued_at: datetime
+    via: str
+    """`init`, `token`, `csr` or `renewal`."""
+    revoked_at: datetime | None
+    revoked_why: str
+
+    def state(self, now: datetime) -> str:
+        """`valid`, `expiring` (less than 30 % of its life left), `expired`, `revoked` or `not yet valid`."""
+        if self.revoked_at:
+            return "revoked"
+        if now >= self.not_after:
+            return "expired"
+        if now < self.not_before:
+            return "not yet valid"
+        return "expiring" if (self.not_after - now) < 0.3 * (self.not_after - self.not_before) else "valid"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One enrolment token, without its secret."""
+
+    id: int
+    client: str
+    created_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+    cancelled_at: datetime | None
+
+    def state(self, now: datetime) -> str:
+        """`open`, `used`, `expired` or `cancelled`."""
+        if self.used_at:
+            return "used"
+        if self.cancelled_at:
+            return "cancelled"
+        return "expired" if now >= self.expires_at else "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """One certificate that no longer counts."""
+
+    number: int
+    """Grows by one; who polls asks for those after the last number seen."""
+    serial: str
+    role: Role
+    name: str
+    revoked_at: datetime
+    why: str
+
+
+class Registry:
+    """The registry in one SQLite file. Cheap to make; holds no connection; safe in threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise ConfigError(f"{path} is missing: make a federation first with `kernfed pki init --federation NAME`")
+
+    @classmethod
+    def create(cls, path: Path, info: FederationInfo) -> Registry:
+        """Make the file.
+
+        Raises:
+            ConfigError: It exists.
+        """
+        try:
+            path.touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            raise ConfigError(f"{path} exists; nothing was changed") from None
+        registry = cls(path)
+        with registry._connection(check_version=False) as db:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
+        registry.set_info(info)
+        return registry
+
+    def info(self) -> FederationInfo:
+        """Name and addresses of the federation."""
+        with self._connection() as db:
+            rows = dict(db.execute("SELECT key, value FROM about").fetchall())
+        return FederationInfo(
+            rows["federation"], rows["coordinator"], rows["enrolment"], tuple(json.loads(rows["hosts"]))
+        )
+
+    def set_info(self, info: FederationInfo) -> None:
+        """Replace name and addresses of the federation."""
+        rows = {
+            "federation": info.federation,
+            "coordinator": info.coordinator,
+            "enrolment": info.enrolment,
+            "hosts": json.dumps(info.hosts),
+        }
+        with self._transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(rows.items()))
+
+    def record(self, certificate: x509.Certificate, via: str, now: datetime) -> None:
+        """Note a certificate that was issued."""
+        with self._transaction() as db:
+            _insert(db, certificate, via, now)
+
+    def certificates(self) -> list[IssuedCertificate]:
+        """All certificates, by role and name, the newest first."""
+        query = """
+            SELECT c.serial, c.role, c.name, not_before, not_after, issued_at, via, r.revoked_at, coalesce(r.why, '')
+            FROM certificates c LEFT JOIN revocations r ON r.serial = c.serial
+            ORDER BY c.role, c.name, c.issued_at DESC, c.rowid DESC
+        """
+        with self._connection() as db:
+            rows = db.execute(query).fetchall()
+        return [
+            IssuedCertificate(s, Role(role), name, _at(nb), _at(na), _at(issued), via, _maybe_at(revoked), why)
+            for s, role, name, nb, na, issued, via, revoked, why in rows
+        ]
+
+    def add_token(self, secret: str, client: str, *, now: datetime, expires: datetime) -> int:
+        """Note a new token; keeps only the SHA-256 of its secret. Returns its id."""
+        with self._transaction() as db:
+            cursor = db.execute(
+                "INSERT INTO tokens (secret_sha256, client, created_at, expires_at) VALUES (?, ?, ?, ?)",
+                (hash_secret(secret), client, now.timestamp(), expires.timestamp()),
+            )
+            return int(cursor.lastrowid or 0)
+
+    def tokens(self) -> list[TokenRecord]:
+        """All tokens, the newest first."""
+        with self._connection() as db:
+            rows = db.execute(
+                "SELECT id, client, created_at, expires_at, used_at, cancelled_at FROM tokens ORDER BY id DESC"
+            ).fetchall()
+        return [
+            TokenRecord(i, client, _at(created), _at(expires), _maybe_at(used), _maybe_at(cancelled))
+            for i, client, created, expires, used, cancelled in rows
+        ]
+
+    def redeem(
+        self, secret: str, client: str, key_sha256: str, *, now: datetime, issue: Callable[[], x509.Certificate]
+    ) -> bytes:
+        """Use up a token, once, and record the certificate that `issue` makes for it.
+
+        Asked again with the same secret and the same public key (an answer was lost), it returns the first
+        certificate again.
+
+        Returns:
+            The certificate in PEM.
+
+        Raises:
+            TokenError: The token is unknown, used, expired, cancelled, or made for another client.
+        """
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT id, client, expires_at, used_at, key_sha256, serial, cancelled_at FROM tokens"
+                " WHERE secret_sha256 = ?",
+                (hash_secret(secret),),
+            ).fetchone()
+            if row is None:
+                raise TokenError("this federation never issued this token: ask its operator for a new one")
+            token_id, owner, expires_at, used_at, used_key, serial, cancelled_at = row
+            if owner != client:
+                raise TokenError(f"this token was made for {owner!r}, not for {client!r}: ask for one of your own")
+            if used_at is not None and used_key == key_sha256 and now.timestamp() < expires_at:
+                (pem,) = db.execute("SELECT pem FROM certificates WHERE serial = ?", (serial,)).fetchone()
+                return bytes(pem)
+            if used_at is not None:
+                raise TokenError(
+                    f"this token was used on {_at(used_at):%Y-%m-%d at %H:%M UTC}; each works once. If that was not "
+                    f"you, tell the operator, who can run `kernfed pki revoke {owner}` and make a new token"
+                )
+            if cancelled_at is not None:
+                raise TokenError("this token was cancelled by the operator: ask for a new one")
+            if now.timestamp() >= expires_at:
+                raise TokenError(
+                    f"this token expired on {_at(expires_at):%Y-%m-%d at %H:%M UTC}: ask the operator for a new one"
+                )
+            certificate = issue()
+            _insert(db, certificate, "token", now)
+            db.execute(
+                "UPDATE tokens SET used_at = ?, key_sha256 = ?, serial = ? WHERE id = ?",
+                (now.timestamp(), key_sha256, serial_of(certificate), token_id),
+            )
+            return certificate_pem(certificate)
+
+    def renew(self, serial: str, *, now: datetime, issue: Callable[[], x509.Certificate]) -> bytes:
+        """Record the certificate that `issue` makes in place of one that still counts.
+
+        Returns:
+            The new certificate in PEM.
+
+        Raises:
+            RevokedError: The old certificate was revoked.
+        """
+        with self._transaction() as db:
+            if db.execute("SELECT 1 FROM revocations WHERE serial = ?", (serial,)).fetchone():
+                raise RevokedError(
+                    "this certificate was revoked and cannot be renewed: ask the operator for a new token"
+                )
+            certificate = issue()
+            _insert(db, certificate, "renewal", now)
+            return certificate_pem(certificate)
+
+    def revoke(self, target: Principal | str, *, now: datetime, why: str = "") -> list[Revocation]:
+        """Revoke one certificate (its serial), or all of a name together with its open tokens.
+
+        Returns:
+            What was revoked now; empty where all was revoked before.
+
+        Raises:
+            CertificateError: The registry knows no such certificate.
+        """
+        with self._transaction() as db:
+            key: tuple[str, ...]
+            if isinstance(target, Principal):
+                where, key = "role = ? AND name = ?", (str(target.role), target.name)
+            else:
+                where, key = "serial = ?", (target.lower(),)
+            known = db.execute(
+                f"SELECT serial, role, name, not_after FROM certificates WHERE {where}",  # noqa: S608
+                key,
+            ).fetchall()
+            cancelled = 0
+            if isinstance(target, Principal) and target.role is Role.CLIENT:
+                cancelled = db.execute(
+                    "UPDATE tokens SET cancelled_at = ? WHERE client = ? AND used_at IS NULL AND cancelled_at IS NULL",
+                    (now.timestamp(), target.name),
+                ).rowcount
+            if not known and not cancelled:
+                raise CertificateError(
+                    f"no certificate of {target} in {self.path}: `kernfed pki list` shows those there are"
+                )
+            revoked = []
+            for serial, role, name, not_after in known:
+                if not_after <= now.timestamp():
+                    continue
+                cursor = db.execute(
+                    "INSERT OR IGNORE INTO revocations (serial, role, name, revoked_at, why) VALUES (?, ?, ?, ?, ?)",
+                    (serial, role, name, now.timestamp(), why),
+                )
+                if cursor.rowcount:
+                    revoked.append(Revocation(int(cursor.lastrowid or 0), serial, Role(role), name, now, why))
+            return revoked
+
+    def revocations(self, after: int = 0) -> list[Revocation]:
+        """Revocations with a number above `after`, in order."""
+        with self._connection() as db:
+            rows = db.execute(
+                "SELECT number, serial, role, name, revoked_at, why FROM revocations WHERE number > ? ORDER BY number",
+                (after,),
+            ).fetchall()
+        return [Revocation(n, serial, Role(role), name, _at(when), why) for n, serial, role, name, when, why in rows]
+
+    def is_revoked(self, serial: str) -> bool:
+        """Whether a certificate was revoked."""
+        with self._connection() as db:
+            return db.execute("SELECT 1 FROM revocations WHERE serial = ?", (serial,)).fetchone() is not None
+
+    @contextmanager
+    def _connection(self, *, check_version: bool = True) -> Iterator[sqlite3.Connection]:
+        try:
+            # mode=rw: a registry that vanished is an error, not a new empty file.
+            db = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
+            )
+        except sqlite3.Error as err:
+            raise ConfigError(f"cannot open {self.path}: {err}; run as the user who owns it") from err
+        try:
+            if check_version:
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                if version != _VERSION:
+                    raise ConfigError(
+                        f"{self.path} has version {version}, this kernfed reads {_VERSION}: update kernfed"
+                    )
+            yield db
+        except sqlite3.OperationalError as err:
+            if "locked" in str(err) or "busy" in str(err):
+                raise BusyError(f"{self.path} is in use by another process for more than {_LOCK_WAIT_S:g} s") from err
+            raise ConfigError(f"cannot use {self.path}: {err}; run as the user who owns it") from err
+        except sqlite3.DatabaseError as err:
+            raise ConfigError(f"{self.path} is damaged ({err}): restore it from a backup") from err
+        finally:
+            db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+
+def live(certificates: Sequence[IssuedCertificate], now: datetime) -> list[IssuedCertificate]:
+    """Those that are neither revoked nor expired."""
+    return [c for c in certificates if c.revoked_at is None and now < c.not_after]
+
+
+def _insert(db: sqlite3.Connection, certificate: x509.Certificate, via: str, now: datetime) -> None:
+    principal = principal_of(certificate)
+    db.execute(
+        "INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            serial_of(certificate),
+            str(principal.role),
+            principal.name,
+            certificate.not_valid_before_utc.timestamp(),
+            certificate.not_valid_after_utc.timestamp(),
+            now.timestamp(),
+            via,
+            certificate_pem(certificate),
+        ),
+    )
+
+
+def _at(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)
+
+
+def _maybe_at(timestamp: float | None) -> datetime | None:
+    return None if timestamp is None else _at(timestamp)
