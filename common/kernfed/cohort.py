@@ -7,6 +7,7 @@ order of client names. How a request reaches clients is an `Exchange`: gRPC sess
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 from kernfed.aggregate import Weighted, total, weighted_mean
 from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError
 from kernfed.events import EventKind, JobEvent
-from kernfed.messages.base import Reply, Request, validate
+from kernfed.messages.base import Dims, Reply, Request, validate
 
 R = TypeVar("R", bound=Reply)
 
@@ -54,8 +55,10 @@ class Call(Generic[R]):
     wait_s: float
     """How long to go on waiting for `needed` answers after the deadline."""
     float_bits: int
+    dims: Dims
+    """Shape symbols that the request binds; the exchange validates each reply against them."""
     accept: Callable[[str, Reply], None]
-    """Called with each reply before it counts; raises KernfedError to refuse it."""
+    """Called with each valid reply before it counts; raises KernfedError to refuse it."""
     observe: Callable[[JobEvent], None]
 
 
@@ -176,12 +179,12 @@ class Cohort:
     async def mean(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
         replies = await self.ask(request, clients=clients, everyone=everyone)
-        return weighted_mean(_weighted(replies))
+        return await asyncio.to_thread(weighted_mean, _weighted(replies))
 
     async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Sum of the replies' arrays, floats and counts."""
         replies = await self.ask(request, clients=clients, everyone=everyone)
-        return total(list(replies.values()))
+        return await asyncio.to_thread(total, list(replies.values()))
 
     def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool) -> Call[R]:
         n = self._asked[request.step] = self._asked.get(request.step, 0) + 1
@@ -189,7 +192,6 @@ class Cohort:
         dims = validate(request, {})
 
         def accept(client: str, reply: Reply) -> None:
-            validate(reply, dims)
             rows = getattr(reply, "num_rows", None)
             known = self._num_rows.get(client)
             if rows is not None and known is not None and rows != known:
@@ -209,6 +211,7 @@ class Cohort:
             deadline_s=self._quorum.deadline_s,
             wait_s=self._quorum.wait_s,
             float_bits=self._float_bits,
+            dims=dims,
             accept=accept,
             observe=self._observe,
         )
@@ -279,6 +282,7 @@ class InProcessExchange:
         for client in call.clients:
             try:
                 reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
+                validate(reply, call.dims)
                 call.accept(client, reply)
             except KernfedError as err:
                 outcomes[client] = Fault(err.reason, str(err))

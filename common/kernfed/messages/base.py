@@ -166,12 +166,13 @@ def fields_of(cls: type) -> tuple[FieldInfo, ...]:
     return tuple(found)
 
 
-def validate(message: Any, dims: Dims) -> Dims:
+def validate(message: Any, dims: Dims, *, finite: bool = True) -> Dims:
     """Check a message against its annotations.
 
     Args:
         message: A message or a nested part of one.
         dims: Shape symbols bound so far, e.g. by the request that this message answers. Not changed.
+        finite: Whether to look for NaN and infinity in arrays; False where that was done as their bytes arrived.
 
     Returns:
         `dims` with the symbols that this message binds.
@@ -181,26 +182,26 @@ def validate(message: Any, dims: Dims) -> Dims:
         InvalidTensorError: A tensor has the wrong shape, or holds NaN or infinity.
     """
     bound = dict(dims)
-    _validate(message, bound, type(message).__name__)
+    _validate(message, bound, type(message).__name__, finite)
     return bound
 
 
-def _validate(message: Any, dims: Dims, where: str) -> None:
+def _validate(message: Any, dims: Dims, where: str, finite: bool) -> None:
     for f in fields_of(type(message)):
         value = getattr(message, f.name)
         path = f"{where}.{f.name}"
         if f.type is np.ndarray:
-            _validate_array(value, f, dims, path)
+            _validate_array(value, f, dims, path, finite)
         elif f.type is tuple:
             if f.max_length and len(value) > f.max_length.limit:
                 raise WireError(f"{path} has {len(value)} items, more than {f.max_length.limit}")
             for i, item in enumerate(value):
                 if dataclasses.is_dataclass(item):
-                    _validate(item, dims, f"{path}[{i}]")
+                    _validate(item, dims, f"{path}[{i}]", finite)
                 else:
                     _validate_scalar(item, f, dims, f"{path}[{i}]")
         elif dataclasses.is_dataclass(value):
-            _validate(value, dims, path)
+            _validate(value, dims, path, finite)
         else:
             _validate_scalar(value, f, dims, path)
 
@@ -221,7 +222,7 @@ def _bind(symbol: str, size: int, dims: Dims, path: str) -> None:
         raise InvalidTensorError(f"{path}: size {symbol} is {size}, want {dims[symbol]}")
 
 
-def _validate_array(value: Array, f: FieldInfo, dims: Dims, path: str) -> None:
+def _validate_array(value: Array, f: FieldInfo, dims: Dims, path: str, finite: bool) -> None:
     if f.shape is not None:
         want = f.shape.dims
         shown = tuple(dims.get(d, d) if isinstance(d, str) else d for d in want)
@@ -233,7 +234,7 @@ def _validate_array(value: Array, f: FieldInfo, dims: Dims, path: str) -> None:
                     raise InvalidTensorError(f"{path}: want shape {shown}, got {value.shape}")
             elif d != size:
                 raise InvalidTensorError(f"{path}: want shape {shown}, got {value.shape}")
-    if value.dtype.kind == "f" and not all_finite(value):
+    if finite and value.dtype.kind == "f" and not all_finite(value):
         raise InvalidTensorError(f"{path} holds NaN or infinity")
 
 

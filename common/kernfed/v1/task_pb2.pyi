@@ -31,6 +31,7 @@ class Task(google.protobuf.message.Message):
     DEADLINE_FIELD_NUMBER: builtins.int
     FLOAT_BITS_FIELD_NUMBER: builtins.int
     SUBMITTED_BY_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """`<job>/<round>/<step>` plus `/<n>` where a round asks the same step again. The same id always names the same work,
     so a client answers a repeated task from its outbox.
@@ -45,6 +46,8 @@ class Task(google.protobuf.message.Message):
     """Float type of the reply's tensors: 64 or 32 bits."""
     submitted_by: builtins.str
     """Who submitted the job, for the client's policy."""
+    method: builtins.str
+    """`method.name` of the job, for the client's policy."""
     @property
     def payload(self) -> Global___Payload:
         """The request. Its body may follow in fragments."""
@@ -64,9 +67,10 @@ class Task(google.protobuf.message.Message):
         deadline: google.protobuf.duration_pb2.Duration | None = ...,
         float_bits: builtins.int = ...,
         submitted_by: builtins.str = ...,
+        method: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "payload", b"payload"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "payload", b"payload", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
 

@@ -144,9 +144,7 @@ class Header:
                 values[f.name] = next(arrays)
             elif f.type is tuple:
                 nested = hasattr(f.item, "__dataclass_fields__")
-                values[f.name] = tuple(
-                    self._build(f.item, v, arrays, where) if nested else v for v in value
-                )
+                values[f.name] = tuple(self._build(f.item, v, arrays, where) if nested else v for v in value)
             elif hasattr(f.type, "__dataclass_fields__"):
                 values[f.name] = self._build(f.type, value, arrays, where)
             else:

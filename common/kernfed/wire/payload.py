@@ -74,22 +74,17 @@ class Payload:
             end = aligned(end) + array.nbytes
         return end
 
-    def pieces(self, chunk: int = CHUNK_BYTES) -> Iterator[tuple[int, list[memoryview]]]:
-        """Cut the body into pieces of `chunk` bytes: (offset, the memory that makes it up)."""
-        size = 0
-        start = 0
+    def piece(self, offset: int, size: int) -> list[memoryview]:
+        """The memory that makes up bytes [offset, offset + size) of the body."""
         parts: list[memoryview] = []
+        start = 0
         for part in self._segments():
-            while len(part):
-                take = part[: chunk - size]
-                parts.append(take)
-                size += len(take)
-                part = part[len(take) :]
-                if size == chunk:
-                    yield start, parts
-                    start, size, parts = start + chunk, 0, []
-        if parts:
-            yield start, parts
+            if start >= offset + size:
+                break
+            if start + len(part) > offset:
+                parts.append(part[max(offset - start, 0) : offset + size - start])
+            start += len(part)
+        return parts
 
     def _segments(self) -> Iterator[memoryview]:
         end = 0
