@@ -81,7 +81,7 @@ class FeatureMap:
             x: Rows, shape (n, d).
             max_numbers: Most numbers in a piece (at least one row is mapped).
         """
-        for rows in x.split(max(1, max_numbers // self.num_features)):
+        for rows in torch.split(x, max(1, max_numbers // self.num_features)):
             yield self(rows)
 
 
@@ -106,7 +106,7 @@ def random_features(x: Tensor, omega: Tensor, phase: Tensor, form: FeatureForm, 
         out = x.new_empty(x.shape[0], 2 * num if paired else num)
     scale = math.sqrt((2.0 if form is FeatureForm.COSINE else 1.0) / num)
     step = max(16, _BLOCK // num) if x.device.type == "cpu" else max(1, x.shape[0])
-    for rows, z in zip(x.split(step), out.split(step), strict=True):
+    for rows, z in zip(torch.split(x, step), torch.split(out, step), strict=True):
         if paired:
             projection = rows @ omega.T
             torch.sin(projection, out=z[:, :num])

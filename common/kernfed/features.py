@@ -1,7 +1,7 @@
 """Feature maps as specifications: what travels is (kernel, lengthscales, dimension, seed), never the matrix.
 
-Both ends draw the same frequencies from a counter-based generator (`kernfed.rng`) and compare a fingerprint. The
-map itself, on CPU or CUDA, is in `kernfed.feature_maps`; this module needs numpy alone.
+Both ends draw the same frequencies from a counter-based generator (`kernfed.rng`) and compare a fingerprint.
+The map itself, on CPU or CUDA, is in `kernfed.feature_maps`; this module needs numpy alone.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def check_spec(spec: FeatureSpec) -> None:
 def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     """Draw a map's frequencies and phases; the same bits everywhere.
 
-    Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom over ℓ.
-    The first D frequencies of a larger map of the same seed are those of the smaller one.
+    Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom, divided
+    by ℓ. The first D frequencies of a larger map of the same seed are those of the smaller one.
 
     Raises:
         ConfigError: The specification contradicts itself.

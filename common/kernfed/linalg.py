@@ -26,13 +26,12 @@ class Cholesky:
         return torch.cholesky_solve(b, self.factor)
 
 
-def cholesky(a: Tensor, *, name: str = "matrix", overwrite: bool = False) -> Cholesky:
+def cholesky(a: Tensor, *, name: str = "matrix") -> Cholesky:
     """Factor a symmetric positive definite matrix; only its lower triangle is read.
 
     Args:
         a: Matrix, shape (m, m); m may be 0.
         name: What the matrix is, for the error.
-        overwrite: Whether the factor may take the memory of `a`, which is not to be used afterwards.
 
     Raises:
         NotPositiveDefiniteError: There is no factor, or (max L_ii / min L_ii)², a lower bound of the condition
@@ -41,8 +40,6 @@ def cholesky(a: Tensor, *, name: str = "matrix", overwrite: bool = False) -> Cho
     """
     if a.shape[0] == 0:
         return Cholesky(a)
-    kept = a.clone() if overwrite else a
-    del kept
     factor, info = torch.linalg.cholesky_ex(a)
     diagonal = factor.diagonal()
     singular = bool(info) or not bool(diagonal.min() > diagonal.max() * torch.finfo(a.dtype).eps ** 0.5)
@@ -51,9 +48,21 @@ def cholesky(a: Tensor, *, name: str = "matrix", overwrite: bool = False) -> Cho
     return Cholesky(factor)
 
 
+def self_product(z: Tensor) -> Tensor:
+    """Compute z'z, shape (m, m), for z of shape (n, m).
+
+    On CPU through numpy, which sees the symmetry and does half the work.
+    """
+    if z.device.type == "cpu":
+        array = z.numpy()
+        return torch.from_numpy(array.T @ array)
+    return z.T @ z
+
+
 def eigenvalues(a: Tensor) -> Tensor:
     """Compute the eigenvalues of a symmetric matrix in ascending order, shape (m,); the lower triangle is read."""
-    return torch.linalg.eigvalsh(a)
+    values: Tensor = torch.linalg.eigvalsh(a)
+    return values
 
 
 def largest_eigenvalue(a: Tensor) -> float:

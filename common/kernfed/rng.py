@@ -1,9 +1,9 @@
 """Random numbers whose bits are the same on every platform and with every library version.
 
 All draws come from the raw 64-bit words of Philox (Salmon et al., 2011), a counter-based generator whose
-output numpy guarantees, keyed by SHA-256 of a seed and a path of names. Words become numbers through operations
-that IEEE 754 rounds exactly (+ - * / sqrt, and frexp): no library logarithm or cosine, whose last bits differ
-between machines, and no matrix product or reduction, whose order of summation does.
+output numpy guarantees, keyed by SHA-256 of a seed and a path of names. Words become numbers through
+operations that IEEE 754 rounds exactly (+ - * / sqrt, and frexp): no library logarithm or cosine, whose last
+bits differ between machines, and no matrix product or reduction, whose order of summation does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,234 @@
+"""The coordinator's half of FedNewton on ridge problems: the paper's step, and one that cannot diverge.
+
+Client j has H_j = Z_j'Z_j/n_j + ridge I and c_j; p_j = n_j/n. H = Σ p_j H_j, P = Σ p_j H_j⁻¹, c = Σ p_j c_j, and the
+pooled solution is W* = H⁻¹ c. Clients send H_j⁻¹ R and H_j Z; here are the sums over clients, M features, C outputs.
+
+Certificate: P - H⁻¹ is positive semidefinite (the inverse is operator convex), so with the residual R = H W - c the
+distance |W - W*|_H = sqrt(tr R'H⁻¹R) is at most sqrt(tr R'P R), which costs nothing when P R is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
+
+Matrix = npt.NDArray[np.float64]
+
+EPS_FLOAT64 = 2.2e-16
+"""Rounding of messages in float64."""
+EPS_FLOAT32 = 6e-8
+"""Rounding of messages in float32."""
+
+
+@dataclass(slots=True)
+class PaperNewton:
+    """The FedNewton paper's iteration W ← W - P (H W - c), Algorithm 1, watched by its certificate.
+
+    The error multiplies by I - P H. All eigenvalues of P H are at least 1, so the iteration converges only if the
+    largest is below 2, and the certificate then falls in every round; when it rises, the iteration diverges. That
+    holds while the same clients answer in every round.
+    """
+
+    weights: Matrix
+    """W, shape (M, C); at first Σ p_j W_j, the average of the clients' own solutions."""
+    moment: Matrix
+    """c, shape (M, C)."""
+    bound: float = math.inf
+    """Certificate: an upper bound of |W - W*|_H before the last step; infinity before the first."""
+    relative_bound: float = math.inf
+    """`bound` over |W|_H."""
+    num_steps: int = 0
+    eps: float = EPS_FLOAT64
+    """Rounding of the messages; a certificate below its root, relative to |W|_H, may rise."""
+
+    def absorb(self, gradient: Matrix, newton_step: Matrix) -> None:
+        """Take a step.
+
+        Args:
+            gradient: Global gradient R = Σ p_j (H_j W - c_j) at `weights`, shape (M, C).
+            newton_step: Σ p_j H_j⁻¹ R, shape (M, C).
+
+        Raises:
+            DivergedError: The certificate rose, with the reason and the remedy. The state is that before this step.
+        """
+        bound = _certificate(gradient, newton_step)
+        relative = _relative(bound, self.weights, gradient, self.moment)
+        if bound > self.bound and relative > math.sqrt(self.eps):
+            growth = bound / self.bound if self.bound > 0 else math.inf
+            raise DivergedError(
+                f"the paper's Newton step moves away from the pooled solution: after step {self.num_steps} the bound "
+                f"on the distance rose from {self.bound:.3g} to {bound:.3g} ({relative:.3g} of the weights). The "
+                f"averaged inverse Hessian overshoots: the largest eigenvalue of P H is at least {1 + growth:.3g}, and the step "
+                "converges only below 2. Clients have too few rows for this many features, or differ too much "
+                '(label skew). Use step = "auto", which cannot diverge, a larger ridge, or fewer features'
+            )
+        self.bound, self.relative_bound = bound, relative
+        self.weights = self.weights - newton_step
+        self.num_steps += 1
+
+    def to_arrays(self) -> dict[str, Matrix]:
+        """Give the whole state as arrays, from which `from_arrays` continues bit for bit."""
+        scalars = np.array([self.bound, self.relative_bound, float(self.num_steps), self.eps])
+        return {"weights": self.weights, "moment": self.moment, "scalars": scalars}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Matrix]) -> PaperNewton:
+        """Rebuild a state that `to_arrays` gave."""
+        bound, relative, num_steps, eps = (float(v) for v in arrays["scalars"])
+        return cls(_matrix(arrays["weights"]), _matrix(arrays["moment"]), bound, relative, int(num_steps), eps)
+
+
+@dataclass(slots=True)
+class BlockConjugateGradients:
+    """Conjugate gradients on H W = c for all outputs at once, preconditioned by the paper's own averaged Newton step.
+
+    An iteration is two trips: the residual goes to the clients and comes back as Z = Σ p_j H_j⁻¹ R (`bound` then tells
+    how far W is), Z goes and comes back as Σ p_j H_j Z (`absorb`). W is the minimiser of the pooled objective over the
+    span of all directions so far, so its value never rises, whatever the preconditioner: it may come from a part of
+    the clients. The products with H must come from all.
+
+    The state is kept as float64 arrays, 2 M r numbers for r directions so far.
+
+    Source: O'Leary (1980), block conjugate gradients, here with full orthogonalisation; FedNewton paper, line 7 of
+    Algorithm 1.
+    """
+
+    weights: Matrix
+    """W, shape (M, C)."""
+    residual: Matrix
+    """R = H W - c, shape (M, C)."""
+    moment: Matrix
+    """c, shape (M, C)."""
+    basis: Matrix = field(repr=False)
+    """V, shape (M, r), with V'H V = I."""
+    basis_image: Matrix = field(repr=False)
+    """H V, shape (M, r)."""
+    eps: float = EPS_FLOAT64
+    """Rounding of the messages; directions with H-norm² below its root, after projection, are noise."""
+
+    @classmethod
+    def start(
+        cls, weights: Matrix, product: Matrix, moment: Matrix, eps: float = EPS_FLOAT64
+    ) -> BlockConjugateGradients:
+        """Start from the minimiser over the span of W0's columns.
+
+        Args:
+            weights: W0 = Σ p_j H_j⁻¹ c_j, shape (M, C) (the one-shot average, DKRR).
+            product: H W0, shape (M, C).
+            moment: c, shape (M, C).
+            eps: Rounding of the messages, `EPS_FLOAT64` or `EPS_FLOAT32`.
+
+        Raises:
+            InvalidReplyError: Shapes differ.
+            NumericalError: W0 or H W0 holds NaN or infinity.
+        """
+        c = np.array(moment, dtype=np.float64, order="C")
+        empty = np.empty((c.shape[0], 0))
+        state = cls(np.zeros_like(c), -c, c, empty, empty, eps)
+        state.absorb(weights, product)
+        return state
+
+    def bound(self, newton_step: Matrix) -> float:
+        """Compute the certificate sqrt(tr R'Z), an upper bound of |W - W*|_H.
+
+        Args:
+            newton_step: Z = Σ p_j H_j⁻¹ R, shape (M, C), from all clients (with a part of them it is an estimate).
+
+        Raises:
+            NumericalError: It is not a number, or clearly negative: the products are not those of positive matrices.
+        """
+        return _certificate(self.residual, newton_step)
+
+    def relative_bound(self, newton_step: Matrix) -> float:
+        """Compute `bound` over |W|_H = sqrt(tr W'(R + c)); infinity at W = 0 unless the bound is 0."""
+        return _relative(self.bound(newton_step), self.weights, self.residual, self.moment)
+
+    def absorb(self, direction: Matrix, product: Matrix) -> int:
+        """Minimise the pooled objective over the span of the directions so far and these.
+
+        Args:
+            direction: Z, shape (M, C).
+            product: H Z = Σ p_j H_j Z, shape (M, C), from all clients.
+
+        Returns:
+            How many new directions there were; 0: W did not change, and no further trip will change it.
+
+        Raises:
+            InvalidReplyError: Shapes differ.
+            NumericalError: Z or H Z holds NaN or infinity.
+        """
+        q, hq = self._orthonormalise(_matrix(direction), _matrix(product))
+        step = q.T @ self.residual
+        self.weights = self.weights - q @ step
+        self.residual = self.residual - hq @ step
+        self.basis = np.concatenate([self.basis, q], axis=1)
+        self.basis_image = np.concatenate([self.basis_image, hq], axis=1)
+        return int(q.shape[1])
+
+    def to_arrays(self) -> dict[str, Matrix]:
+        """Give the whole state as arrays, from which `from_arrays` continues bit for bit."""
+        return {
+            "weights": self.weights,
+            "residual": self.residual,
+            "moment": self.moment,
+            "basis": self.basis,
+            "basis_image": self.basis_image,
+            "eps": np.array([self.eps]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Matrix]) -> BlockConjugateGradients:
+        """Rebuild a state that `to_arrays` gave."""
+        names = ("weights", "residual", "moment", "basis", "basis_image")
+        w, r, c, v, hv = (_matrix(arrays[name]) for name in names)
+        return cls(w, r, c, v, hv, float(arrays["eps"][0]))
+
+    def _orthonormalise(self, z: Matrix, hz: Matrix) -> tuple[Matrix, Matrix]:
+        """H-orthonormal basis Q of what Z adds to the basis, and H Q."""
+        if z.shape != self.weights.shape or hz.shape != self.weights.shape:
+            raise InvalidReplyError(f"directions {z.shape} and products {hz.shape}, want {self.weights.shape}")
+        if not (np.isfinite(z).all() and np.isfinite(hz).all()):
+            raise NumericalError("a search direction holds NaN or infinity; check the clients' features and ridge")
+        squares = np.einsum("mc,mc->c", z, hz)
+        scale = np.zeros_like(squares)
+        np.divide(1.0, np.sqrt(squares, where=squares > 0, out=scale), where=squares > 0, out=scale)
+        z, hz = z * scale, hz * scale
+        for _ in range(2):
+            overlap = self.basis_image.T @ z
+            z = z - self.basis @ overlap
+            hz = hz - self.basis_image @ overlap
+        product = z.T @ hz
+        values, vectors = np.linalg.eigh((product + product.T) / 2)
+        kept = values > math.sqrt(self.eps)
+        turn = vectors[:, kept] / np.sqrt(values[kept])
+        return z @ turn, hz @ turn
+
+
+def _certificate(residual: Matrix, newton_step: Matrix) -> float:
+    if newton_step.shape != residual.shape:
+        raise InvalidReplyError(f"Newton step of shape {newton_step.shape}, want {residual.shape}")
+    square = float(np.vdot(residual, newton_step))
+    rounding = float(np.linalg.norm(residual) * np.linalg.norm(newton_step))
+    if not math.isfinite(square) or square < -1e-6 * rounding:
+        raise NumericalError(
+            f"the certificate tr R'PR is {square:g}, but must be at least 0; a client's Newton step is not a "
+            "solve with its Hessian"
+        )
+    return math.sqrt(max(square, 0.0))
+
+
+def _relative(bound: float, weights: Matrix, residual: Matrix, moment: Matrix) -> float:
+    if bound == 0:
+        return 0.0
+    square = float(np.vdot(weights, residual + moment))
+    return bound / math.sqrt(square) if square > 0 else math.inf
+
+
+def _matrix(array: npt.NDArray[np.floating]) -> Matrix:
+    return np.ascontiguousarray(array, dtype=np.float64)
