@@ -125,6 +125,11 @@ class Cohort:
         return dict(self._excluded)
 
     @property
+    def faults(self) -> Mapping[str, Fault]:
+        """Clients that answered wrongly in this round, and how."""
+        return dict(self._out_of_round)
+
+    @property
     def float_epsilon(self) -> float:
         """Relative precision of the numbers in replies."""
         return 2.2e-16 if self._float_bits == 64 else 6e-8
