@@ -1,29 +1,94 @@
 # The commands a person needs; CI runs the same ones. `make` prints this help.
-PY ?= .venv/bin/python
-BIN := .venv/bin
-PROTOS := $(wildcard proto/kernfed/v1/*.proto)
+SHELL := /bin/bash
+PY := .venv/bin/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 
 help: ## print this help
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-PROTO_BIN := .tools/proto/bin
+setup: .venv/.ready ## make .venv with kernfed and all it needs; other targets do it for themselves
+
+# One pip call: torch's version must be pinned in the call that pulls it in.
+.venv/.ready: pyproject.toml constraints.txt tools/venv.sh
+	@test -x $(PY) && $(PY) -m pip --version >/dev/null 2>&1 || tools/venv.sh .venv
+	@echo "installing kernfed into .venv, once"
+	@$(PY) -m pip install -q -e '.[dev]' -c constraints.txt
+	@touch $@
+
+demo: setup ## four hospitals train together on this machine: one coordinator, four clients, mutual TLS
+	$(PY) examples/heart/demo.py
+
+format: setup ## write the code the way ruff would
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+lint: setup ## ruff, mypy --strict, and who may import whom
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+test-unit: setup ## tests without sockets
+	$(PY) -m pytest tests/unit
+
+test-integration: setup ## tests with real sockets and a test CA
+	$(PY) -m pytest tests/integration
+
+test: setup ## all tests
+	$(PY) -m pytest
+
+check: lint proto-check test ## all that CI runs
+
+docs: setup ## write the tables of docs/jobs.md, docs/client-file.md and docs/errors.md from the code
+	$(PY) docs/reference.py
+
+# The wire contract. The generator has its own environment, for its versions decide the oldest protobuf that we accept.
 PROTO_OUT := .tools/proto/out
+PROTO_BIN := .tools/proto/bin
+BUF := .tools/node_modules/.bin/buf
+BUF_VERSION := 1.75.0
 
-$(PROTO_BIN)/mypy-protobuf-marker: proto/requirements.txt
-	python3 -m venv .tools/proto
-	$(PROTO_BIN)/pip install -q -r proto/requirements.txt
-	touch $@
+.tools/proto/.ready: proto/requirements.txt
+	@test -x $(PROTO_BIN)/python || tools/venv.sh .tools/proto
+	@$(PROTO_BIN)/python -m pip install -q -r proto/requirements.txt
+	@touch $@
 
-proto: $(PROTO_BIN)/mypy-protobuf-marker ## generate common/kernfed/v1 from proto/
-	rm -rf $(PROTO_OUT) && mkdir -p $(PROTO_OUT)
-	PATH="$(CURDIR)/$(PROTO_BIN):$$PATH" $(PROTO_BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(PROTO_OUT) \
-	  --grpc_python_out=$(PROTO_OUT) --mypy_out=quiet:$(PROTO_OUT) $(PROTOS)
-	find $(PROTO_OUT) -name '*_pb2_grpc.py' -exec grep -L 'Servicer' {} + | xargs -r rm
-	touch $(PROTO_OUT)/kernfed/v1/__init__.py
-	mkdir -p common/kernfed/v1
-	cd $(PROTO_OUT)/kernfed/v1 && cp -f * $(CURDIR)/common/kernfed/v1/
-	cd common/kernfed/v1 && for f in *.py*; do test -e $(CURDIR)/$(PROTO_OUT)/kernfed/v1/$$f || rm $$f; done
+proto-generate: .tools/proto/.ready
+	@rm -rf $(PROTO_OUT) && mkdir -p $(PROTO_OUT)
+	@PATH="$(CURDIR)/$(PROTO_BIN):$$PATH" $(PROTO_BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(PROTO_OUT) \
+	  --grpc_python_out=$(PROTO_OUT) --mypy_out=quiet:$(PROTO_OUT) $(wildcard proto/kernfed/v1/*.proto)
+	@find $(PROTO_OUT) -name '*_pb2_grpc.py' -exec grep -L 'Servicer' {} + | xargs -r rm
+	@touch $(PROTO_OUT)/kernfed/v1/__init__.py
 
-.PHONY: help proto
+proto: proto-generate ## write common/kernfed/v1 from proto/
+	@mkdir -p common/kernfed/v1
+	@cp -f $(PROTO_OUT)/kernfed/v1/* common/kernfed/v1/
+	@cd common/kernfed/v1 && for f in *.py*; do test -e $(CURDIR)/$(PROTO_OUT)/kernfed/v1/$$f || rm $$f; done
+
+proto-check: proto-lint proto-generate ## lint of proto/, nothing broken since main, generated code up to date
+	@diff -r --exclude=__pycache__ $(PROTO_OUT)/kernfed/v1 common/kernfed/v1 || { echo "common/kernfed/v1 is not what proto/ generates; run make proto and commit it"; exit 1; }
+
+$(BUF):
+	@mkdir -p .tools && npm install --silent --no-save --prefix .tools @bufbuild/buf@$(BUF_VERSION)
+
+proto-lint:
+	@if test -x $(BUF) || command -v npm >/dev/null; then $(MAKE) -s proto-buf; \
+	  elif test -n "$$CI"; then echo "proto-check: npm is missing, and buf comes from it"; exit 1; \
+	  else echo "proto-check: no npm here, so buf is skipped; CI runs it"; fi
+
+proto-buf: $(BUF)
+	$(BUF) lint proto
+	@for ref in origin/main main; do if git cat-file -e $$ref:proto/buf.yaml 2>/dev/null; then \
+	  echo "$(BUF) breaking proto, against $$ref"; \
+	  exec $(BUF) breaking proto --against ".git#ref=$$ref,subdir=proto"; fi; done; \
+	  echo "proto-check: no main branch with proto/ to compare with"
+
+clean: ## remove what was built or run here, .venv and .tools too
+	rm -rf .venv .tools .demo dist build experiments/out bench/out .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  .import_linter_cache
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+.PHONY: help setup demo format lint test-unit test-integration test check docs clean
+.PHONY: proto proto-check proto-generate proto-lint proto-buf
