@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from kernfed.errors import ConfigError
 from kernfed.features import FeatureForm, Kernel
-from kernfed.messages.data import LearningTask, MissingRule
+from kernfed.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.method_settings import MethodSettings
 from kernfed.toml_file import Section, parse_toml, read_toml
 
@@ -131,6 +132,25 @@ class JobFile(Section):
                 "give one number, or one per column in their order"
             )
         return self
+
+
+def data_schema(job: JobFile) -> DataSchema:
+    """What the job expects of every client's data set, as the coordinator sends it and `check-data` uses it.
+
+    Raises:
+        ConfigError: The job's method touches no data.
+    """
+    if job.data is None:
+        raise ConfigError(f"method {job.method.name} touches no data, so there is nothing to check")
+    return DataSchema(
+        task=job.data.task,
+        target=job.data.target,
+        features=tuple(job.data.features),
+        classes=tuple(job.data.classes or ()),
+        missing=job.data.missing,
+        test_fraction=job.data.test_fraction,
+        seed=job.seed,
+    )
 
 
 def parse_job(text: str, source: str = "job file") -> JobFile:
