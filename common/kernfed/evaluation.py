@@ -1,16 +1,16 @@
 """Metrics of a client's test rows as sums that may be pooled: no score and no label leaves a site.
 
-Predictions are scores, shape (n, C), in the units of the targets: one column for regression; one column for binary, near 1
-for the positive class, which is predicted from 1/2 on; one column per class for classification, the largest wins (the
-first of equals). Targets have the same shape: numbers, 0/1, or one-hot rows.
+Predictions are scores, shape (n, C), in the units of the targets: one column for regression; one column for binary,
+near 1 for the positive class, which is predicted from 1/2 on; one column per class for classification, where the
+largest wins (the first of equals). Targets have the same shape: numbers, 0/1, or one-hot rows.
 
 Log-loss needs probabilities, and least-squares scores are not: binary scores are clipped to [1e-3, 1 - 1e-3];
-classification scores are clipped to [1e-3, 1] and divided by their sum. It is for comparing models, not for calibration.
+classification scores are clipped to [1e-3, 1] and divided by their sum. It compares models; it calibrates nothing.
 
-AUC is the share of (positive, negative) pairs that the score orders rightly, ties counting one half (the rank statistic);
-for classification the mean over the classes that have a positive and a negative row, each against the rest. The pooled
-AUC is the mean of the clients' AUCs weighted by their pairs: pairs across clients would need the scores themselves, so
-it does not see scores that are shifted between clients.
+AUC is the share of (positive, negative) pairs that the score orders rightly, ties counting one half (the rank
+statistic); for classification the mean over the classes that have a positive and a negative row, each against the
+rest. The pooled AUC is the mean of the clients' AUCs weighted by their pairs: pairs across clients would need the
+scores themselves, so it does not see scores that are shifted between clients.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def metrics(sums: MetricSums, task: LearningTask) -> dict[str, float]:
 
     Returns:
         Regression: `mse`, `rmse`, `r2` (1 - squared error over that of the mean of these rows' targets). Binary and
-        classification: `accuracy`, `auc`, `log_loss`, `mse` (per row, summed over one-hot columns). A metric that is not
-        defined (no rows; r2 of constant targets; auc of one class) is left out.
+        classification: `accuracy`, `auc`, `log_loss`, `mse` (per row, summed over one-hot columns). A metric that is
+        not defined (no rows; r2 of constant targets; auc of one class) is left out.
     """
     n = sums.num_rows
     if n == 0:

@@ -63,8 +63,8 @@ class PaperNewton:
             growth = bound / self.bound if self.bound > 0 else math.inf
             raise DivergedError(
                 f"the paper's Newton step moves away from the pooled solution: after step {self.num_steps} the bound "
-                f"on the distance rose from {self.bound:.3g} to {bound:.3g} ({relative:.3g} of the weights). The "
-                f"averaged inverse Hessian overshoots: the largest eigenvalue of P H is at least {1 + growth:.3g}, and the step "
+                f"on the distance rose from {self.bound:.3g} to {bound:.3g} ({relative:.3g} of the weights). The mean "
+                f"inverse Hessian overshoots: the largest eigenvalue of P H is at least {1 + growth:.3g}, and the step "
                 "converges only below 2. Clients have too few rows for this many features, or differ too much "
                 '(label skew). Use step = "auto", which cannot diverge, a larger ridge, or fewer features'
             )

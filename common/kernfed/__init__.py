@@ -1,0 +1,30 @@
+"""kernfed: federated learning with kernels for institutions whose data may not be pooled and are not alike.
+
+Nothing is loaded before it is used::
+
+    model = kernfed.load_model("artifacts")
+    predictions = model.predict(frame)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernfed.model import GlobalModel, load_model
+
+    __version__: str
+
+__all__ = ["GlobalModel", "__version__", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("GlobalModel", "load_model"):
+        from kernfed import model
+
+        return getattr(model, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("kernfed")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
