@@ -78,9 +78,10 @@ class Run:
 
     async def record(self, round_num: int, state: State, metrics: RoundMetrics | None = None) -> None:
         """Close a round: its state is on disk before the next one opens."""
+        # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, state))
         self._round = round_num
-        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
 
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""

@@ -1,0 +1,343 @@
+"""The coordinator's memory: jobs, their events and checkpoints, clients seen. SQLite in a file, or any database by URL.
+
+All statements run in one worker thread, in the order of the calls. Events are queued and written in batches: while
+one transaction is on its way to the disk the next batch gathers, so a busy job costs few of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy.engine import Connection, Engine
+
+from kernfed.errors import BusyError, ConfigError, UnavailableError, UnknownJobError
+from kernfed.events import EventKind, JobState
+from kernfed.job_info import ClientInfo, JobInfo, JobPage, NumberedEvent
+from kernfed_server import tables as t
+from kernfed_server.checkpoints import read_checkpoint, remove_orphans, write_checkpoint
+from kernfed_server.run import Checkpoint
+from kernfed_server.store_rows import client_columns, client_from, event_columns, event_from, job_columns, job_from
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+MAX_PENDING_EVENTS = 100_000
+"""Events that may wait for the disk; more means that the disk does not follow, or is full."""
+
+_LOCK_WAIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job and where its history stands."""
+
+    info: JobInfo
+    last_sequence: int
+
+
+class Store:
+    """State that outlives the process. Make with `await Store.open(...)`; end with `close`."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[str, NumberedEvent]] = deque()
+        self._flush_queued = False
+
+    @classmethod
+    async def open(cls, url: str, folder: Path) -> Store:
+        """Open a store, making it if it is new.
+
+        Args:
+            url: SQLAlchemy URL, e.g. `sqlite:////var/lib/kernfed/coordinator.sqlite`.
+            folder: For checkpoints; beside the database.
+
+        Raises:
+            ConfigError: The database cannot be opened, or a newer release of kernfed made it.
+        """
+        try:
+            engine = sa.create_engine(url, connect_args={"timeout": _LOCK_WAIT_S} if url.startswith("sqlite") else {})
+        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as err:
+            raise ConfigError(f"database URL cannot be used: {err}") from err
+        if engine.dialect.name == "sqlite":
+            sa.event.listen(engine, "connect", _sqlite_pragmas)
+        store = cls(engine, folder)
+        try:
+            await store._in_worker(store._create)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Write what is pending and close."""
+        try:
+            await self._in_worker(self._flush_now)
+        except UnavailableError:
+            log.exception("events lost at shutdown")
+        finally:
+            self._worker.shutdown(wait=True)
+            self._engine.dispose()
+
+    def add_event(self, job_id: str, event: NumberedEvent) -> None:
+        """Queue an event for writing; returns at once.
+
+        Raises:
+            BusyError: Too many wait already.
+        """
+        with self._lock:
+            if len(self._pending) >= MAX_PENDING_EVENTS:
+                raise BusyError(f"{MAX_PENDING_EVENTS} events wait to be stored; is the coordinator's disk full?")
+            self._pending.append((job_id, event))
+            if self._flush_queued:
+                return
+            self._flush_queued = True
+        self._worker.submit(self._flush_in_background)
+
+    async def submit(self, info: JobInfo, request_id: str) -> tuple[JobInfo, bool]:
+        """Keep a new job, or find the one that the same operator submitted under this request id before.
+
+        Returns:
+            The job, and whether it is new.
+        """
+
+        def work(db: Connection) -> tuple[JobInfo, bool]:
+            if request_id:
+                query = (
+                    sa.select(t.jobs)
+                    .join(t.request_ids)
+                    .where(t.request_ids.c.submitted_by == info.submitted_by, t.request_ids.c.request_id == request_id)
+                )
+                if known := db.execute(query).one_or_none():
+                    return job_from(known), False
+            db.execute(t.jobs.insert().values(job_id=info.job_id, **job_columns(info)))
+            if request_id:
+                db.execute(
+                    t.request_ids.insert().values(
+                        submitted_by=info.submitted_by, request_id=request_id, job_id=info.job_id
+                    )
+                )
+            return info, True
+
+        return await self._transaction(work)
+
+    async def update_job(self, info: JobInfo) -> None:
+        """Write a job's present state."""
+        await self._transaction(
+            lambda db: db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**job_columns(info)))
+        )
+
+    async def find_job(self, job_id: str) -> JobInfo:
+        """A job by its id, or by a beginning of the id that no other job shares.
+
+        Raises:
+            UnknownJobError: There is none, or several.
+        """
+        if not job_id:
+            raise UnknownJobError("no job id given; `kernfed job list` shows them")
+        pattern = t.jobs.c.job_id.startswith(job_id[:128], autoescape=True)
+        query = sa.select(t.jobs).where(pattern).order_by(t.jobs.c.ordinal.desc()).limit(6)
+        rows = await self._transaction(lambda db: db.execute(query).all())
+        exact = [row for row in rows if row.job_id == job_id]
+        if len(exact or rows) != 1:
+            if not rows:
+                raise UnknownJobError(f"no job {job_id[:128]!r}; `kernfed job list` shows them")
+            names = ", ".join(row.job_id for row in rows)
+            raise UnknownJobError(f"{job_id!r} may be any of {names}; give more letters")
+        return job_from((exact or rows)[0])
+
+    async def list_jobs(self, page_size: int, before: int | None = None) -> JobPage:
+        """Jobs, newest first, without their files.
+
+        Args:
+            page_size: At most this many.
+            before: Where the page before ended.
+        """
+        query = sa.select(t.jobs).order_by(t.jobs.c.ordinal.desc()).limit(page_size + 1)
+        if before is not None:
+            query = query.where(t.jobs.c.ordinal < before)
+        rows = await self._transaction(lambda db: db.execute(query).all())
+        more = str(rows[page_size - 1].ordinal) if len(rows) > page_size else ""
+        return JobPage(tuple(job_from(row, with_file=False) for row in rows[:page_size]), more)
+
+    async def unfinished_jobs(self) -> list[StoredJob]:
+        """Jobs to go on with, oldest first."""
+
+        def work(db: Connection) -> list[StoredJob]:
+            last = sa.func.coalesce(sa.func.max(t.events.c.sequence), 0)
+            found = db.execute(
+                sa.select(t.jobs)
+                .where(t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value]))
+                .order_by(t.jobs.c.ordinal)
+            ).all()
+            return [
+                StoredJob(
+                    job_from(row), db.execute(sa.select(last).where(t.events.c.job_id == row.job_id)).scalar_one()
+                )
+                for row in found
+            ]
+
+        return await self._transaction(work)
+
+    async def events(
+        self, job_id: str, first: int = 1, limit: int = 1000, kinds: Iterable[EventKind] = ()
+    ) -> list[NumberedEvent]:
+        """Stored events of a job from a sequence number on, in order; only some kinds where given."""
+        query = (
+            sa.select(t.events)
+            .where(t.events.c.job_id == job_id, t.events.c.sequence >= first)
+            .order_by(t.events.c.sequence)
+            .limit(limit)
+        )
+        if wanted := [kind.value for kind in kinds]:
+            query = query.where(t.events.c.kind.in_(wanted))
+        return [event_from(row) for row in await self._transaction(lambda db: db.execute(query).all())]
+
+    async def save_checkpoint(self, info: JobInfo, checkpoint: Checkpoint) -> None:
+        """Keep the state after a round in place of the one before.
+
+        The file is on disk before the row names it, and the file before goes after that; so whenever the process
+        dies, one whole checkpoint is there.
+        """
+
+        def work() -> None:
+            name, sha256 = write_checkpoint(self._folder, info.job_id, checkpoint) if checkpoint.state else ("", "")
+            values = {"round_num": checkpoint.round_num, "file": name, "sha256": sha256}
+            same_job = t.checkpoints.c.job_id == info.job_id
+
+            def note(db: Connection) -> str:
+                before = db.execute(sa.select(t.checkpoints.c.file).where(same_job)).scalar_one_or_none()
+                if before is None:
+                    db.execute(t.checkpoints.insert().values(job_id=info.job_id, **values))
+                else:
+                    db.execute(t.checkpoints.update().where(same_job).values(**values))
+                db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(round_num=checkpoint.round_num))
+                return before or ""
+
+            if before := self._begin(note):
+                (self._folder / before).unlink(missing_ok=True)
+
+        await self._in_worker(work)
+
+    async def load_checkpoint(self, job_id: str) -> Checkpoint | None:
+        """The last checkpoint of a job; None where no round was closed.
+
+        Raises:
+            JobError: Its file is gone or damaged.
+        """
+
+        def work() -> Checkpoint | None:
+            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
+            row = self._begin(lambda db: db.execute(query).one_or_none())
+            if row is None:
+                return None
+            if not row.file:
+                return Checkpoint(row.round_num, {})
+            return read_checkpoint(self._folder / row.file, row.round_num, row.sha256)
+
+        return await self._in_worker(work)
+
+    async def save_clients(self, clients: Sequence[ClientInfo]) -> None:
+        """Remember clients as they are now."""
+
+        def work(db: Connection) -> None:
+            for client in clients:
+                values = client_columns(client)
+                same = t.clients.c.name == client.name
+                if db.execute(t.clients.update().where(same).values(**values)).rowcount == 0:
+                    db.execute(t.clients.insert().values(name=client.name, **values))
+
+        await self._transaction(work)
+
+    async def clients(self) -> dict[str, ClientInfo]:
+        """Clients seen so far by name, as when last noted; none of them connected."""
+        rows = await self._transaction(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
+        return {row.name: client_from(row) for row in rows}
+
+    async def _transaction(self, work: Callable[[Connection], T]) -> T:
+        return await self._in_worker(lambda: self._begin(work))
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        """Run in the worker thread; shielded, so that a caller who is cancelled leaves no half-done file."""
+        future = asyncio.get_running_loop().run_in_executor(self._worker, _translated, work)
+        return await asyncio.shield(future)
+
+    def _begin(self, work: Callable[[Connection], T]) -> T:
+        """One transaction: the events noted so far, then `work`."""
+        batch = self._take()
+        try:
+            with self._engine.begin() as db:
+                if batch:
+                    db.execute(t.events.insert(), [event_columns(job_id, event) for job_id, event in batch])
+                return work(db)
+        except BaseException:
+            with self._lock:
+                self._pending.extendleft(reversed(batch))
+            raise
+
+    def _take(self) -> list[tuple[str, NumberedEvent]]:
+        with self._lock:
+            batch = list(self._pending)
+            self._pending.clear()
+        return batch
+
+    def _flush_now(self) -> None:
+        self._begin(lambda _: None)
+
+    def _flush_in_background(self) -> None:
+        with self._lock:
+            self._flush_queued = False
+            if not self._pending:
+                return
+        try:
+            self._flush_now()
+        except (sa.exc.SQLAlchemyError, OSError) as err:
+            # The events stay queued; the next statement tries again, and its caller hears of the fault.
+            log.error("events not stored", error=str(err))
+
+    def _create(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        t.metadata.create_all(self._engine)
+        with self._engine.begin() as db:
+            version = db.execute(sa.select(t.schema_version.c.version)).scalar_one_or_none()
+            if version is None:
+                db.execute(t.schema_version.insert().values(version=t.SCHEMA_VERSION))
+            elif version != t.SCHEMA_VERSION:
+                raise ConfigError(
+                    f"the store was made by another release of kernfed (schema {version}, this release has "
+                    f"{t.SCHEMA_VERSION}); run that release, or give the coordinator a new data folder"
+                )
+            unfinished = sa.select(t.jobs.c.job_id).where(
+                t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value, JobState.FAILED.value])
+            )
+            db.execute(t.checkpoints.delete().where(t.checkpoints.c.job_id.not_in(unfinished)))
+            keep = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())
+        remove_orphans(self._folder, keep)
+
+
+def _translated(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except (sa.exc.SQLAlchemyError, OSError) as err:
+        text = str(err.orig) if isinstance(err, sa.exc.DBAPIError) else str(err)
+        raise UnavailableError(f"the coordinator's store cannot be used: {text}; check its disk and folder") from err
+
+
+def _sqlite_pragmas(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    # FULL: a round that was closed is on disk even when the power fails a moment later.
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
