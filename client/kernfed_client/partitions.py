@@ -16,7 +16,7 @@ import numpy as np
 
 from kernfed.client_file import ClientFile, PartitionFile
 from kernfed.errors import DataError
-from kernfed.messages.data import DataSchema, MissingRule, Task
+from kernfed.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.rng import stream
 from kernfed_client.csv_reader import read_csv
 from kernfed_client.npz_reader import read_npz
@@ -119,7 +119,7 @@ def prepare(
     if test is None:
         held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client)
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
-    if schema.task is Task.REGRESSION:
+    if schema.task is LearningTask.REGRESSION:
         return LocalData(train, test, dropped, ())
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
@@ -285,7 +285,7 @@ def _check_labels(
 
 def _check_class_column(schema: DataSchema, num_classes: int, num_rows: int, where: str) -> None:
     # Without classes in the job every label of the column is told to the coordinator: never let that be row content.
-    if schema.task is Task.BINARY and num_classes > 2:
+    if schema.task is LearningTask.BINARY and num_classes > 2:
         raise DataError(
             f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; "
             'use task = "classification", or map labels in the client file'

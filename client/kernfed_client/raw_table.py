@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kernfed.client_file import PartitionFile
 from kernfed.errors import DataError
-from kernfed.messages.data import DataSchema, Task
+from kernfed.messages.data import DataSchema, LearningTask
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class Source:
     @property
     def has_labels(self) -> bool:
         """Whether the target is a class and not a number."""
-        return self.schema.task is not Task.REGRESSION
+        return self.schema.task is not LearningTask.REGRESSION
 
     def in_file(self, column: str) -> str:
         """Name in the file of a column of the job."""

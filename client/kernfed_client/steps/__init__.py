@@ -1,0 +1,16 @@
+"""The steps that this client agrees to run; a task that names any other is refused. One line per module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernfed.messages.base import Reply, Request
+from kernfed_client.steps import data
+
+StepFunction = Callable[[Any, Any], Reply]
+"""A client's half of a step: (local job, request) -> reply."""
+
+STEPS: dict[type[Request[Any]], StepFunction] = {
+    **data.STEPS,
+}

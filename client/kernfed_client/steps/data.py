@@ -1,0 +1,117 @@
+"""The client's half of every job's beginning: describe the data, scale them, map features, centre."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import DataError, WireError
+from kernfed.messages.data import (
+    Centred,
+    CentreRequest,
+    DataDescription,
+    DescribeDataRequest,
+    FeaturesMapped,
+    MapFeaturesRequest,
+    MeanEmbedding,
+    MeanEmbeddingRequest,
+    Standardised,
+    StandardiseRequest,
+)
+from kernfed.statistics import median_distance, moments
+from kernfed_client.local_job import LocalJob
+
+
+def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
+    """Read and check the data; counts, classes, and moments of the training rows before scaling.
+
+    Raises:
+        DataError: The data do not fit the schema, or their squares exceed the range of numbers.
+    """
+    data = job.load(request.dataset, request.schema)
+    with np.errstate(over="ignore", invalid="ignore"):
+        m = moments(data.train.x)
+    for name, finite in zip(request.schema.features, np.isfinite(m.mean) & np.isfinite(m.sum_squares), strict=True):
+        if not finite:
+            raise DataError(
+                f"data set {request.dataset}: squares of column {name!r} exceed the range of numbers; "
+                "divide the column by a constant at every client"
+            )
+    counts = Counter(data.train.labels or ())
+    return DataDescription(
+        num_rows=data.train.num_rows,
+        num_test_rows=data.test.num_rows,
+        num_dropped_rows=data.num_dropped_rows,
+        classes=data.classes,
+        class_counts=tuple(counts[name] for name in data.classes),
+        mean=m.mean,
+        sum_squares=m.sum_squares,
+    )
+
+
+def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
+    """Scale rows and number classes as agreed; the median distance of training rows where asked.
+
+    Raises:
+        JobStateMissingError: The data were not read yet.
+        DataError: The agreed classes lack one of this client's.
+    """
+    job.standardise(request.classes, request.mean, request.deviation)
+    distance = median_distance(job.x_train).value if request.median_distance else 0.0
+    return Standardised(job.num_rows, distance)
+
+
+def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
+    """Draw the feature map and map all rows; the fingerprint shows that both ends drew the same.
+
+    Raises:
+        JobStateMissingError: The rows were not scaled yet.
+        WireError: The coordinator counts other outputs than this client.
+    """
+    if request.num_outputs != job.num_outputs:
+        raise WireError(
+            f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"
+        )
+    return FeaturesMapped(job.num_rows, job.map_features(request.features))
+
+
+def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbedding:
+    """Mean feature vector (M,) and mean target (C,) of the training rows, neither centred.
+
+    Raises:
+        JobStateMissingError: The features were not computed yet.
+        WireError: The coordinator counts other features or outputs than this client.
+    """
+    z, y = job.z_train, job.y_train
+    if (request.num_features, request.num_outputs) != (z.shape[1], y.shape[1]):
+        raise WireError(
+            f"data.mean_embedding: {request.num_features} features and {request.num_outputs} outputs, "
+            f"but this client has {z.shape[1]} and {y.shape[1]}"
+        )
+    return MeanEmbedding(
+        num_rows=job.num_rows,
+        feature_mean=job.feature_mean + z.mean(0).cpu().numpy(),
+        target_mean=job.target_mean + y.mean(0).cpu().numpy(),
+    )
+
+
+def centre(job: LocalJob, request: CentreRequest) -> Centred:
+    """Subtract the pooled means from features and targets.
+
+    Raises:
+        JobStateMissingError: The features were not computed yet.
+    """
+    job.centre(request.feature_mean, request.target_mean)
+    return Centred(job.num_rows)
+
+
+STEPS: dict[type[Any], Any] = {
+    DescribeDataRequest: describe,
+    StandardiseRequest: standardise,
+    MapFeaturesRequest: map_features,
+    MeanEmbeddingRequest: mean_embedding,
+    CentreRequest: centre,
+}
+"""Steps of this module, by the request that they answer."""
