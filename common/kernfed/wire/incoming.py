@@ -108,7 +108,7 @@ class IncomingPayload:
         """
         arrays: list[Array]
         if self._buffer is not None:
-            body = memoryview(self._buffer)
+            body = self._buffer.data
             arrays = [slot.view(body) for slot in self._header.slots]
         else:
             assert self._spool is not None  # noqa: S101  # a body is in memory or in a file
@@ -128,4 +128,3 @@ class IncomingPayload:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-

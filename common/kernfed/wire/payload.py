@@ -93,7 +93,7 @@ class Payload:
             if gap:
                 yield memoryview(bytes(gap))
             if array.nbytes:
-                yield memoryview(array.reshape(-1).view(np.uint8))
+                yield array.reshape(-1).view(np.uint8).data
             end += gap + array.nbytes
 
     def body(self) -> bytes:

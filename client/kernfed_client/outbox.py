@@ -1,0 +1,85 @@
+"""Replies kept until the coordinator has them, and a while longer: a task asked again is answered from here."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.frames import REQUEST_FRAGMENT_TAG
+from kernfed.wire.outgoing import Body, payload_to_proto
+from kernfed.wire.payload import INLINE_BYTES, Payload
+
+KEPT_REPLIES = 64
+"""Delivered replies kept per job, newest first."""
+KEPT_BYTES = 8 << 20
+"""A delivered reply larger than this is not kept: computing it again gives the same bits."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """An answer, delivered or not."""
+
+    job_id: str
+    payload: Payload | None
+    """None for a failure."""
+    failure: task_pb2.TaskFailure | None
+    compute_s: float
+    delivered: bool = False
+
+
+class Outbox:
+    """Answers by task id."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._transfers = 0
+
+    def add_reply(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+        """Keep a reply until it is acknowledged."""
+        self._entries[task_id] = Entry(job_id, payload, None, compute_s)
+
+    def add_failure(self, job_id: str, failure: task_pb2.TaskFailure) -> None:
+        """Keep a failure until it is acknowledged."""
+        self._entries[failure.task_id] = Entry(job_id, None, failure, 0.0)
+
+    def holds(self, task_id: str) -> bool:
+        """Whether a task is answered."""
+        return task_id in self._entries
+
+    def undelivered(self) -> list[str]:
+        """Tasks whose answers have not been acknowledged, oldest first."""
+        return [task_id for task_id, e in self._entries.items() if not e.delivered]
+
+    def frame(self, task_id: str) -> tuple[bytes, Body | None]:
+        """The answer as a frame, and the body to send after it."""
+        entry = self._entries[task_id]
+        if entry.failure is not None:
+            return pb.ConnectRequest(failure=entry.failure).SerializeToString(), None
+        assert entry.payload is not None  # noqa: S101  # an entry is a failure or a reply
+        self._transfers = self._transfers % (2**32 - 1) + 1
+        reply = task_pb2.TaskReply(
+            task_id=task_id, payload=payload_to_proto(entry.payload, self._transfers), compute_s=entry.compute_s
+        )
+        large = entry.payload.body_size > INLINE_BYTES
+        body = Body(REQUEST_FRAGMENT_TAG, self._transfers, entry.payload) if large else None
+        return pb.ConnectRequest(reply=reply).SerializeToString(), body
+
+    def acknowledge(self, task_id: str) -> None:
+        """The coordinator has the answer, or does not want it: keep it only if it is small and lately given."""
+        entry = self._entries.get(task_id)
+        if entry is None:
+            return
+        entry.delivered = True
+        if entry.failure is not None or (entry.payload and entry.payload.body_size > KEPT_BYTES):
+            del self._entries[task_id]
+            return
+        kept = [t for t, e in self._entries.items() if e.delivered and e.job_id == entry.job_id]
+        for old in kept[:-KEPT_REPLIES]:
+            del self._entries[old]
+
+    def drop_job(self, job_id: str) -> None:
+        """A job is over."""
+        for task_id in [t for t, e in self._entries.items() if e.job_id == job_id]:
+            del self._entries[task_id]

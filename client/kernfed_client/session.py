@@ -1,0 +1,416 @@
+"""The client's side of the session: dial, say hello, work, answer; and dial again when the line breaks.
+
+Nothing is lost by a broken line: computations go on, answers wait in the outbox, and the hello after a reconnect tells
+the coordinator which tasks need not be sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from kernfed.channel import CHANNEL_OPTIONS
+from kernfed.errors import KernfedError, UnavailableError, WireError
+from kernfed.identity import Identity, channel_credentials
+from kernfed.status import error_from_rpc
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.frames import (
+    CONNECT_METHOD,
+    PROTOCOL_VERSION,
+    RESPONSE_FRAGMENT_TAG,
+    FragmentView,
+    decode_fragment,
+    identity,
+)
+from kernfed.wire.incoming import IncomingPayload
+from kernfed.wire.outgoing import Outgoing
+from kernfed_client.outbox import Outbox
+from kernfed_client.tasks import TaskRunner
+from kernfed_client.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+WELCOME_TIMEOUT_S = 20.0
+MIN_BACKOFF_S = 0.2
+
+Stream = grpc.aio.StreamStreamCall[bytes, bytes]
+
+
+class _LineDownError(Exception):
+    """Ends the tasks of one connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the hello says of this client."""
+
+    software_version: str
+    datasets: tuple[tuple[str, tuple[str, ...]], ...]
+    """(name, partitions) pairs."""
+
+
+class ClientSession:
+    """Keeps a session with the coordinator for as long as the daemon lives."""
+
+    def __init__(
+        self,
+        load_identity: Callable[[], Identity],
+        address: str | None,
+        offer: Offer,
+        runner: TaskRunner,
+        worker: Worker,
+        reconnect_max_s: float = 30.0,
+        explain: Callable[[str, Identity, KernfedError], KernfedError] = lambda _address, _identity, err: err,
+    ) -> None:
+        """Prepare; `run` dials.
+
+        Args:
+            load_identity: Reads the identity from disk at each attempt, so that a renewed certificate is used.
+            address: host:port of the coordinator; None: the one in the identity.
+            offer: For the hello.
+            runner: Answers tasks.
+            worker: Thread that it runs in.
+            reconnect_max_s: Longest pause between attempts.
+            explain: Turns a failed connection into an error with diagnosis and remedy; may take seconds, and blocks.
+        """
+        self._load_identity = load_identity
+        self._address = address
+        self._offer = offer
+        self._runner = runner
+        self._worker = worker
+        self._reconnect_max_s = reconnect_max_s
+        self._explain = explain
+        self._instance_id = secrets.token_hex(8)
+        self._outbox = Outbox()
+        self._busy: dict[str, str] = {}
+        """Tasks being received or computed, each with its job."""
+        self._outgoing: Outgoing | None = None
+        self._device: tuple[str, str] | None = None
+        self._connected = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session now."""
+        return self._connected.is_set()
+
+    async def wait_connected(self) -> None:
+        """Wait for a session."""
+        await self._connected.wait()
+
+    def report_device(self, device: str, note: str) -> None:
+        """Tell the coordinator what this client computes on, now and after each reconnect."""
+        self._device = (device, note)
+        if self._outgoing is not None:
+            self._send_device(self._outgoing)
+
+    async def run(self) -> None:
+        """Dial and serve until cancelled. A refusal or a dead line is logged once per change and tried again."""
+        attempt = 0
+        said = ""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    await self._serve(group)
+                    attempt, said = 0, ""
+                except (KernfedError, _LineDownError) as err:
+                    if self._was_connected():
+                        attempt, said = 0, ""
+                    said = await self._say(err, said)
+                await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
+                attempt += 1
+
+    def _was_connected(self) -> bool:
+        was = self._connected.is_set()
+        self._connected.clear()
+        return was
+
+    async def _say(self, err: Exception, said: str) -> str:
+        text = str(err)
+        if isinstance(err, UnavailableError):
+            text = await self._explained(err)
+        if text != said:
+            log.warning(
+                "no session with the coordinator; trying again until there is one",
+                error=text,
+                reason=getattr(err, "reason", "UNAVAILABLE"),
+            )
+        return text
+
+    async def _explained(self, err: KernfedError) -> str:
+        def diagnose() -> KernfedError:
+            me = self._load_identity()
+            return self._explain(self._address or me.coordinator, me, err)
+
+        try:
+            return str(await asyncio.to_thread(diagnose))
+        except KernfedError as own:
+            return str(own)
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        """One connection, from dialling to its end."""
+        me = await asyncio.to_thread(self._load_identity)
+        address = self._address or me.coordinator
+        async with grpc.aio.secure_channel(address, channel_credentials(me), options=CHANNEL_OPTIONS) as channel:
+            call = channel.stream_stream(CONNECT_METHOD, request_serializer=identity, response_deserializer=identity)
+            stream: Stream = call()
+            try:
+                welcome = await self._greet(stream)
+                log.info("session open", coordinator=address, client=welcome.client)
+                await self._converse(stream, welcome, group)
+            except grpc.aio.AioRpcError as err:
+                raise error_from_rpc(err) from err
+            except asyncio.InvalidStateError as err:
+                raise _LineDownError("the stream ended") from err
+            finally:
+                self._outgoing = None
+                stream.cancel()
+
+    async def _greet(self, stream: Stream) -> pb.Welcome:
+        hello = pb.Hello(
+            protocol_version=PROTOCOL_VERSION,
+            software_version=self._offer.software_version,
+            instance_id=self._instance_id,
+            datasets=[pb.OfferedDataset(name=n, partitions=p) for n, p in self._offer.datasets],
+            steps=self._runner.step_names,
+            known_task_ids=[*self._outbox.undelivered(), *self._busy],
+        )
+        try:
+            async with asyncio.timeout(WELCOME_TIMEOUT_S):
+                await stream.write(pb.ConnectRequest(hello=hello).SerializeToString())
+                first = await stream.read()
+        except TimeoutError:
+            raise UnavailableError(f"no welcome from the coordinator within {WELCOME_TIMEOUT_S:g} s") from None
+        if not isinstance(first, bytes):
+            raise await _end_of(stream)
+        frame = _parse(first)
+        if frame.WhichOneof("frame") != "welcome":
+            raise WireError("the coordinator's first frame is not a welcome")
+        return frame.welcome
+
+    async def _converse(self, stream: Stream, welcome: pb.Welcome, group: asyncio.TaskGroup) -> None:
+        outgoing = self._outgoing = Outgoing()
+        for task_id in self._outbox.undelivered():
+            self._send_answer(task_id)
+        self._send_device(outgoing)
+        self._connected.set()
+        connection = _Connection(self, stream, outgoing, welcome, group)
+        failure: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(connection.write())
+                tasks.create_task(connection.read())
+                tasks.create_task(connection.heartbeat())
+        except* (KernfedError, _LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
+            failure = _foremost(errors.exceptions)
+        finally:
+            for task_id in connection.unfinished:
+                self._busy.pop(task_id, None)
+        if failure is not None:
+            raise failure
+
+    def _send_device(self, outgoing: Outgoing) -> None:
+        if self._device is not None:
+            report = pb.DeviceReport(device=self._device[0], note=self._device[1])
+            outgoing.put(pb.ConnectRequest(device=report).SerializeToString())
+
+    def _send_answer(self, task_id: str) -> None:
+        if self._outgoing is not None and self._outbox.holds(task_id):
+            frame, body = self._outbox.frame(task_id)
+            self._outgoing.put(frame, body)
+
+    # What the connection calls.
+
+    def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
+        """A task arrives: answer it from the outbox, or make room for its request."""
+        if self._outbox.holds(task.task_id):
+            self._send_answer(task.task_id)
+            return None
+        if task.task_id in self._busy:
+            return None
+        try:
+            incoming = self._runner.incoming(task)
+        except KernfedError as err:
+            self._fail(task, err)
+            return None
+        self._busy[task.task_id] = task.job_id
+        return incoming
+
+    async def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
+        """Run a step and send its answer; survives the connection that brought the task."""
+        try:
+            answered = await self._worker.run(lambda: self._runner.answer(task, incoming))
+        except KernfedError as err:
+            log.warning("step refused or failed", task_id=task.task_id, reason=err.reason, error=str(err))
+            if task.task_id in self._busy:
+                self._fail(task, err)
+        else:
+            if task.task_id in self._busy:
+                self._outbox.add_reply(task.job_id, task.task_id, answered.payload, answered.compute_s)
+                self._send_answer(task.task_id)
+        self._busy.pop(task.task_id, None)
+
+    def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
+        failure = task_pb2.TaskFailure(task_id=task.task_id, reason=err.reason, message=str(err)[:4000])
+        self._outbox.add_failure(task.job_id, failure)
+        self._send_answer(task.task_id)
+
+    def acknowledged(self, ack: task_pb2.TaskAck) -> None:
+        """The coordinator has an answer, or refuses it."""
+        if ack.refused:
+            log.warning("answer not taken by the coordinator", task_id=ack.task_id, why=ack.refused)
+        self._outbox.acknowledge(ack.task_id)
+
+    async def cancelled(self, cancel: task_pb2.Cancel) -> None:
+        """Drop a task, or a whole job with its state."""
+        if cancel.task_id:
+            self._busy.pop(cancel.task_id, None)
+            return
+        for task_id in [t for t, job_id in self._busy.items() if job_id == cancel.job_id]:
+            del self._busy[task_id]
+        self._outbox.drop_job(cancel.job_id)
+        await self._worker.run(lambda: self._runner.drop_job(cancel.job_id))
+
+    @property
+    def busy_task_ids(self) -> Sequence[str]:
+        """Tasks being received or computed."""
+        return list(self._busy)
+
+
+class _Connection:
+    """One stream's three tasks."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        stream: Stream,
+        outgoing: Outgoing,
+        welcome: pb.Welcome,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        self._session = session
+        self._stream = stream
+        self._outgoing = outgoing
+        self._interval_s = max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05)
+        self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
+        self._group = group
+        self._last_heard = time.monotonic()
+        self._open: dict[int, tuple[task_pb2.Task, IncomingPayload]] = {}
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Tasks whose requests were still arriving when the connection ended."""
+        return [task.task_id for task, _ in self._open.values()]
+
+    async def write(self) -> None:
+        """Send what is queued."""
+        while (frame := await self._outgoing.next()) is not None:
+            await self._stream.write(frame)
+
+    async def heartbeat(self) -> None:
+        """Say that we live, and notice when the coordinator does not."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            silent = time.monotonic() - self._last_heard
+            if silent > self._timeout_s:
+                raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
+            beat = pb.Heartbeat(busy_task_ids=list(self._session.busy_task_ids)[:100])
+            self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
+
+    async def read(self) -> None:
+        """Take what comes until the stream ends."""
+        while True:
+            data: Any = await self._stream.read()
+            if not isinstance(data, bytes):
+                raise await _end_of(self._stream)
+            self._last_heard = time.monotonic()
+            fragment = decode_fragment(RESPONSE_FRAGMENT_TAG, data)
+            if fragment is not None:
+                self._on_fragment(fragment)
+                continue
+            frame = _parse(data)
+            match frame.WhichOneof("frame"):
+                case "task":
+                    self._on_task(frame.task)
+                case "ack":
+                    self._session.acknowledged(frame.ack)
+                case "cancel":
+                    await self._session.cancelled(frame.cancel)
+                case "goodbye":
+                    raise _goodbye(frame.goodbye)
+                case "heartbeat":
+                    pass
+                case other:
+                    raise WireError(f"a coordinator may not send {other or 'an empty frame'} here")
+
+    def _on_task(self, task: task_pb2.Task) -> None:
+        incoming = self._session.begin(task)
+        if incoming is None:
+            return
+        if incoming.complete:
+            self._start(task, incoming)
+        else:
+            self._open[task.payload.transfer] = (task, incoming)
+
+    def _on_fragment(self, fragment: FragmentView) -> None:
+        found = self._open.get(fragment.transfer)
+        if found is None:
+            return  # of a task that we answer already, or refused
+        task, incoming = found
+        incoming.add(fragment)
+        if incoming.complete:
+            del self._open[fragment.transfer]
+            self._start(task, incoming)
+
+    def _start(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
+        self._group.create_task(self._session.compute(task, incoming))
+
+
+def backoff_s(attempt: int, longest_s: float) -> float:
+    """Seconds to pause before attempt `attempt` (from 0): exponential, capped, with full jitter above a floor."""
+    return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
+
+
+def _parse(data: bytes) -> pb.ConnectResponse:
+    try:
+        return pb.ConnectResponse.FromString(data)
+    except DecodeError:
+        raise WireError("a frame is not a ConnectResponse") from None
+
+
+def _goodbye(goodbye: pb.Goodbye) -> KernfedError:
+    from kernfed.errors import error_from_reason
+
+    return error_from_reason(goodbye.reason, goodbye.message)
+
+
+async def _end_of(stream: Stream) -> Exception:
+    """Why a stream ended, from its status."""
+    code = await stream.code()
+    if code is grpc.StatusCode.OK:
+        return _LineDownError("the coordinator closed the session")
+    return error_from_rpc(
+        grpc.aio.AioRpcError(
+            code, await stream.initial_metadata(), await stream.trailing_metadata(), await stream.details()
+        )
+    )
+
+
+def _foremost(errors: Sequence[BaseException]) -> BaseException:
+    """The most telling of the errors that ended a connection's tasks."""
+    for err in errors:
+        if isinstance(err, grpc.aio.AioRpcError):
+            return error_from_rpc(err)
+        if isinstance(err, KernfedError):
+            return err
+    return _LineDownError("the line to the coordinator broke")

@@ -1,0 +1,197 @@
+"""Calls over sessions: one request to many clients, replies checked as they arrive, closed by `rounds.StepState`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import structlog
+from google.protobuf.duration_pb2 import Duration
+
+from kernfed.cohort import Call, Fault, quorum_error
+from kernfed.errors import KernfedError
+from kernfed.events import EventKind, JobEvent
+from kernfed.messages.base import Reply
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.codec import encode
+from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
+from kernfed.wire.incoming import IncomingPayload
+from kernfed.wire.outgoing import Body, payload_to_proto
+from kernfed.wire.payload import INLINE_BYTES
+from kernfed_server.rounds import Decision, StepRules, StepState
+from kernfed_server.sessions import Session, SessionRegistry
+
+log = structlog.get_logger(__name__)
+
+R = TypeVar("R", bound=Reply)
+
+
+class OpenCall:
+    """A call that waits for replies."""
+
+    def __init__(self, call: Call[Any], registry: SessionRegistry, submitted_by: str, method: str) -> None:
+        self._call = call
+        self._registry = registry
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s)
+        self._state = StepState(call.clients, rules, time.monotonic())
+        self.outcomes: dict[str, Reply | Fault] = {}
+        self._wake = asyncio.Event()
+        self._waiting = ""
+        self._spools: list[Path] = []
+        payload = encode(call.request, call.float_bits)
+        self.transfer = registry.next_transfer()
+        self._body = Body(RESPONSE_FRAGMENT_TAG, self.transfer, payload) if payload.body_size > INLINE_BYTES else None
+        task = task_pb2.Task(
+            task_id=call.task_id,
+            job_id=call.job_id,
+            round=call.round_num,
+            step=call.request.step,
+            payload=payload_to_proto(payload, self.transfer),
+            float_bits=call.float_bits,
+            submitted_by=submitted_by,
+            method=method,
+        )
+        total_s = min(call.deadline_s + call.wait_s, 1e9)
+        task.deadline.CopyFrom(Duration(seconds=int(total_s), nanos=int(total_s % 1 * 1e9)))
+        # Serialized once, whatever the number of clients.
+        self._frame = pb.ConnectResponse(task=task).SerializeToString()
+
+    @property
+    def task_id(self) -> str:
+        """The same for all clients of the call."""
+        return self._call.task_id
+
+    @property
+    def job_id(self) -> str:
+        """Job of the call."""
+        return self._call.job_id
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of those asked."""
+        return self._call.clients
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Clients whose reply is still wanted."""
+        return self._state.pending
+
+    def wake(self) -> None:
+        """Something changed that the waiting side should look at."""
+        self._wake.set()
+
+    def send_to(self, session: Session) -> None:
+        """Give a client its task, unless it has it already."""
+        if session.name in self._state.pending and self.task_id not in session.known_task_ids:
+            session.outgoing.put(self._frame, self._body, shared=len(self._call.clients) > 1)
+
+    def wants(self, client: str) -> bool:
+        """Whether a reply of this client would count."""
+        return client in self._state.pending
+
+    def receive(self, session: Session, reply: task_pb2.TaskReply) -> IncomingPayload:
+        """Begin to receive a reply.
+
+        Raises:
+            WireError: The reply is malformed or declares more than is allowed.
+        """
+        limits = self._registry.limits
+        spool = None
+        if reply.payload.body_size > limits.spool_bytes:
+            name = hashlib.sha256(f"{self.task_id}\0{session.name}\0{session.instance_id}".encode()).hexdigest()
+            spool = self._registry.spool / f"{name}-{self._registry.next_transfer()}.body"
+            self._spools.append(spool)
+        return IncomingPayload(self._call.request.reply, reply.payload, limits.max_body_bytes, self._call.dims, spool)
+
+    def on_message(self, client: str, incoming: IncomingPayload) -> None:
+        """A reply is complete: check it and count it.
+
+        Raises:
+            KernfedError: The reply is refused; the caller passes it to `on_fault`.
+        """
+        reply = cast("Reply", incoming.message())
+        self._call.accept(client, reply)
+        if self._state.on_reply(client):
+            self.outcomes[client] = reply
+            self._observe(EventKind.CLIENT_ANSWERED, client)
+            self._wake.set()
+
+    def on_fault(self, client: str, fault: Fault) -> None:
+        """A client cannot or may not answer."""
+        if not fault.lasting:
+            return
+        if self._state.on_fault(client):
+            self.outcomes[client] = fault
+            self._observe(EventKind.CLIENT_FAILED, client, f"{fault.reason}: {fault.message}")
+            self._wake.set()
+
+    def _observe(self, kind: EventKind, client: str, message: str = "") -> None:
+        self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message))
+
+    async def result(self) -> Mapping[str, Reply | Fault]:
+        """Wait until the step closes.
+
+        Raises:
+            QuorumNotMetError: Too few answers.
+        """
+        while True:
+            now = time.monotonic()
+            decision = self._state.decide(now)
+            if decision is Decision.CLOSE:
+                for client in self._state.pending:
+                    self._observe(EventKind.CLIENT_MISSING, client, "no answer by the deadline")
+                return self.outcomes
+            if decision is Decision.FAIL:
+                raise quorum_error(
+                    self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
+                )
+            self._say_waiting(now)
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self._state.next_change(now) + 1e-3):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _num_answers(self) -> int:
+        return sum(not isinstance(o, Fault) for o in self.outcomes.values())
+
+    def _say_waiting(self, now: float) -> None:
+        text = self._state.waiting(self._registry.present(), now)
+        if text != self._waiting:
+            self._waiting = text
+            self._observe(EventKind.WAITING, "", text)
+
+    def forget_spools(self) -> None:
+        """Remove the files of the replies; memory maps of them stay readable until they are dropped."""
+        for path in self._spools:
+            path.unlink(missing_ok=True)
+
+
+class RemoteExchange:
+    """`kernfed.cohort.Exchange` over the clients' sessions."""
+
+    def __init__(self, registry: SessionRegistry, submitted_by: str, method: str) -> None:
+        self._registry = registry
+        self._submitted_by = submitted_by
+        self._method = method
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """See `Exchange.ask`."""
+        pending = OpenCall(call, self._registry, self._submitted_by, self._method)
+        self._registry.add_call(pending)
+        try:
+            return cast("Mapping[str, R | Fault]", await pending.result())
+        finally:
+            self._registry.remove_call(pending)
+            pending.forget_spools()
+
+
+def fault_of(err: KernfedError) -> Fault:
+    """An error as a client's fault."""
+    return Fault(err.reason, str(err))

@@ -1,0 +1,268 @@
+"""`FederationService.Connect`: one client's stream, read, written and watched by three tasks that end together.
+
+What comes from a client is checked before it is believed: size before bytes, order of fragments, shapes, finiteness.
+A faulty reply costs the client its place in the round; a frame that the protocol does not allow ends the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from kernfed.cohort import Fault
+from kernfed.errors import KernfedError, UnavailableError, WireError
+from kernfed.identity import Caller, Role, require
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.frames import (
+    CONNECT_METHOD,
+    PROTOCOL_VERSION,
+    REQUEST_FRAGMENT_TAG,
+    FragmentView,
+    decode_fragment,
+    identity,
+)
+from kernfed.wire.incoming import IncomingPayload
+from kernfed_server.exchange import OpenCall, fault_of
+from kernfed_server.sessions import ClientInfo, Session, SessionRegistry
+
+log = structlog.get_logger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+HELLO_TIMEOUT_S = 10.0
+MAX_OPEN_REPLIES = 64
+MAX_TEXT = 4000
+
+
+class _SessionOverError(Exception):
+    """Ends the three tasks of a session; not an error."""
+
+
+class FederationServicer:
+    """Serves the clients' sessions."""
+
+    def __init__(self, registry: SessionRegistry) -> None:
+        self._registry = registry
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The method handler: frames are bytes on this side, so that fragments are not copied by protobuf."""
+        service, _, method = CONNECT_METHOD[1:].partition("/")
+        stream = grpc.stream_stream_rpc_method_handler(self.connect, identity, identity)
+        return grpc.method_handlers_generic_handler(service, {method: stream})
+
+    async def connect(self, _frames: object, context: Context) -> None:
+        """One session, from hello to goodbye.
+
+        Raises:
+            KernfedError: The client is refused; the interceptor turns it into a status.
+        """
+        caller = require(context, Role.CLIENT)
+        if self._registry.draining:
+            raise UnavailableError("the coordinator is shutting down; connect again in a moment")
+        hello = await _read_hello(context)
+        info = ClientInfo(
+            caller.name, peer=context.peer(), certificate_expires_at=caller.certificate.not_valid_after_utc
+        )
+        session = self._registry.open(info, caller.serial, hello)
+        log.info("client connected", client=caller.name, peer=context.peer(), version=hello.software_version[:40])
+        structlog.contextvars.bind_contextvars(client=caller.name)
+        try:
+            session.send(self._welcome(caller))
+            self._registry.start(session)
+            await self._run(session, context)
+        finally:
+            self._registry.closed(session)
+            log.info("client disconnected", client=caller.name)
+
+    def _welcome(self, caller: Caller) -> pb.ConnectResponse:
+        limits = self._registry.limits
+        welcome = pb.Welcome(
+            protocol_version=PROTOCOL_VERSION,
+            coordinator_id=self._registry.coordinator_id,
+            client=caller.name,
+            max_body_size=limits.max_body_bytes,
+        )
+        welcome.heartbeat_interval.FromMilliseconds(int(limits.heartbeat_interval_s * 1000))
+        welcome.heartbeat_timeout.FromMilliseconds(int(limits.heartbeat_timeout_s * 1000))
+        return pb.ConnectResponse(welcome=welcome)
+
+    async def _run(self, session: Session, context: Context) -> None:
+        violation: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write(session, context))
+                group.create_task(self._watch(session))
+                group.create_task(_Reader(self._registry, session, context).run())
+        except* _SessionOverError:
+            pass
+        except* WireError as errors:
+            violation = errors.exceptions[0]
+        if violation is not None:
+            log.warning("session ended: protocol violated", error=str(violation))
+            raise violation
+
+    async def _write(self, session: Session, context: Context) -> None:
+        while (frame := await session.outgoing.next()) is not None:
+            await context.write(frame)
+        raise _SessionOverError
+
+    async def _watch(self, session: Session) -> None:
+        limits = self._registry.limits
+        beat = pb.ConnectResponse(heartbeat=pb.Heartbeat())
+        while True:
+            await asyncio.sleep(limits.heartbeat_interval_s)
+            silent = time.monotonic() - session.last_heard
+            if silent > limits.heartbeat_timeout_s:
+                log.warning("client silent, session dropped", silent_s=round(silent, 1))
+                raise _SessionOverError
+            session.send(beat)
+
+
+async def _read_hello(context: Context) -> pb.Hello:
+    try:
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            first = await context.read()
+    except TimeoutError:
+        raise WireError(f"no hello within {HELLO_TIMEOUT_S:g} s") from None
+    if not isinstance(first, bytes):
+        raise WireError("the stream ended before its hello")
+    frame = _parse(first)
+    if frame.WhichOneof("frame") != "hello":
+        raise WireError("the first frame must be a hello")
+    return frame.hello
+
+
+def _parse(data: bytes) -> pb.ConnectRequest:
+    try:
+        return pb.ConnectRequest.FromString(data)
+    except DecodeError:
+        raise WireError("a frame is not a ConnectRequest") from None
+
+
+class _Reader:
+    """Reads one session's frames; the next is read only when the last one is placed."""
+
+    def __init__(self, registry: SessionRegistry, session: Session, context: Context) -> None:
+        self._registry = registry
+        self._session = session
+        self._context = context
+        self._open: dict[int, tuple[OpenCall, IncomingPayload]] = {}
+        self._discarded: dict[int, int] = {}
+        """Transfers whose bytes are not wanted, and how many of them are still to come."""
+
+    async def run(self) -> None:
+        """Read until the stream ends."""
+        try:
+            while True:
+                data = await self._context.read()
+                if not isinstance(data, bytes):
+                    raise _SessionOverError
+                self._registry.heard(self._session)
+                fragment = decode_fragment(REQUEST_FRAGMENT_TAG, data)
+                if fragment is not None:
+                    await self._on_fragment(fragment)
+                else:
+                    self._on_frame(_parse(data))
+        finally:
+            for _, incoming in self._open.values():
+                incoming.close()
+
+    def _on_frame(self, frame: pb.ConnectRequest) -> None:
+        kind = frame.WhichOneof("frame")
+        if kind == "reply":
+            self._on_reply(frame.reply)
+        elif kind == "failure":
+            self._on_failure(frame.failure)
+        elif kind == "device":
+            self._registry.report_device(self._session, frame.device.device)
+            if frame.device.note:
+                log.info("device of client", device=frame.device.device[:200], note=frame.device.note[:MAX_TEXT])
+        elif kind != "heartbeat":
+            raise WireError(f"a client may not send {kind or 'an empty frame'} here")
+
+    def _on_reply(self, reply: task_pb2.TaskReply) -> None:
+        call = self._registry.call(reply.task_id)
+        if call is None or not call.wants(self._session.name):
+            self._discard(reply, "this reply is not wanted (any more)")
+            return
+        try:
+            incoming = call.receive(self._session, reply)
+        except KernfedError as err:
+            self._refuse(call, reply, err)
+            return
+        if incoming.complete:
+            self._finish(call, incoming)
+            return
+        transfer = reply.payload.transfer
+        if transfer in self._open or transfer in self._discarded or len(self._open) >= MAX_OPEN_REPLIES:
+            incoming.close()
+            raise WireError(f"transfer {transfer} is open already, or {MAX_OPEN_REPLIES} are")
+        self._open[transfer] = (call, incoming)
+
+    def _discard(self, reply: task_pb2.TaskReply, why: str) -> None:
+        if reply.payload.transfer and reply.payload.body_size:
+            if len(self._discarded) >= MAX_OPEN_REPLIES:
+                raise WireError(f"more than {MAX_OPEN_REPLIES} unwanted replies at once")
+            self._discarded[reply.payload.transfer] = reply.payload.body_size
+        self._ack(reply.task_id, why)
+
+    def _refuse(self, call: OpenCall, reply: task_pb2.TaskReply, err: KernfedError) -> None:
+        log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
+        call.on_fault(self._session.name, fault_of(err))
+        self._discard(reply, f"{err.reason}: {err}")
+
+    async def _on_fragment(self, fragment: FragmentView) -> None:
+        left = self._discarded.get(fragment.transfer)
+        if left is not None:
+            left -= len(fragment.data)
+            if left > 0:
+                self._discarded[fragment.transfer] = left
+            else:
+                del self._discarded[fragment.transfer]
+            return
+        if fragment.transfer not in self._open:
+            raise WireError(f"a fragment of transfer {fragment.transfer}, which nobody announced")
+        call, incoming = self._open[fragment.transfer]
+        try:
+            if incoming.spooled:
+                await asyncio.to_thread(incoming.add, fragment)
+            else:
+                incoming.add(fragment)
+        except WireError as err:
+            del self._open[fragment.transfer]
+            incoming.close()
+            call.on_fault(self._session.name, fault_of(err))
+            raise
+        if incoming.complete:
+            del self._open[fragment.transfer]
+            self._finish(call, incoming)
+
+    def _finish(self, call: OpenCall, incoming: IncomingPayload) -> None:
+        if not call.wants(self._session.name):
+            incoming.close()
+            self._ack(call.task_id, "the step closed while this reply was on its way")
+            return
+        try:
+            call.on_message(self._session.name, incoming)
+        except KernfedError as err:
+            log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
+            call.on_fault(self._session.name, fault_of(err))
+            self._ack(call.task_id, f"{err.reason}: {err}")
+        else:
+            self._ack(call.task_id, "")
+
+    def _on_failure(self, failure: task_pb2.TaskFailure) -> None:
+        call = self._registry.call(failure.task_id)
+        if call is not None:
+            call.on_fault(self._session.name, Fault(failure.reason[:64], failure.message[:MAX_TEXT]))
+        self._ack(failure.task_id, "")
+
+    def _ack(self, task_id: str, refused: str) -> None:
+        self._session.send(pb.ConnectResponse(ack=task_pb2.TaskAck(task_id=task_id, refused=refused[:MAX_TEXT])))
