@@ -98,9 +98,7 @@ def load_client_file(path: Path) -> ClientFile:
         return partition and partition.model_copy(update={"path": base / partition.path})
 
     datasets = {
-        name: DatasetSection.model_construct(
-            **{part: place(getattr(section, part)) for part in DatasetSection.model_fields}
-        )
+        name: section.model_copy(update={part: place(getattr(section, part)) for part in DatasetSection.model_fields})
         for name, section in parsed.datasets.items()
     }
     return parsed.model_copy(

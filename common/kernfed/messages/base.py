@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
@@ -143,9 +142,18 @@ def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, ()
 
 
-@functools.cache
+_FIELDS: dict[type, tuple[FieldInfo, ...]] = {}
+
+
 def fields_of(cls: type) -> tuple[FieldInfo, ...]:
     """Fields of a message class in declaration order, which is also the order of tensors in a payload."""
+    found = _FIELDS.get(cls)
+    if found is None:
+        found = _FIELDS[cls] = _read_fields(cls)
+    return found
+
+
+def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
     found = []
     for f in dataclasses.fields(cls):

@@ -1,7 +1,7 @@
 """Steps on the random-feature ridge model: local solves, FedNewton's trips, gradient and proximal steps.
 
-The local objective of client j is F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (ridge/2) |W|², with H_j = Z_j'Z_j/n_j + ridge I and
-c_j = Z_j'Y_j/n_j (the FedNewton paper). M features, C outputs.
+The local objective of client j is F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (ridge/2) |W|², with H_j = Z_j'Z_j/n_j + ridge I
+and c_j = Z_j'Y_j/n_j (the FedNewton paper). M features, C outputs.
 """
 
 from __future__ import annotations

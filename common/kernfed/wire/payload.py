@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _ELEMENT_TYPE = {
     np.dtype("<i8"): pb.ELEMENT_TYPE_INT64,
     np.dtype("u1"): pb.ELEMENT_TYPE_UINT8,
 }
-_DTYPE = {int(code): dtype for dtype, code in _ELEMENT_TYPE.items()}
+_DTYPE: dict[int, np.dtype[Any]] = {int(code): dtype for dtype, code in _ELEMENT_TYPE.items()}
 
 
 def aligned(offset: int) -> int:
