@@ -1,0 +1,137 @@
+"""`kernfed-client check-data`: the check that a job's first step makes, offline, with numbers that stay at the site."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernfed.client_file import ClientFile, load_client_file
+from kernfed.errors import IdentityError, PolicyError
+from kernfed.job_file import JobFile, data_schema, load_job
+from kernfed.messages.data import DescribeDataRequest
+from kernfed.pki.folder import read_about
+from kernfed_client.local_job import LocalJob
+from kernfed_client.partitions import LocalData
+from kernfed_client.policy import Policy
+from kernfed_client.steps.data import describe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """A feature column (or numeric target) over the training rows."""
+
+    name: str
+    mean: float
+    deviation: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """What a client would train on in a job."""
+
+    job: str
+    client: str
+    dataset: str
+    num_rows: int
+    num_test_rows: int
+    num_dropped_rows: int
+    classes: dict[str, list[int]]
+    """Training and test rows per class; empty for regression."""
+    columns: list[ColumnSummary]
+    notes: list[str]
+
+
+def check_data(job_path: Path, config_path: Path, name: str | None = None) -> DataReport:
+    """Read the data that a job asks for, as the client would.
+
+    Args:
+        job_path: The job file.
+        config_path: The client file.
+        name: This client's name, which decides on the rows held out; unset: from the identity folder.
+
+    Raises:
+        ConfigError: A file is wrong.
+        DataError: The data do not fit the job.
+    """
+    job, _ = load_job(job_path)
+    schema = data_schema(job)
+    file = load_client_file(config_path)
+    notes = []
+    if name is None:
+        try:
+            name = read_about(file.identity).name
+        except IdentityError:
+            name = config_path.stem
+            notes.append(
+                f"not enrolled yet, so test rows are drawn as for a client named {name!r}; --name gives another name"
+            )
+    local = LocalJob("check-data", name, file)
+    describe(local, DescribeDataRequest(job.cohort.dataset, schema))
+    data = local.data
+    notes += [*data.notes, *_policy_notes(file, job, data)]
+    return DataReport(
+        job=job.name,
+        client=name,
+        dataset=job.cohort.dataset,
+        num_rows=data.train.num_rows,
+        num_test_rows=data.test.num_rows,
+        num_dropped_rows=data.num_dropped_rows,
+        classes=_class_counts(data),
+        columns=_columns(data, [*schema.features, schema.target]),
+        notes=notes,
+    )
+
+
+def as_json(report: DataReport) -> dict[str, object]:
+    """The report as JSON types."""
+    return asdict(report)
+
+
+def as_table(report: DataReport) -> RenderableType:
+    """The report for people."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row("training rows", f"{report.num_rows:,}")
+    rows.add_row("test rows", f"{report.num_test_rows:,}")
+    rows.add_row("dropped for missing values", f"{report.num_dropped_rows:,}")
+    for name, (train, test) in report.classes.items():
+        rows.add_row(Text(f"class {name}"), f"{train:,} training, {test:,} test")
+    columns = Table("column", "mean", "deviation", "min", "max", title="training rows (stays here)")
+    for c in report.columns:
+        columns.add_row(Text(c.name), *(f"{v:.6g}" for v in (c.mean, c.deviation, c.min, c.max)))
+    head = Text(f"{report.client}: data set {report.dataset} fits job {report.job}", style="bold")
+    return Group(head, rows, columns, *(Text(f"note: {note}") for note in report.notes))
+
+
+def _class_counts(data: LocalData) -> dict[str, list[int]]:
+    train, test = Counter(data.train.labels or ()), Counter(data.test.labels or ())
+    return {name: [train[name], test[name]] for name in data.classes}
+
+
+def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
+    train = data.train
+    columns = [*train.x.T] if train.y is None else [*train.x.T, train.y]
+    return [
+        ColumnSummary(name, float(c.mean()), float(c.std()), float(c.min()), float(c.max()))
+        for name, c in zip(names, columns, strict=False)  # a class target has no moments
+    ]
+
+
+def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
+    operators = file.policy.operators
+    operator = operators[0] if operators else ""
+    try:
+        Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
+    except PolicyError as err:
+        return [f"the policy here would refuse this job: {err}"]
+    return []

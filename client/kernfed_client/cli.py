@@ -1,0 +1,57 @@
+"""The site administrator's commands: `kernfed-client`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernfed.errors import KernfedError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Run kernfed beside the data of one institution.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keep `check-data` a command of its own, whatever else is registered."""
+
+
+@app.command("check-data")
+def check_data_command(
+    job: Annotated[Path, typer.Argument(help="Job file.", metavar="JOB.toml")],
+    config: Annotated[Path, typer.Option(help="Client file.")] = Path("client.toml"),
+    name: Annotated[str | None, typer.Option(help="This client's name; unset: from its identity.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check whether the local data fit a job, without any network; what is printed stays here."""
+    from kernfed_client import check_data
+
+    try:
+        report = check_data.check_data(job, config, name)
+    except KernfedError as err:
+        if as_json:
+            typer.echo(json.dumps({"error": {"reason": err.reason, "message": str(err)}}, indent=2))
+        raise
+    if as_json:
+        typer.echo(json.dumps(check_data.as_json(report), indent=2))
+    else:
+        from rich.console import Console
+
+        Console().print(check_data.as_table(report))
+
+
+def main() -> None:
+    """Run a command; an error is one clear message on stderr and an exit code, never a traceback."""
+    try:
+        app()
+    except KernfedError as err:
+        typer.echo(f"error: {err}", err=True)
+        sys.exit(err.exit_code)
