@@ -7,8 +7,10 @@ step has not made yet raises JobStateMissingError, upon which the coordinator re
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -45,6 +47,8 @@ class _Described:
 @dataclass(frozen=True, slots=True)
 class _Scaled:
     classes: tuple[str, ...]
+    mean: Floats
+    deviation: Floats
     x_train: Floats
     x_test: Floats
     targets_train: Array
@@ -69,9 +73,17 @@ class LocalJob:
         job_id: The job.
         client: This client's name, from its certificate.
         file: The client file; holds policy and device.
+        folder: For files that the job leaves at this client, such as the client's own model; made when needed.
     """
 
-    def __init__(self, job_id: str, client: str, file: ClientFile, load: Loader | None = None) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        client: str,
+        file: ClientFile,
+        load: Loader | None = None,
+        folder: Path | None = None,
+    ) -> None:
         """Begin with nothing prepared.
 
         Args:
@@ -79,10 +91,13 @@ class LocalJob:
             client: This client's name.
             file: The client file.
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
+            folder: For the job's files; unset: below the client file's state folder.
         """
         self.job_id = job_id
         self.client = client
         self.file = file
+        # A job id comes from a peer, so it never becomes a path: its digest does.
+        self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
         self._load = load or functools.partial(load_local_data, file)
         self._device: torch.device | None = None
         self._described: _Described | None = None
@@ -135,6 +150,16 @@ class LocalJob:
     def num_outputs(self) -> int:
         """Columns of the targets C: one per class of a classification, else 1."""
         return len(self.classes) if self.task is LearningTask.CLASSIFICATION else 1
+
+    @property
+    def mean(self) -> Floats:
+        """What is subtracted from the feature columns, (P,)."""
+        return _made(self._scaled, "data.standardise").mean
+
+    @property
+    def deviation(self) -> Floats:
+        """By what the feature columns are divided, (P,)."""
+        return _made(self._scaled, "data.standardise").deviation
 
     @property
     def x_train(self) -> Floats:
@@ -237,6 +262,8 @@ class LocalJob:
         index = {name: i for i, name in enumerate(classes)}
         self._scaled = _Scaled(
             classes,
+            centre,
+            scale,
             _scale(data.train.x, centre, scale, schema),
             _scale(data.test.x, centre, scale, schema),
             _targets(data.train, index),

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kernfed.messages.base import Reply, Request
-from kernfed_client.steps import data
+from kernfed_client.steps import data, evaluation, probe, ridge
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
 
 STEPS: dict[type[Request[Any]], StepFunction] = {
     **data.STEPS,
+    **ridge.STEPS,
+    **evaluation.STEPS,
+    **probe.STEPS,
 }

@@ -1,1 +1,32 @@
-"""The coordinator's half of each method."""
+"""The coordinator's half of every method, by name. A new method adds one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernfed.cohort import Cohort
+from kernfed.messages.base import Array
+from kernfed_server.run import Run
+from kernfed_server.workflows import dkrr, fedavg, fedprox, local, newton, probe
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A method at the coordinator."""
+
+    run: Callable[[Any, Any, Cohort, Run], Awaitable[Array | None]]
+    """(setup, settings, cohort, run) -> weights on centred features, shape (M, C); None: there is no global model."""
+    needs_data: bool = True
+    """Whether the clients' data are prepared first; else `setup` is None."""
+
+
+WORKFLOWS: Mapping[str, Workflow] = {
+    "local": Workflow(local.run),
+    "dkrr": Workflow(dkrr.run),
+    "newton": Workflow(newton.run),
+    "fedavg": Workflow(fedavg.run),
+    "fedprox": Workflow(fedprox.run),
+    "probe": Workflow(probe.run, needs_data=False),
+}

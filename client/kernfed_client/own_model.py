@@ -1,0 +1,45 @@
+"""A client's own model: trained on its rows alone, kept at the client, and never sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from kernfed.messages.base import Array
+from kernfed_client.local_job import LocalJob
+
+log = structlog.get_logger(__name__)
+
+
+def keep_own_model(job: LocalJob, weights: Array) -> Path:
+    """Write a model of this client, from which it can predict with `kernfed predict`.
+
+    Args:
+        job: With features mapped, and centred where the job has an intercept.
+        weights: On centred features, shape (M, C).
+
+    Returns:
+        The folder with `model.safetensors` and `model.json`, below the client's state folder.
+    """
+    from kernfed.features import fingerprint
+    from kernfed.model import GlobalModel
+
+    model = GlobalModel(
+        task=job.task,
+        feature_names=job.schema.features,
+        target=job.schema.target,
+        classes=job.classes,
+        mean=job.mean,
+        deviation=job.deviation,
+        spec=job.features,
+        fingerprint=fingerprint(job.features),
+        weights=weights,
+        feature_mean=job.feature_mean,
+        target_mean=job.target_mean,
+        job={"job_id": job.job_id, "client": job.client},
+    )
+    folder = job.folder / "model"
+    model.save(folder)
+    log.info("own model kept", path=str(folder))
+    return folder

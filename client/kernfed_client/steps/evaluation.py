@@ -1,0 +1,53 @@
+"""The client's half of evaluation: measure models on this client's own test rows; only sums leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import InvalidTensorError
+from kernfed.evaluation import measure
+from kernfed.messages.base import Array
+from kernfed.messages.data import LearningTask
+from kernfed.messages.evaluation import EvaluateRequest, Evaluation
+from kernfed_client.local_job import LocalJob
+from kernfed_client.steps.ridge import own_weights
+
+
+def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
+    """Metric sums of the global model, and of this client's own ridge model where asked."""
+    want = (job.z_test.shape[1], job.num_outputs)
+    if request.weights.shape != want:
+        raise InvalidTensorError(f"{request.step}: weights {request.weights.shape}, this client has {want}")
+    targets = held_out_targets(job)
+    sums = []
+    if request.include_global:
+        sums.append(measure("global", job.task, predict(job, request.weights), targets))
+    if request.local_ridge > 0:
+        sums.append(measure("local", job.task, predict(job, own_weights(job, request.local_ridge)), targets))
+    return Evaluation(job.num_test_rows, tuple(sums))
+
+
+def predict(job: LocalJob, weights: Array) -> Array:
+    """Scores of the test rows in the units of the targets, shape (m, C).
+
+    Args:
+        job: With features mapped, and centred where the job has an intercept.
+        weights: On centred features, shape (M, C).
+    """
+    import torch
+
+    scores: Array = (job.z_test @ torch.tensor(weights, dtype=torch.float64, device=job.device)).cpu().numpy()
+    return scores + job.target_mean
+
+
+def held_out_targets(job: LocalJob) -> Array:
+    """Targets of the test rows, shape (m, C): values, 0/1, or one-hot; not centred."""
+    if job.task is LearningTask.CLASSIFICATION:
+        return np.eye(job.num_outputs)[job.targets_test]
+    return np.asarray(job.targets_test, dtype=np.float64).reshape(-1, 1)
+
+
+STEPS: dict[type[Any], Any] = {EvaluateRequest: evaluate}
+"""Steps of this module, by the request that they answer."""
