@@ -78,10 +78,9 @@ def _refuse_binary(source: Source, encoding: str) -> None:
 
 def _records(source: Source, text: TextIO, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Records that are not blank, each with the number of its first line."""
-    try:
-        reader = csv.reader(text, delimiter=source.file.delimiter, strict=True)
-    except (TypeError, ValueError):
+    if source.file.delimiter in '"\r\n':
         source.refuse(f"this character cannot separate columns; correct {source.key('delimiter')}")
+    reader = csv.reader(text, delimiter=source.file.delimiter, strict=True)
     line = 1
     while True:
         try:
@@ -183,15 +182,16 @@ def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int])
 
 
 def _count_lines(path: Path) -> int | None:
-    """Lines of a file whose lines all end alike, in LF or CRLF; else None."""
-    feeds = returns = 0
+    """Lines of a file whose lines all end alike, in LF or CRLF, and whose quotes come in pairs; else None."""
+    feeds = returns = quotes = 0
     last = b""
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             feeds += chunk.count(b"\n")
             returns += chunk.count(b"\r")
+            quotes += chunk.count(b'"')
             last = chunk[-1:]
-    if returns not in (0, feeds):
+    if returns not in (0, feeds) or quotes % 2:
         return None
     return feeds + (last != b"\n")
 

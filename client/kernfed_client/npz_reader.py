@@ -21,16 +21,17 @@ def read_npz(source: Source) -> RawTable:
         DataError: Names file, array or column, and remedy.
     """
     file = source.file
-    try:
-        archive = np.load(file.path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile):
-        source.refuse(f"is not an NPZ archive; write it with numpy.savez, or correct {source.key('format')}")
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        source.refuse("is a single array; write x and y into one archive with numpy.savez")
-    with archive:
-        x = _array(source, archive, file.x_key, "x_key")
-        y = _array(source, archive, file.y_key, "y_key")
-        names = list(file.x_columns) if file.x_columns is not None else _names(source, archive)
+    with file.path.open("rb") as opened:
+        try:
+            archive = np.load(opened, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile):
+            source.refuse(f"is not an NPZ archive; write it with numpy.savez, or correct {source.key('format')}")
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            source.refuse("is a single array; write x and y into one archive with numpy.savez")
+        with archive:
+            x = _array(source, archive, file.x_key, "x_key")
+            y = _array(source, archive, file.y_key, "y_key")
+            names = list(file.x_columns) if file.x_columns is not None else _names(source, archive)
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         source.refuse(
             f"array {file.x_key!r} has shape {x.shape} and type {x.dtype}; store numbers of shape (rows, columns)"

@@ -188,7 +188,7 @@ def held_out_rows(
     takes = [min(int(share), len(groups[name]) - 1) for share, name in zip(shares, names, strict=True)]
     left = int(fraction * num_rows + 0.5) - sum(takes)
     for i in sorted(range(len(names)), key=lambda i: (int(shares[i]) - shares[i], names[i])):
-        if left > 0 and takes[i] < len(groups[names[i]]) - 1:
+        if left > 0 and int(shares[i]) < shares[i] and takes[i] < len(groups[names[i]]) - 1:
             takes[i] += 1
             left -= 1
     held_out = np.zeros(num_rows, dtype=np.bool_)
