@@ -87,18 +87,18 @@ class DataSchema(google.protobuf.message.Message):
     TEST_FRACTION_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
-    """Task."""
+    """What is learned."""
     target: builtins.str
-    """Target."""
+    """Column to predict. At most 256 characters, as every name here."""
     missing: Global___MissingRule.ValueType
-    """Missing."""
+    """What happens to rows with gaps in these columns."""
     test_fraction: builtins.float
     """Share of rows held out where a client has no `test` partition of its own. From 0 to 0.9."""
     seed: builtins.int
-    """Seed of the held-out split. From 0 to 9.22337e+18."""
+    """Seed of the held-out split. Below 2^63."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Features."""
+        """Columns to predict from, in the order of the columns of x. P of them."""
 
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -133,14 +133,14 @@ class DataDescription(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     SUM_SQUARES_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows, after rows were dropped and held out. At most 2^53."""
     num_test_rows: builtins.int
-    """Num test rows. From 0 to 9.0072e+15."""
+    """Held-out rows. At most 2^53."""
     num_dropped_rows: builtins.int
-    """Num dropped rows. From 0 to 9.0072e+15."""
+    """Rows dropped for a gap, in both partitions. At most 2^53."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Classes."""
+        """Classes that occur here, sorted; empty for regression."""
 
     @property
     def class_counts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -179,10 +179,10 @@ class DescribeDataRequest(google.protobuf.message.Message):
     DATASET_FIELD_NUMBER: builtins.int
     SCHEMA_FIELD_NUMBER: builtins.int
     dataset: builtins.str
-    """Dataset."""
+    """Data set of the client file."""
     @property
     def schema(self) -> Global___DataSchema:
-        """Schema."""
+        """What it must look like."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Standardised(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     median_distance: builtins.float
     """Median Euclidean distance between standardised training rows; 0 where not asked or fewer than 2 rows. At least 0."""
     def __init__(
@@ -231,15 +231,15 @@ class StandardiseRequest(google.protobuf.message.Message):
     """Whether the reply states the median distance, for the kernel's lengthscale."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Classes."""
+        """Classes of the whole federation, in the order of the one-hot columns; empty for regression."""
 
     @property
     def mean(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Mean. Shape (P)."""
+        """Pooled mean per feature column, in its unit. Shape (P)."""
 
     @property
     def deviation(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Deviation. Shape (P)."""
+        """Pooled standard deviation per feature column, in its unit; 1 for a constant column. Shape (P)."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class FeaturesMapped(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     FINGERPRINT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     fingerprint: builtins.str
     """Of the frequencies that the client drew; see `kernfed.features.fingerprint`."""
     def __init__(
@@ -285,10 +285,10 @@ class MapFeaturesRequest(google.protobuf.message.Message):
     FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
     num_outputs: builtins.int
-    """Num outputs. From 1 to 1e+06. Binds C."""
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 10^6."""
     @property
     def features(self) -> kernfed.v1.features_pb2.FeatureSpec:
-        """Features."""
+        """The map; binds M."""
 
     def __init__(
         self,
@@ -311,14 +311,14 @@ class MeanEmbedding(google.protobuf.message.Message):
     FEATURE_MEAN_FIELD_NUMBER: builtins.int
     TARGET_MEAN_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     @property
     def feature_mean(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Feature mean. Shape (M)."""
+        """Mean of the features over training rows. Shape (M)."""
 
     @property
     def target_mean(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Target mean. Shape (C)."""
+        """Mean of the targets over training rows: for classes, their shares. Shape (C)."""
 
     def __init__(
         self,
@@ -341,9 +341,9 @@ class MeanEmbeddingRequest(google.protobuf.message.Message):
     NUM_FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
     num_features: builtins.int
-    """Num features. From 1 to 1e+07. Binds M."""
+    """Features M. From 1 to 10^7."""
     num_outputs: builtins.int
-    """Num outputs. From 1 to 1e+06. Binds C."""
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 10^6."""
     def __init__(
         self,
         *,
@@ -362,7 +362,7 @@ class Centred(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     def __init__(
         self,
         *,
@@ -382,11 +382,11 @@ class CentreRequest(google.protobuf.message.Message):
     TARGET_MEAN_FIELD_NUMBER: builtins.int
     @property
     def feature_mean(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Feature mean. Shape (M)."""
+        """Pooled mean of the features. Shape (M)."""
 
     @property
     def target_mean(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Target mean. Shape (C)."""
+        """Pooled mean of the targets. Shape (C)."""
 
     def __init__(
         self,

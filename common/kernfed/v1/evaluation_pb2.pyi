@@ -40,19 +40,19 @@ class MetricSums(google.protobuf.message.Message):
     model: builtins.str
     """Which model was measured: `global`, `local` (trained by this client alone) or `personal`."""
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Test rows measured. At most 2^53."""
     squared_error: builtins.float
-    """Squared error. At least 0."""
+    """Sum of squared differences between prediction and target, over rows and outputs. At least 0."""
     target_mean: builtins.float
     """Mean of the targets (first output), for R²."""
     target_sum_squares: builtins.float
     """Squared deviations of the targets from `target_mean`, summed. At least 0."""
     num_correct: builtins.int
-    """Num correct. From 0 to 9.0072e+15."""
+    """Rows whose class was predicted. At most `num_rows`."""
     log_loss: builtins.float
     """Summed negative log-probability of the true class; scores clipped as `kernfed.evaluation` states. At least 0."""
     auc: builtins.float
-    """Auc. From 0 to 1."""
+    """Area under the ROC curve; over several classes the mean of each against the rest. From 0 to 1."""
     auc_pairs: builtins.float
     """Pairs (positive, negative) behind `auc`; 0 where it is not defined (one class only). At least 0."""
     def __init__(
@@ -81,10 +81,10 @@ class Evaluation(google.protobuf.message.Message):
     NUM_TEST_ROWS_FIELD_NUMBER: builtins.int
     SUMS_FIELD_NUMBER: builtins.int
     num_test_rows: builtins.int
-    """Num test rows. From 0 to 9.0072e+15."""
+    """Held-out rows measured. At most 2^53."""
     @property
     def sums(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___MetricSums]:
-        """Sums."""
+        """One entry per model measured. At most 16."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class EvaluateRequest(google.protobuf.message.Message):
     """False where there is no global model (`local`): `weights` then only states the shape."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Weights. Shape (M, C)."""
+        """Weights W of the global model. Shape (M, C)."""
 
     def __init__(
         self,

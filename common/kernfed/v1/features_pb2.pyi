@@ -109,20 +109,20 @@ class FeatureSpec(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     NUM_FEATURES_FIELD_NUMBER: builtins.int
     kernel: Global___Kernel.ValueType
-    """Kernel."""
+    """Which kernel."""
     form: Global___FeatureForm.ValueType
-    """Form."""
+    """How frequencies become features; COSINE for exact maps."""
     num_columns: builtins.int
-    """Input columns d. From 1 to 1e+06."""
+    """Input columns d. From 1 to 10^6."""
     num_frequencies: builtins.int
-    """Random frequencies D; 0 for linear and polynomial maps. From 0 to 1e+07."""
+    """Random frequencies D; 0 for linear and polynomial maps. At most 10^7."""
     seed: builtins.int
-    """Seed. From 0 to 9.22337e+18."""
+    """Seed of the frequencies. Below 2^63; 0 for exact maps."""
     num_features: builtins.int
-    """Numbers per row after the map; follows from the rest, stated so that both ends can check it. From 1 to 2e+07. Binds M."""
+    """Numbers per row after the map, M; follows from the rest, stated so that both ends can check it. From 1 to 2·10^7."""
     @property
     def lengthscales(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """One for all columns, or one per column. At least 1e-300."""
+        """Lengthscales ℓ, in units of the standardised columns: one for all columns, or one per column. Above 0."""
 
     def __init__(
         self,

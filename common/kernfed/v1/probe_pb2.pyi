@@ -26,10 +26,10 @@ class Echo(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     VALUES_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Always 1: every client weighs the same. From 0 to 9.0072e+15."""
+    """Always 1: every client weighs the same."""
     @property
     def values(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Values. Shape (N)."""
+        """The numbers of the request, bit for bit. Shape (N)."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class EchoRequest(google.protobuf.message.Message):
     VALUES_FIELD_NUMBER: builtins.int
     @property
     def values(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Values. Shape (N)."""
+        """Any finite numbers. Shape (N)."""
 
     def __init__(
         self,

@@ -26,10 +26,10 @@ class LocalModel(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Weights. Shape (M, C)."""
+        """The client's weights W_j. Shape (M, C)."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class LocalSolveRequest(google.protobuf.message.Message):
     NUM_FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     num_features: builtins.int
-    """Num features. From 1 to 1e+07. Binds M."""
+    """Features M. From 1 to 10^7."""
     num_outputs: builtins.int
-    """Num outputs. From 1 to 1e+06. Binds C."""
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 10^6."""
     def __init__(
         self,
         *,
@@ -76,7 +76,7 @@ class TrainedLocally(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     def __init__(
         self,
         *,
@@ -94,7 +94,7 @@ class TrainLocallyRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     def __init__(
         self,
         *,
@@ -114,14 +114,14 @@ class NewtonStart(google.protobuf.message.Message):
     WEIGHTS_FIELD_NUMBER: builtins.int
     MOMENT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Weights. Shape (M, C)."""
+        """Local solution W_j = H_j⁻¹ c_j. Shape (M, C)."""
 
     @property
     def moment(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Moment. Shape (M, C)."""
+        """c_j = Z_j'Y_j/n_j. Shape (M, C)."""
 
     def __init__(
         self,
@@ -145,11 +145,11 @@ class NewtonStartRequest(google.protobuf.message.Message):
     NUM_FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     num_features: builtins.int
-    """Num features. From 1 to 1e+07. Binds M."""
+    """Features M. From 1 to 10^7."""
     num_outputs: builtins.int
-    """Num outputs. From 1 to 1e+06. Binds C."""
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 10^6."""
     def __init__(
         self,
         *,
@@ -170,10 +170,10 @@ class Gradient(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Gradient. Shape (M, C)."""
+        """H_j W - c_j. Shape (M, C)."""
 
     def __init__(
         self,
@@ -195,10 +195,10 @@ class GradientRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Weights. Shape (M, C)."""
+        """Weights W at which to compute, of all clients. Shape (M, C)."""
 
     def __init__(
         self,
@@ -220,10 +220,10 @@ class NewtonStep(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     NEWTON_STEP_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     @property
     def newton_step(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Newton step. Shape (M, C)."""
+        """H_j⁻¹ G. Shape (M, C)."""
 
     def __init__(
         self,
@@ -245,10 +245,10 @@ class NewtonStepRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Gradient. Shape (M, C)."""
+        """Gradient G of the global objective. Shape (M, C)."""
 
     def __init__(
         self,
@@ -270,10 +270,10 @@ class HessianProduct(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     PRODUCT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     @property
     def product(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Product. Shape (M, C)."""
+        """H_j Z. Shape (M, C)."""
 
     def __init__(
         self,
@@ -295,10 +295,10 @@ class HessianProductRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     DIRECTION_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     @property
     def direction(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Direction. Shape (M, C)."""
+        """Direction Z. Shape (M, C)."""
 
     def __init__(
         self,
@@ -320,9 +320,9 @@ class Curvature(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     LARGEST_EIGENVALUE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
-    """Num rows. From 0 to 9.0072e+15."""
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     largest_eigenvalue: builtins.float
-    """Largest eigenvalue. At least 0."""
+    """Largest eigenvalue of H_j. At least 0."""
     def __init__(
         self,
         *,
@@ -341,7 +341,7 @@ class CurvatureRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     def __init__(
         self,
         *,
@@ -364,18 +364,18 @@ class GradientDescentRequest(google.protobuf.message.Message):
     BATCH_SIZE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     learning_rate: builtins.float
-    """Learning rate. At least 0."""
+    """Learning rate η of W ← W - η ∇F_j(W). At least 0."""
     num_steps: builtins.int
-    """Num steps. From 1 to 1e+06."""
+    """Gradient steps. From 1 to 10^6."""
     batch_size: builtins.int
     """Rows per step; 0: all rows. At least 0."""
     seed: builtins.int
-    """Seed of the batches; the client derives its own stream from it by name. From 0 to 9.22337e+18."""
+    """Seed of the batches; the client derives its own stream from it by name. Below 2^63."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Weights. Shape (M, C)."""
+        """Weights W at which to compute, of all clients. Shape (M, C)."""
 
     def __init__(
         self,
@@ -402,12 +402,12 @@ class ProximalSolveRequest(google.protobuf.message.Message):
     WEIGHTS_FIELD_NUMBER: builtins.int
     PROXIMAL_FIELD_NUMBER: builtins.int
     ridge: builtins.float
-    """Ridge. At least 1e-300."""
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     proximal: builtins.float
-    """Proximal. At least 0."""
+    """Weight μ of (μ/2) |V - W|². At least 0."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Weights. Shape (M, C)."""
+        """Weights W at which to compute, of all clients. Shape (M, C)."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ INLINE_BYTES = 64 << 10
 MAX_HEADER_BYTES = 4 << 20
 MAX_RANK = 8
 
-_ELEMENT_TYPE = {
+_ELEMENT_TYPE: dict[np.dtype[Any], pb.ElementType.ValueType] = {
     np.dtype("<f8"): pb.ELEMENT_TYPE_FLOAT64,
     np.dtype("<f4"): pb.ELEMENT_TYPE_FLOAT32,
     np.dtype("<i8"): pb.ELEMENT_TYPE_INT64,
