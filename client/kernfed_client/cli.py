@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kernfed.cli.output import common_options, run_app
 from kernfed.errors import KernfedError
+from kernfed_client import identity_commands
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,11 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Run kernfed beside the data of one institution.",
 )
-
-
-@app.callback()
-def _root() -> None:
-    """Keep `check-data` a command of its own, whatever else is registered."""
+app.callback()(common_options)
+identity_commands.register(app)
 
 
 @app.command("check-data")
@@ -50,8 +48,4 @@ def check_data_command(
 
 def main() -> None:
     """Run a command; an error is one clear message on stderr and an exit code, never a traceback."""
-    try:
-        app()
-    except KernfedError as err:
-        typer.echo(f"error: {err}", err=True)
-        sys.exit(err.exit_code)
+    run_app(app)

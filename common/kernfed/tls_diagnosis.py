@@ -96,8 +96,8 @@ def diagnose(
     host, port = split_address(address)
     checks: Sequence[Callable[[], Finding]] = (
         lambda: _check_identity(identity, role, now()),
-        lambda: _check_dns(host),
-        lambda: _check_tcp(host, port),
+        lambda: check_dns(host),
+        lambda: check_tcp(host, port),
         lambda: _check_server(host, port, identity, now()),
         lambda: _check_mutual(host, port, identity, role, now()),
         lambda: _check_verdict(identity, role, now()),
@@ -148,7 +148,8 @@ def _check_identity(identity: Identity, role: Role | None, now: datetime) -> Fin
     )
 
 
-def _check_dns(host: str) -> Finding:
+def check_dns(host: str) -> Finding:
+    """Whether a host name resolves, within two seconds."""
     answer: list[str] = []
     fault: list[OSError] = []
 
@@ -169,7 +170,8 @@ def _check_dns(host: str) -> Finding:
     )
 
 
-def _check_tcp(host: str, port: int) -> Finding:
+def check_tcp(host: str, port: int) -> Finding:
+    """Whether a port accepts connections, within two seconds."""
     try:
         socket.create_connection((host, port), _STEP_TIMEOUT_S).close()
     except ConnectionRefusedError:
@@ -194,7 +196,7 @@ def _check_server(host: str, port: int, identity: Identity, now: datetime) -> Fi
     try:
         chain = fetch_chain(host, port, _STEP_TIMEOUT_S)
     except OSError as err:
-        return _not_tls(host, port, err)
+        return not_tls(host, port, err)
     if not chain:
         return _bad_server(f"{host}:{port} shows no certificate", "check that this is the coordinator's port")
     leaf = chain[0]
@@ -336,7 +338,8 @@ def _check_verdict(identity: Identity, role: Role | None, now: datetime) -> Find
     return Finding(Layer.AUTHORISATION, False, message, remedy, error)
 
 
-def _not_tls(host: str, port: int, err: OSError) -> Finding:
+def not_tls(host: str, port: int, err: OSError) -> Finding:
+    """What a failed handshake, in which nothing was verified, says about the peer."""
     reason = getattr(err, "reason", None) or ""
     if isinstance(err, ssl.SSLError) and ("WRONG_VERSION" in reason or "HTTP" in reason or "RECORD" in reason):
         return Finding(

@@ -1,0 +1,100 @@
+"""`kernfed-client enrol|csr|install-cert|renew|doctor`: the site's identity."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernfed.cli.doctor import doctor
+from kernfed.cli.output import JsonOption, log_to_stderr, print_json, print_note
+from kernfed.cli.pki import renew_over_network
+
+IdentityDir = Annotated[Path, typer.Option("--identity", help="Identity folder.", envvar="KERNFED_IDENTITY")]
+
+_IDENTITY = Path("identity")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the client's app."""
+    app.command("enrol")(enrol)
+    app.command("csr")(csr)
+    app.command("install-cert")(install_cert)
+    app.command("renew")(renew)
+    app.command("doctor")(doctor)
+
+
+def enrol(
+    token: Annotated[str, typer.Argument(help="Token from the operator; '-' reads it from standard input.")],
+    identity: IdentityDir = _IDENTITY,
+    timeout: Annotated[float, typer.Option(min=1, help="Longest wait in seconds.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key here and trade the operator's token for a certificate."""
+    import asyncio
+
+    from kernfed_client.enrol import enrol as enrol_here
+
+    log_to_stderr()
+    text = sys.stdin.readline() if token == "-" else token  # noqa: S105  # a dash is no secret
+    enrolled = asyncio.run(enrol_here(text, identity, timeout_s=timeout))
+    if as_json:
+        print_json(
+            {
+                "principal": str(enrolled.principal),
+                "federation": enrolled.federation,
+                "coordinator": enrolled.coordinator,
+                "identity": str(identity),
+                "not_after": enrolled.not_after,
+            }
+        )
+        return
+    typer.echo(
+        f"Enrolled as {enrolled.principal} of {enrolled.federation} in {identity}/, until "
+        f"{enrolled.not_after:%Y-%m-%d %H:%M} UTC; the daemon renews it in time"
+    )
+    print_note(f"Next: kernfed-client doctor --identity {identity}")
+
+
+def csr(
+    name: Annotated[str, typer.Option(help="Name to write into the request, for the operator who reads it.")],
+    identity: IdentityDir = _IDENTITY,
+) -> None:
+    """Make a key here and a request.csr, to be signed offline with `kernfed pki sign`."""
+    from kernfed.pki.enrolled import write_request
+    from kernfed.pki.names import check_name
+
+    path = write_request(identity, check_name(name, "client"))
+    typer.echo(str(path))
+    print_note(f"Send this file to the operator, who runs: kernfed pki sign {path.name} --as client/{name}")
+
+
+def install_cert(
+    certificate: Annotated[Path, typer.Argument(help="What `kernfed pki sign` wrote.")],
+    identity: IdentityDir = _IDENTITY,
+    ca: Annotated[Path | None, typer.Option(help="The federation's ca.pem, where it came by another way.")] = None,
+    coordinator: Annotated[str, typer.Option(help="Coordinator's host:port, where the file does not say.")] = "",
+    enrolment: Annotated[str, typer.Option(help="Enrolment host:port, where the file does not say.")] = "",
+) -> None:
+    """Put a certificate that was signed offline beside its key."""
+    from kernfed.pki.authority import fingerprint
+    from kernfed.pki.enrolled import install_bundle
+    from kernfed.pki.folder import CA, parse_certificate, read_bytes
+
+    principal = install_bundle(identity, certificate, ca=ca, coordinator=coordinator, enrolment=enrolment)
+    trusted = parse_certificate(read_bytes(identity / CA), identity / CA)
+    typer.echo(f"Installed {principal} of {principal.federation} in {identity}/")
+    if ca is None:
+        print_note(f"Compare the CA's fingerprint with the operator by phone: {fingerprint(trusted)}")
+    print_note(f"Next: kernfed-client doctor --identity {identity}")
+
+
+def renew(
+    identity: IdentityDir = _IDENTITY,
+    address: Annotated[str | None, typer.Option(help="Coordinator's host:port. Default: the identity's.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Renew the certificate now; the daemon does it by itself at two thirds of its life."""
+    renew_over_network(identity, address=address, as_json=as_json)

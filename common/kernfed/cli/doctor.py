@@ -1,0 +1,52 @@
+"""`kernfed doctor` and `kernfed-client doctor`: why the coordinator cannot be reached, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernfed.cli.output import JsonOption, colour, log_to_stderr, print_json
+
+
+def doctor(
+    identity: Annotated[Path, typer.Option(help="Identity folder.", envvar="KERNFED_IDENTITY")] = Path("identity"),
+    address: Annotated[
+        str | None, typer.Option(help="Coordinator's host:port. Default: the one in the identity folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, authorisation."""
+    from kernfed.errors import ConfigError
+    from kernfed.identity import Identity
+    from kernfed.tls_diagnosis import Finding, diagnose
+
+    log_to_stderr()
+    loaded = Identity.load(identity, check_dates=False)
+    address = address or loaded.coordinator
+    if not address:
+        raise ConfigError(f"{identity} names no coordinator: give --address host:port")
+
+    def show(finding: Finding) -> None:
+        if as_json:
+            return
+        mark = colour("ok  ", "32") if finding.ok else colour("FAIL", "31")
+        typer.echo(f"{mark}  {finding.layer:<13}  {finding.message}")
+
+    findings = diagnose(address, loaded, on_finding=show)
+    last = findings[-1]
+    if as_json:
+        print_json(
+            {
+                "address": address,
+                "ok": last.ok,
+                "findings": [
+                    {"layer": f.layer, "ok": f.ok, "message": f.message, "remedy": f.remedy} for f in findings
+                ],
+            }
+        )
+    if not last.ok:
+        if not as_json:
+            typer.echo(f"\nremedy: {last.remedy}")
+        raise typer.Exit(last.error.exit_code)

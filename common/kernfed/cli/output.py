@@ -1,0 +1,141 @@
+"""What every command shares: one clear line for an error, tables for people, JSON for programs.
+
+Start-up counts here, so nothing heavy is imported at the top: no grpc, no torch, no pandas, no rich.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from kernfed.errors import KernfedError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+"""Parameter `as_json: JsonOption = False` of a command that can print JSON."""
+
+_INTERNAL = 1
+_INTERRUPTED = 130
+_debug = False
+
+
+def new_app(help_text: str) -> typer.Typer:
+    """A command group in the house style: help without arguments, no completion options, no traceback boxes."""
+    return typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=help_text)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kernfed {version('kernfed')}")
+        raise typer.Exit
+
+
+def common_options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options before the command; every app registers this as its callback."""
+    global _debug
+    _debug = debug
+
+
+def run_app(app: Callable[[], Any]) -> NoReturn:
+    """Run an app and exit: 0, 2 for wrong usage, or an error's own code after one line on stderr."""
+    # grpc would print OpenSSL's words for a failed handshake; our commands make their own diagnosis.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    try:
+        app()
+        code = 0
+    except KernfedError as err:
+        code = _failed(f"error: {err}", err.exit_code)
+    except KeyboardInterrupt:
+        code = _failed("interrupted", _INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has enough; keep Python from complaining when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _INTERNAL
+    except Exception as err:
+        text = (
+            f"error: {type(err).__name__}: {err} (this is a fault in kernfed; `--debug` before the command shows more)"
+        )
+        code = _failed(text, _INTERNAL)
+    sys.exit(code)
+
+
+def log_to_stderr(level: int = logging.WARNING) -> None:
+    """Send log lines of this process to stderr, for commands whose stdout is their result."""
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.EventRenamer("event"),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; times in ISO 8601."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_jsonable))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
+    """Print a table: ruled on a terminal; piped, plain columns that are never cut or wrapped."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, title=title or None, title_justify="left")
+        for row in cells:
+            table.add_row(*map(Text, row))
+        Console().print(table)
+        return
+    if title:
+        typer.echo(title)
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    for row in [list(columns), *cells]:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_note(text: str) -> None:
+    """Print a remark for a person to stderr, so that stdout stays the command's result."""
+    typer.echo(text, err=True)
+
+
+def colour(text: str, code: str, stream: Any = None) -> str:
+    """Colour a text where the stream is a terminal and NO_COLOR is unset. `code`: 31 red, 32 green, 33 yellow."""
+    stream = stream or sys.stdout
+    return f"\x1b[{code}m{text}\x1b[0m" if stream.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+def _failed(text: str, code: int) -> int:
+    if _debug:
+        import traceback
+
+        traceback.print_exc()
+    typer.echo(colour(text, "31", sys.stderr), err=True)
+    return code
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    return "" if value is None else str(value)
+
+
+def _jsonable(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
