@@ -7,9 +7,10 @@ one transaction is on its way to the disk the next batch gathers, so a busy job 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,18 @@ class StoredJob:
 
     info: JobInfo
     last_sequence: int
+
+
+Answers = Mapping[str, Mapping[str, int]]
+"""Client to step to how often it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What a job goes on from."""
+
+    checkpoint: Checkpoint
+    answers: Answers
 
 
 class Store:
@@ -205,16 +218,17 @@ class Store:
             query = query.where(t.events.c.kind.in_(wanted))
         return [event_from(row) for row in await self._transaction(lambda db: db.execute(query).all())]
 
-    async def save_checkpoint(self, info: JobInfo, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, info: JobInfo, checkpoint: Checkpoint, answers: Answers) -> None:
         """Keep the state after a round in place of the one before.
 
         The file is on disk before the row names it, and the file before goes after that; so whenever the process
         dies, one whole checkpoint is there.
         """
+        counted = {client: dict(steps) for client, steps in answers.items()}
 
         def work() -> None:
             name, sha256 = write_checkpoint(self._folder, info.job_id, checkpoint) if checkpoint.state else ("", "")
-            values = {"round_num": checkpoint.round_num, "file": name, "sha256": sha256}
+            values = {"round_num": checkpoint.round_num, "file": name, "sha256": sha256, "answers": counted}
             same_job = t.checkpoints.c.job_id == info.job_id
 
             def note(db: Connection) -> str:
@@ -231,23 +245,42 @@ class Store:
 
         await self._in_worker(work)
 
-    async def load_checkpoint(self, job_id: str) -> Checkpoint | None:
+    async def load_checkpoint(self, job_id: str) -> Resumption | None:
         """The last checkpoint of a job; None where no round was closed.
 
         Raises:
             JobError: Its file is gone or damaged.
         """
 
-        def work() -> Checkpoint | None:
+        def work() -> Resumption | None:
             query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
             row = self._begin(lambda db: db.execute(query).one_or_none())
             if row is None:
                 return None
             if not row.file:
-                return Checkpoint(row.round_num, {})
-            return read_checkpoint(self._folder / row.file, row.round_num, row.sha256)
+                return Resumption(Checkpoint(row.round_num, {}), row.answers)
+            return Resumption(read_checkpoint(self._folder / row.file, row.round_num, row.sha256), row.answers)
 
         return await self._in_worker(work)
+
+    async def drop_checkpoint(self, job_id: str, keep_as: Path | None = None) -> None:
+        """Forget the checkpoint of a job that is over.
+
+        Args:
+            job_id: Which job.
+            keep_as: Where its file goes; unset: it is deleted.
+        """
+
+        def work() -> None:
+            same_job = t.checkpoints.c.job_id == job_id
+            name = self._begin(lambda db: db.execute(sa.select(t.checkpoints.c.file).where(same_job)).scalar())
+            if name and keep_as is not None:
+                shutil.copyfile(self._folder / name, keep_as)
+            self._begin(lambda db: db.execute(t.checkpoints.delete().where(same_job)))
+            if name:
+                (self._folder / name).unlink(missing_ok=True)
+
+        await self._in_worker(work)
 
     async def save_clients(self, clients: Sequence[ClientInfo]) -> None:
         """Remember clients as they are now."""
@@ -320,7 +353,7 @@ class Store:
                     f"{t.SCHEMA_VERSION}); run that release, or give the coordinator a new data folder"
                 )
             unfinished = sa.select(t.jobs.c.job_id).where(
-                t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value, JobState.FAILED.value])
+                t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
             )
             db.execute(t.checkpoints.delete().where(t.checkpoints.c.job_id.not_in(unfinished)))
             keep = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())

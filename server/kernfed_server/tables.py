@@ -57,6 +57,7 @@ checkpoints = Table(
     Column("round_num", Integer, nullable=False),
     Column("file", String(256), nullable=False),
     Column("sha256", String(64), nullable=False),
+    Column("answers", JSON, nullable=False),  # client to step to number of answers so far
 )
 
 clients = Table(

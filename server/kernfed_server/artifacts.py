@@ -1,0 +1,247 @@
+"""The files that a job leaves: written aside, moved into place at once, listed with digests, read in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+import kernfed.messages
+from kernfed.errors import UnknownArtifactError
+from kernfed.events import EventKind, RoundMetrics
+from kernfed.job_file import JobFile
+from kernfed.job_info import ArtifactInfo, JobInfo, NumberedEvent
+from kernfed.messages.base import Request
+from kernfed.metrics_file import write_metrics
+
+log = structlog.get_logger(__name__)
+
+JOB_TOML: Final = "job.toml"
+JOB_JSON: Final = "job.json"
+CHECKPOINT: Final = "checkpoint.safetensors"
+PIECE_BYTES: Final = 1 << 20
+
+KEPT_KINDS: Final = (EventKind.ROUND_CLOSED, EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)
+"""Events that artifacts tell of."""
+
+
+class Model(Protocol):
+    """What a workflow may return: something that can be saved."""
+
+    def save(self, folder: Path | str) -> None:
+        """Write `model.safetensors` and `model.json`."""
+        ...
+
+
+def write_folder(
+    folder: Path,
+    info: JobInfo,
+    file: JobFile,
+    events: Sequence[NumberedEvent],
+    answers: Mapping[str, Mapping[str, int]],
+    model: Model | None,
+) -> None:
+    """Write a job's files, without the report, into a new folder. Blocks.
+
+    Args:
+        folder: Made here.
+        info: The job as it ended.
+        file: Its file, parsed: with all defaults.
+        events: Those of `KEPT_KINDS`, in order.
+        answers: Client to step to number of answers.
+        model: What the workflow returned, if it returned a model.
+    """
+    folder.mkdir(parents=True)
+    (folder / JOB_TOML).write_text(info.job_toml, encoding="utf-8")
+    record = job_record(info, file, events, answers)
+    text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / JOB_JSON).write_text(text + "\n", encoding="utf-8")
+    rounds = [(e.event.round_num, e.event.metrics or RoundMetrics()) for e in events if _closes_round(e)]
+    write_metrics(folder, rounds)
+    if model is not None:
+        model.save(folder)
+
+
+def job_record(
+    info: JobInfo,
+    file: JobFile,
+    events: Sequence[NumberedEvent],
+    answers: Mapping[str, Mapping[str, int]],
+) -> dict[str, Any]:
+    """Facts of a finished job for `job.json`: JSON values only."""
+    kinds = step_kinds()
+    return {
+        "job_id": info.job_id,
+        "name": info.name,
+        "method": info.method,
+        "state": info.state.value,
+        "error_reason": info.error_reason,
+        "error_message": info.error_message,
+        "submitted_by": info.submitted_by,
+        "submitted_at": _iso(info.submitted_at),
+        "started_at": _iso(info.started_at),
+        "finished_at": _iso(info.finished_at),
+        "num_rounds": info.num_rounds,
+        "rounds_closed": info.round_num,
+        "clients": list(info.clients),
+        "settings": file.model_dump(mode="json"),
+        "notes": [
+            {"round": e.event.round_num, "message": e.event.message} for e in events if e.event.kind is EventKind.NOTE
+        ],
+        "failures": _failures(events),
+        "answers": {
+            client: [
+                {"step": step, "count": count, "kinds": kinds.get(step, [])}
+                for step, count in sorted(answers[client].items())
+            ]
+            for client in sorted(answers)
+        },
+    }
+
+
+def step_kinds() -> dict[str, list[str]]:
+    """Kinds of information that the answer to each step lets out of a site, by the step's name."""
+    for module in pkgutil.iter_modules(kernfed.messages.__path__, "kernfed.messages."):
+        importlib.import_module(module.name)
+    return {cls.step: [kind.value for kind in cls.kinds] for cls in _requests(Request) if "step" in vars(cls)}
+
+
+def _requests(cls: type[Request[Any]]) -> Iterator[type[Request[Any]]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _requests(sub)
+
+
+async def render_report(folder: Path, cache: Path, timeout_s: float) -> str:
+    """Write `report.html` in a process of its own, so that plots cost the coordinator no memory.
+
+    Args:
+        folder: With the job's other files.
+        cache: For the fonts that matplotlib finds; it makes the folder.
+        timeout_s: After this the process is ended.
+
+    Returns:
+        What went wrong, for the log; empty if nothing did.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kernfed.report", str(folder)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "MPLCONFIGDIR": str(cache), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, stderr = await process.communicate()
+    except TimeoutError:
+        return f"no report after {timeout_s:g} s"
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return "" if process.returncode == 0 else stderr.decode(errors="replace")[-2000:]
+
+
+def move_into_place(made: Path, folder: Path) -> None:
+    """Give a folder its final name; an older one there goes."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    made.rename(folder)
+
+
+class ArtifactShelf:
+    """Lists and reads artifacts; remembers their digests, for a large model takes a second to hash."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[Path, int, int], str] = {}
+
+    async def listing(self, folder: Path) -> list[ArtifactInfo]:
+        """Files of a job, sorted by name; none before it is over."""
+        return [info for info, _ in await asyncio.to_thread(self._scan, folder)]
+
+    async def find(self, folder: Path, name: str) -> tuple[ArtifactInfo, Path]:
+        """One file. Its name is compared with those that are there; it never becomes a path.
+
+        Raises:
+            UnknownArtifactError: There is none of this name.
+        """
+        found = await asyncio.to_thread(self._scan, folder)
+        for info, path in found:
+            if info.name == name:
+                return info, path
+        names = ", ".join(info.name for info, _ in found) or "none yet: it leaves them when it ends"
+        raise UnknownArtifactError(f"no artifact {name[:128]!r}; the job's artifacts: {names}")
+
+    def _scan(self, folder: Path) -> list[tuple[ArtifactInfo, Path]]:
+        if not folder.is_dir():
+            return []
+        found = []
+        for path in sorted(folder.iterdir()):
+            if path.is_symlink() or not path.is_file() or path.name.startswith("."):
+                continue
+            stat = path.stat()
+            key = (path, stat.st_size, stat.st_mtime_ns)
+            if key not in self._digests:
+                with path.open("rb") as file:
+                    self._digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            found.append((ArtifactInfo(path.name, stat.st_size, self._digests[key]), path))
+        return found
+
+
+async def read_pieces(path: Path) -> AsyncIterator[bytes]:
+    """Content of a file in pieces of at most 1 MiB, read off the event loop."""
+    file = await asyncio.to_thread(path.open, "rb")
+    try:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+    finally:
+        file.close()
+
+
+def _closes_round(numbered: NumberedEvent) -> bool:
+    return numbered.event.kind is EventKind.ROUND_CLOSED
+
+
+def _failures(events: Sequence[NumberedEvent]) -> list[dict[str, Any]]:
+    """Failures of clients; one that comes again in later rounds is counted, not repeated."""
+    found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    for numbered in events:
+        event = numbered.event
+        if event.kind is EventKind.CLIENT_MISSING:
+            reason, message = "MISSING", event.message or "no answer by the deadline"
+        elif event.kind is EventKind.CLIENT_FAILED:
+            reason, _, message = event.message.partition(": ")
+        else:
+            continue
+        facts = found.setdefault(
+            (event.client, event.step, reason, message),
+            {
+                "client": event.client,
+                "step": event.step,
+                "reason": reason,
+                "message": message,
+                "first_round": event.round_num,
+                "last_round": event.round_num,
+                "count": 0,
+            },
+        )
+        facts["count"] += 1
+        facts["last_round"] = event.round_num
+    return sorted(found.values(), key=lambda f: (f["client"], f["first_round"], f["step"]))
+
+
+def _iso(when: datetime | None) -> str | None:
+    return when.isoformat(timespec="milliseconds") if when else None
