@@ -104,9 +104,10 @@ class GlobalModel:
         if self.task is LearningTask.REGRESSION:
             return scores[:, 0]
         classes: npt.NDArray[Any] = np.array(self.classes)
-        if self.task is LearningTask.BINARY:
-            return np.take(classes, (scores[:, 0] >= 0.5).astype(np.intp))
-        return np.take(classes, scores.argmax(axis=1))
+        binary = self.task is LearningTask.BINARY
+        chosen = (scores[:, 0] >= 0.5).astype(np.intp) if binary else scores.argmax(axis=1)
+        named: npt.NDArray[Any] = classes[chosen]
+        return named
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Compute the scores behind `predict`, shape (n, C); its arguments and errors.
