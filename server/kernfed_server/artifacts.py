@@ -97,9 +97,7 @@ def job_record(
         "rounds_closed": info.round_num,
         "clients": list(info.clients),
         "settings": file.model_dump(mode="json"),
-        "notes": [
-            {"round": e.event.round_num, "message": e.event.message} for e in events if e.event.kind is EventKind.NOTE
-        ],
+        "notes": _notes(events),
         "failures": _failures(events),
         "answers": {
             client: [
@@ -213,6 +211,13 @@ async def read_pieces(path: Path) -> AsyncIterator[bytes]:
 
 def _closes_round(numbered: NumberedEvent) -> bool:
     return numbered.event.kind is EventKind.ROUND_CLOSED
+
+
+def _notes(events: Sequence[NumberedEvent]) -> list[dict[str, Any]]:
+    """Notes, each once: a resumed run says some of them again."""
+    notes = [e.event for e in events if e.event.kind is EventKind.NOTE]
+    first = {note.message: note.round_num for note in reversed(notes)}
+    return [{"round": first[message], "message": message} for message in dict.fromkeys(n.message for n in notes)]
 
 
 def _failures(events: Sequence[NumberedEvent]) -> list[dict[str, Any]]:

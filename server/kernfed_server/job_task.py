@@ -18,6 +18,7 @@ from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.artifacts import CHECKPOINT, KEPT_KINDS, Model, move_into_place, render_report, write_folder
+from kernfed_server.diverged import DivergedRunError
 from kernfed_server.history import History
 from kernfed_server.run import Checkpoint, Run
 from kernfed_server.store import Store
@@ -131,7 +132,7 @@ async def run_job(
         return Outcome(JobState.CANCELLED, str(err))
     except KernfedError as err:
         log.warning("job failed", reason=err.reason, error=str(err))
-        return _failed(err)
+        return _failed(err, err.model if isinstance(err, DivergedRunError) else None)
     except Exception:
         log.exception("job failed unexpectedly")
         return Outcome(JobState.FAILED, INTERNAL_TEXT, reason=KernfedError.reason)
@@ -225,5 +226,5 @@ def _cancelled(active: ActiveJob) -> Outcome:
     return Outcome(JobState.CANCELLED, f"cancelled by {active.cancelled_by}")
 
 
-def _failed(err: KernfedError) -> Outcome:
-    return Outcome(JobState.FAILED, str(err), reason=err.reason)
+def _failed(err: KernfedError, last_good: Model | None = None) -> Outcome:
+    return Outcome(JobState.FAILED, str(err), last_good, err.reason)

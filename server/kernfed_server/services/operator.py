@@ -1,0 +1,73 @@
+"""`OperatorService`: authenticates, converts, asks the run manager, converts back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from kernfed.identity import Role, require
+from kernfed.v1 import operator_service_pb2 as pb
+from kernfed.v1 import operator_service_pb2_grpc
+from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto, update_to_proto
+from kernfed_server.artifacts import read_pieces
+from kernfed_server.runs import RunManager
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
+    """What operators may ask of the coordinator."""
+
+    def __init__(self, runs: RunManager) -> None:
+        self._runs = runs
+
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
+        """Check a job file and queue it."""
+        operator = require(context, Role.OPERATOR)
+        job = await self._runs.submit(request.job_toml, request.request_id, operator.name)
+        return pb.SubmitJobResponse(job=job_to_proto(job))
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        """Jobs, newest first."""
+        require(context, Role.OPERATOR)
+        page = await self._runs.list_jobs(request.page_size, request.page_token)
+        return pb.ListJobsResponse(jobs=map(job_to_proto, page.jobs), next_page_token=page.next_page_token)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
+        """One job."""
+        require(context, Role.OPERATOR)
+        return pb.GetJobResponse(job=job_to_proto(await self._runs.get(request.job_id)))
+
+    async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
+        """Events of a job, until it is over."""
+        require(context, Role.OPERATOR)
+        async for update in self._runs.watch(request.job_id, request.from_sequence):
+            yield update_to_proto(update)
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
+        """Stop a job."""
+        operator = require(context, Role.OPERATOR)
+        return pb.CancelJobResponse(job=job_to_proto(await self._runs.cancel(request.job_id, operator.name)))
+
+    async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Context) -> pb.ListArtifactsResponse:
+        """Files that a job left."""
+        require(context, Role.OPERATOR)
+        found = await self._runs.artifacts(request.job_id)
+        return pb.ListArtifactsResponse(artifacts=map(artifact_to_proto, found))
+
+    async def FetchArtifact(
+        self, request: pb.FetchArtifactRequest, context: Context
+    ) -> AsyncIterator[pb.FetchArtifactResponse]:
+        """Content of one of them: what it is, then its pieces."""
+        require(context, Role.OPERATOR)
+        artifact, path = await self._runs.find_artifact(request.job_id, request.name)
+        yield pb.FetchArtifactResponse(artifact=artifact_to_proto(artifact))
+        async for piece in read_pieces(path):
+            yield pb.FetchArtifactResponse(data=piece)
+
+    async def ListClients(self, request: pb.ListClientsRequest, context: Context) -> pb.ListClientsResponse:
+        """Clients of the federation."""
+        require(context, Role.OPERATOR)
+        return pb.ListClientsResponse(clients=map(client_to_proto, await self._runs.clients()))
