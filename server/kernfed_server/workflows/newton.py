@@ -66,9 +66,10 @@ async def _auto(problem: _Problem) -> Array | None:
                     finished = solver.absorb(z.newton_step, hz.product) == 0
         training["objective"] = _objective(solver.weights, solver.residual, solver.moment)
         state = {**solver.to_arrays(), "members": _encode(members), "finished": np.array([finished])}
-        await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             run.note(f"converged: {_certified(training)}")
+        await problem.close(round_num, solver.weights, state, training, last=finished)
+        if finished:
             break
     return None if solver is None else solver.weights
 
@@ -115,9 +116,10 @@ async def _paper(problem: _Problem) -> Array | None:
             "members": _encode(members),
             "finished": np.array([finished]),
         }
-        await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             run.note(f"converged: {_certified(training)}")
+        await problem.close(round_num, solver.weights, state, training, last=finished)
+        if finished:
             break
     return None if solver is None else solver.weights
 

@@ -1,0 +1,63 @@
+"""The pooled reference: the same model trained on all rows in one place, which a real federation cannot have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kernfed.errors import DataError
+from kernfed.evaluation import measure, metrics, pool
+from kernfed.events import RoundMetrics
+from kernfed.messages.base import Array
+from kernfed.messages.evaluation import MetricSums
+from kernfed_client.local_job import LocalJob
+from kernfed_client.steps.evaluation import held_out_targets, predict
+
+MODEL = "central"
+
+
+def central_weights(jobs: Mapping[str, LocalJob], ridge: float) -> Array:
+    """Solve (Z'Z/n + ridge I) W = Z'Y/n over all clients' training rows, shape (M, C).
+
+    Args:
+        jobs: Prepared alike: the same features, scales and means.
+        ridge: The ridge.
+
+    Raises:
+        DataError: There is no client.
+        NotPositiveDefiniteError: The pooled matrix is singular to working precision.
+    """
+    import torch
+
+    from kernfed.linalg import cholesky, self_product
+
+    if not jobs:
+        raise DataError("no client is left to pool rows of")
+    gram: torch.Tensor | None = None
+    moment: torch.Tensor | None = None
+    num_rows = 0
+    for name in sorted(jobs):
+        z, y = jobs[name].z_train, jobs[name].y_train
+        part, cross = self_product(z).cpu(), (z.T @ y).cpu()
+        gram, moment = (part, cross) if gram is None or moment is None else (gram.add_(part), moment.add_(cross))
+        num_rows += jobs[name].num_rows
+    assert gram is not None  # noqa: S101  # there is a client
+    assert moment is not None  # noqa: S101  # there is a client
+    gram.div_(num_rows).diagonal().add_(ridge)
+    solution = cholesky(gram, name="pooled Hessian").solve(moment.div_(num_rows))
+    return np.ascontiguousarray(solution.numpy())
+
+
+def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
+    """Metrics of the pooled reference on each client's own test rows, and on all of them."""
+    weights = central_weights(jobs, ridge)
+    sums: dict[str, MetricSums] = {
+        name: measure(MODEL, job.task, predict(job, weights), held_out_targets(job))
+        for name, job in sorted(jobs.items())
+    }
+    task = next(iter(jobs.values())).task
+    return RoundMetrics(
+        pooled={MODEL: pool(list(sums.values()), task)},
+        clients={name: {MODEL: metrics(s, task)} for name, s in sums.items()},
+    )

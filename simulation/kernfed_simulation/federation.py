@@ -1,0 +1,199 @@
+"""Clients in this process: from client files, from the parts of one data file, or from arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
+from kernfed.cohort import Cohort, InProcessExchange, Quorum, StepFunction
+from kernfed.errors import ConfigError, DataError, IdentityError
+from kernfed.events import JobEvent
+from kernfed.job_file import JobFile, data_schema
+from kernfed.messages.base import Reply, Request
+from kernfed.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.pki.folder import read_about
+from kernfed_client.local_job import LocalJob
+from kernfed_client.partitions import LocalData, PartitionData, prepare, read_partition
+from kernfed_client.policy import Policy
+from kernfed_client.steps import STEPS
+from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
+
+JOB_ID = "simulation"
+OPERATOR = "simulation"
+"""Who asks, for policies that name operators."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A client's rows in memory. P columns in the job's order."""
+
+    x_train: Floats
+    y_train: npt.NDArray[Any]
+    """Targets, or class indices into the job's classes."""
+    x_test: Floats
+    y_test: npt.NDArray[Any]
+
+
+def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[str, LocalJob]:
+    """Clients with the files, data and policies that their daemons would have.
+
+    A client is called as its identity folder says; where there is none yet, as its file.
+
+    Args:
+        paths: Client files.
+        state: For what a job leaves at each client; unset: where the client file says.
+
+    Raises:
+        ConfigError: A file is wrong, or two clients have the same name.
+    """
+    jobs: dict[str, LocalJob] = {}
+    for path in paths:
+        file = load_client_file(path)
+        try:
+            name = read_about(file.identity).name
+        except IdentityError:
+            name = path.stem
+        if name in jobs:
+            raise ConfigError(f"{path}: there is a client {name!r} already; give each client its own file and identity")
+        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None)
+    return jobs
+
+
+def from_data_file(
+    file: PartitionFile, partitioning: Partitioning, num_clients: int | None, job: JobFile, state: Path
+) -> dict[str, LocalJob]:
+    """Clients that share the rows of one file.
+
+    Args:
+        file: All rows.
+        partitioning: Who gets which.
+        num_clients: How many; None with `column`, which decides it.
+        job: Says which columns, and seeds the draws.
+        state: For what the job leaves at each client.
+
+    Raises:
+        DataError: The file cannot be read, does not fit the job, or has too few rows.
+        ConfigError: The scheme does not fit the task.
+    """
+    schema = data_schema(job)
+    table = read_partition(file, schema, "data", "train")
+    if partitioning.scheme is Scheme.COLUMN:
+        values = _column_values(file, schema, partitioning.column)
+        lacking = [int(row) for row in table.row_numbers if int(row) not in values]
+        if lacking:
+            raise DataError(
+                f"{file.path.name}: column {partitioning.column!r} has no value in row {lacking[0]} "
+                f"({len(lacking)} such rows); complete it"
+            )
+        parts = deal_by_column([values[int(row)] for row in table.row_numbers])
+    else:
+        parts = deal(partitioning, table.num_rows, table.labels, num_clients or 0, job.seed)
+    return from_tables({name: (table.take(rows), None) for name, rows in parts.items()}, state)
+
+
+def from_rows(rows: Mapping[str, Rows], classes: tuple[str, ...], state: Path) -> dict[str, LocalJob]:
+    """Clients with arrays.
+
+    Args:
+        rows: By client name.
+        classes: Name of each class index; empty for regression.
+        state: For what a job leaves at each client.
+    """
+    return from_tables(
+        {
+            name: (_table(r.x_train, r.y_train, classes), _table(r.x_test, r.y_test, classes))
+            for name, r in rows.items()
+        },
+        state,
+    )
+
+
+def from_tables(tables: Mapping[str, tuple[PartitionData, PartitionData | None]], state: Path) -> dict[str, LocalJob]:
+    """Clients with training and test rows; without test rows, the job's share is held out as at a daemon."""
+
+    def loader(name: str) -> Callable[[str, DataSchema, str], LocalData]:
+        train, test = tables[name]
+        return lambda dataset, schema, client: prepare(train, test, schema, client, f"data set {dataset}")
+
+    def open_job(name: str) -> LocalJob:
+        file = ClientFile(state=state, policy=PolicySection(min_rows=1))
+        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name)
+
+    return {name: open_job(name) for name in sorted(tables)}
+
+
+def open_cohort(
+    job: JobFile, jobs: Mapping[str, LocalJob], observe: Callable[[JobEvent], None] = lambda _: None
+) -> Cohort:
+    """The job's cohort over clients in this process.
+
+    Raises:
+        ConfigError: The job names a client that is not here, or asks for more clients than there are.
+    """
+    names = sorted(jobs) if job.cohort.clients is None else sorted(job.cohort.clients)
+    missing = [name for name in names if name not in jobs]
+    if missing:
+        raise ConfigError(
+            f"cohort.clients names {', '.join(missing)}, but the simulation has {', '.join(sorted(jobs))}; "
+            "give a --client-file for each, or remove cohort.clients from the job"
+        )
+    if job.cohort.min_clients > len(names):
+        raise ConfigError(
+            f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
+        )
+    section = job.cohort
+    return Cohort(
+        InProcessExchange(_permitted_steps(job.method.name), {name: jobs[name] for name in names}),
+        names,
+        job_id=JOB_ID,
+        quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
+        float_bits=64 if job.precision == "float64" else 32,
+        observe=observe,
+    )
+
+
+def _permitted_steps(method: str) -> dict[type[Request[Any]], StepFunction]:
+    """The clients' steps behind their policies, as in their daemons."""
+
+    def guarded(step: StepFunction) -> StepFunction:
+        def run(job: LocalJob, request: Request[Any]) -> Reply:
+            policy = Policy(job.file.policy)
+            policy.check(request, OPERATOR, method, None)
+            reply = step(job, request)
+            if request.kinds:
+                policy.check(request, OPERATOR, method, job.num_rows)
+            return reply
+
+        return run
+
+    return {request: guarded(step) for request, step in STEPS.items()}
+
+
+def _column_values(file: PartitionFile, schema: DataSchema, column: str) -> dict[int, str]:
+    """Values of a column by the row's number in the file, read as classes are."""
+    features = tuple(f for f in schema.features if f != column)
+    wanted = replace(
+        schema,
+        task=LearningTask.CLASSIFICATION,
+        target=column,
+        features=features,
+        classes=(),
+        missing=MissingRule.DROP_ROWS,
+    )
+    table = read_partition(file, wanted, "data", "train")
+    return {int(row): value for row, value in zip(table.row_numbers, table.labels or (), strict=True)}
+
+
+def _table(x: Floats, y: npt.NDArray[Any], classes: tuple[str, ...]) -> PartitionData:
+    numbers = np.arange(1, len(x) + 1, dtype=np.int64)
+    if classes:
+        return PartitionData(np.asarray(x, np.float64), [classes[int(i)] for i in y], None, 0, numbers)
+    return PartitionData(np.asarray(x, np.float64), None, np.asarray(y, np.float64), 0, numbers)

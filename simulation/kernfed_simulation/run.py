@@ -1,0 +1,158 @@
+"""One simulated job: run it, compare with the pooled reference, and leave the same files as a coordinator does."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernfed.errors import KernfedError, NumericalError
+from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
+from kernfed.job_file import JobFile
+from kernfed.job_info import JobInfo, NumberedEvent
+from kernfed.model import GlobalModel
+from kernfed_client.local_job import LocalJob
+from kernfed_server.artifacts import KEPT_KINDS, move_into_place, write_folder
+from kernfed_server.diverged import DivergedRunError
+from kernfed_server.jobs import execute
+from kernfed_server.run import Checkpoint, MemoryJournal, Run
+from kernfed_simulation.central import measure_central
+from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a simulated job left."""
+
+    info: JobInfo
+    file: JobFile
+    model: GlobalModel | None
+    """Of a diverged run: the last good one."""
+    events: tuple[NumberedEvent, ...]
+    final: RoundMetrics
+    """After the last round measured, with the pooled reference (`central`)."""
+    error: KernfedError | None
+
+
+@dataclass
+class _Journal(MemoryJournal):
+    """Keeps events with their times, counts answers, and tells a listener."""
+
+    listen: Callable[[JobEvent], None] = lambda _: None
+    numbered: list[NumberedEvent] = field(default_factory=list)
+    answers: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def event(self, event: JobEvent) -> None:
+        """See `Journal.event`."""
+        super().event(event)
+        self.numbered.append(NumberedEvent(len(self.numbered) + 1, datetime.now(UTC), event))
+        if event.kind is EventKind.CLIENT_ANSWERED:
+            steps = self.answers.setdefault(event.client, {})
+            steps[event.step] = steps.get(event.step, 0) + 1
+        self.listen(event)
+
+
+def simulate(
+    job: JobFile,
+    jobs: Mapping[str, LocalJob],
+    *,
+    text: str = "",
+    out: Path | None = None,
+    resumed: Checkpoint | None = None,
+    listen: Callable[[JobEvent], None] = lambda _: None,
+) -> Simulated:
+    """Run a job on clients in this process.
+
+    Args:
+        job: What to run.
+        jobs: The clients; see `kernfed_simulation.federation`.
+        text: The job file's text, kept with the results.
+        out: Folder for the results, made or replaced; unset: nothing is written.
+        resumed: Where an earlier run had come to.
+        listen: Told of every event.
+
+    Returns:
+        What came of it; a run that failed tells its error there, after its files are written.
+
+    Raises:
+        ConfigError: Job and clients do not fit.
+    """
+    journal = _Journal(listen=listen)
+    cohort = open_cohort(job, jobs, journal.event)
+    info = JobInfo(
+        job_id=JOB_ID,
+        name=job.name,
+        method=job.method.name,
+        state=JobState.RUNNING,
+        submitted_by=OPERATOR,
+        submitted_at=datetime.now(UTC),
+        started_at=datetime.now(UTC),
+        num_rounds=getattr(job.method, "rounds", 1),
+        clients=cohort.clients,
+        job_toml=text,
+    )
+    run = Run(cohort, journal, resumed, job.evaluate_every)
+    error: KernfedError | None = None
+    model: GlobalModel | None = None
+    try:
+        model = asyncio.run(execute(job, cohort, run))
+    except DivergedRunError as err:
+        error, model = err, err.model
+    except KernfedError as err:
+        error = err
+    closed = [e.event for e in journal.numbered if e.event.kind is EventKind.ROUND_CLOSED]
+    measured = [e.metrics for e in closed if e.metrics is not None and e.metrics.pooled]
+    final = measured[-1] if measured else RoundMetrics()
+    if job.data is not None and (error is None or model is not None):
+        left = {name: jobs[name] for name in cohort.clients}
+        try:
+            final = merge(final, measure_central(left, job.method.ridge))  # type: ignore[union-attr]  # probe has no data
+        except NumericalError as err:
+            run.note(f"no pooled reference: {err}")
+    last = closed[-1].round_num if closed else 0
+    if closed:
+        event = JobEvent(EventKind.ROUND_CLOSED, last, metrics=replace(final, training=_training(closed[-1])))
+        journal.numbered.append(NumberedEvent(len(journal.numbered) + 1, datetime.now(UTC), event))
+    info = replace(
+        info,
+        state=JobState.FAILED if error else JobState.SUCCEEDED,
+        finished_at=datetime.now(UTC),
+        round_num=last,
+        error_reason=error.reason if error else "",
+        error_message=str(error) if error else "",
+    )
+    kept = tuple(e for e in journal.numbered if e.event.kind in KEPT_KINDS)
+    if out is not None:
+        _write(out, info, job, kept, journal.answers, model)
+    return Simulated(info, job, model, kept, final, error)
+
+
+def merge(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
+    """Metrics of the models in either."""
+    clients = {
+        client: {**first.clients.get(client, {}), **second.clients.get(client, {})}
+        for client in sorted({*first.clients, *second.clients})
+    }
+    return RoundMetrics({**first.pooled, **second.pooled}, clients, {**first.training, **second.training})
+
+
+def _training(event: JobEvent) -> Scores:
+    return event.metrics.training if event.metrics else {}
+
+
+def _write(
+    out: Path,
+    info: JobInfo,
+    job: JobFile,
+    events: tuple[NumberedEvent, ...],
+    answers: Mapping[str, Mapping[str, int]],
+    model: GlobalModel | None,
+) -> None:
+    made = out.with_name(out.name + ".new")
+    if made.exists():
+        shutil.rmtree(made)
+    write_folder(made, info, job, events, answers, model)
+    move_into_place(made, out)
