@@ -22,6 +22,21 @@ app.callback()(common_options)
 identity_commands.register(app)
 
 
+@app.command("run")
+def run_command(
+    config: Annotated[Path, typer.Option(help="Client file.")] = Path("client.toml"),
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
+) -> None:
+    """Connect to the coordinator and work for it until stopped; reconnects by itself."""
+    from kernfed import event_loop, logs
+    from kernfed.client_file import load_client_file
+    from kernfed_client.app import serve
+
+    logs.configure(log_level, log_format)
+    event_loop.run(serve(load_client_file(config)))
+
+
 @app.command("check-data")
 def check_data_command(
     job: Annotated[Path, typer.Argument(help="Job file.", metavar="JOB.toml")],

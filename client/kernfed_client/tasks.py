@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from kernfed.errors import KernfedError, StepFailedError, UnknownStepError
+from kernfed.errors import JobStateMissingError, KernfedError, StepFailedError, UnknownStepError
 from kernfed.messages.base import Reply, Request
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -45,7 +45,7 @@ class TaskRunner:
         steps: The steps that this client agrees to run, by request type.
         open_job: Makes a job's local state: (job id, folder for its files) -> local job.
         permit: Raises PolicyError for a request that may not be answered: (request, task, num_rows or None).
-        record: Writes a reply into the audit log before it leaves: (task, request, payload).
+        record: Writes a reply into the audit log before it leaves: (task, request, reply, payload).
         state: Folder for the jobs' files.
         max_body_bytes: Largest request body.
     """
@@ -55,7 +55,7 @@ class TaskRunner:
         steps: Mapping[type[Request[Any]], StepFunction],
         open_job: Callable[[str, Path], Any],
         permit: Callable[[Request[Any], task_pb2.Task, int | None], None],
-        record: Callable[[task_pb2.Task, Request[Any], Payload], None],
+        record: Callable[[task_pb2.Task, Request[Any], Reply, Payload], None],
         state: Path,
         max_body_bytes: int,
     ) -> None:
@@ -98,7 +98,7 @@ class TaskRunner:
         try:
             reply = self._run(task, request)
             payload = encode(reply, task.float_bits or 64)
-            self._record(task, request, payload)
+            self._record(task, request, reply, payload)
         except KernfedError:
             raise
         except MemoryError as err:
@@ -117,12 +117,11 @@ class TaskRunner:
         job = self._jobs.get(task.job_id)
         if job is None:
             job = self._jobs[task.job_id] = self._open_job(task.job_id, self._folder(task.job_id))
-            if not request.setup:
-                self._rebuild(task, job)
-        self._permit(request, task, getattr(job, "num_rows", None))
+            self._rebuild(task, job, request)
+        self._permit(request, task, _rows_of(job))
         reply = self._steps[request.step][1](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.
-        self._permit(request, task, getattr(job, "num_rows", None))
+        self._permit(request, task, _rows_of(job))
         if request.setup:
             self._keep(task, request)
         return reply
@@ -144,22 +143,28 @@ class TaskRunner:
             payload=payload_to_proto(payload, 0),
         )
         kept.payload.inline_body = payload.body()
-        order = [r.step for r, _ in self._steps.values() if r.setup].index(request.step)
-        path = folder / f"{order:02d}.task"
+        path = folder / f"{self._setup_order(request):02d}.task"
         temporary = path.with_suffix(".tmp")
         temporary.write_bytes(kept.SerializeToString())
         os.replace(temporary, path)
 
-    def _rebuild(self, task: task_pb2.Task, job: Any) -> None:
+    def _setup_order(self, request: Request[Any]) -> int:
+        """Place of a request among the setup steps; after all of them for any other step."""
+        steps = [r.step for r, _ in self._steps.values() if r.setup]
+        return steps.index(request.step) if request.setup else len(steps)
+
+    def _rebuild(self, task: task_pb2.Task, job: Any, request: Request[Any]) -> None:
+        """Repeat the setup steps that come before `request`, from what an earlier life of the daemon kept."""
         folder = self._folder(task.job_id) / "setup"
-        files = sorted(folder.glob("*.task")) if folder.is_dir() else []
+        kept_files = sorted(folder.glob("*.task")) if folder.is_dir() else []
+        files = [path for path in kept_files if int(path.stem) < self._setup_order(request)]
         for path in files:
             kept = task_pb2.Task.FromString(path.read_bytes())
             kept.payload.transfer = 0
-            request = self.incoming(kept).message()
-            assert isinstance(request, Request)  # noqa: S101  # as above
-            self._permit(request, kept, getattr(job, "num_rows", None))
-            self._steps[request.step][1](job, request)
+            setup = self.incoming(kept).message()
+            assert isinstance(setup, Request)  # noqa: S101  # as above
+            self._permit(setup, kept, _rows_of(job))
+            self._steps[setup.step][1](job, setup)
         if files:
             log.info("job state rebuilt after restart", job_id=task.job_id, num_setup_steps=len(files))
 
@@ -167,3 +172,12 @@ class TaskRunner:
         """A job is over: forget its state; its own models stay."""
         self._jobs.pop(job_id, None)
         shutil.rmtree(self._folder(job_id) / "setup", ignore_errors=True)
+
+
+def _rows_of(job: Any) -> int | None:
+    """Training rows of a job whose data are loaded, else None."""
+    try:
+        rows: int = job.num_rows
+    except (AttributeError, JobStateMissingError):
+        return None
+    return rows

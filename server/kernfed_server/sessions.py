@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kernfed.errors import AlreadyConnectedError, VersionMismatchError
+from kernfed.job_info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import PROTOCOL_VERSION
@@ -41,21 +42,6 @@ class SessionLimits:
     heartbeat_timeout_s: float = 20.0
     max_body_bytes: int = 8 << 30
     spool_bytes: int = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ClientInfo:
-    """What the coordinator knows of a client."""
-
-    name: str
-    connected: bool = False
-    datasets: tuple[str, ...] = ()
-    steps: frozenset[str] = frozenset()
-    device: str = ""
-    software_version: str = ""
-    peer: str = ""
-    last_seen_at: datetime | None = None
-    certificate_expires_at: datetime | None = None
 
 
 @dataclass(eq=False)
@@ -128,7 +114,7 @@ class SessionRegistry:
                 info,
                 connected=True,
                 datasets=tuple(d.name for d in hello.datasets),
-                steps=frozenset(hello.steps),
+                steps=tuple(hello.steps),
                 software_version=hello.software_version,
                 last_seen_at=datetime.now(UTC),
             ),

@@ -79,7 +79,7 @@ class Payload:
         """The memory that makes up bytes [offset, offset + size) of the body."""
         parts: list[memoryview] = []
         start = 0
-        for part in self._segments():
+        for part in self.segments():
             if start >= offset + size:
                 break
             if start + len(part) > offset:
@@ -87,7 +87,8 @@ class Payload:
             start += len(part)
         return parts
 
-    def _segments(self) -> Iterator[memoryview]:
+    def segments(self) -> Iterator[memoryview]:
+        """The memory of the body in order, gaps between tensors included."""
         end = 0
         for array in self.arrays:
             gap = aligned(end) - end
@@ -99,7 +100,7 @@ class Payload:
 
     def body(self) -> bytes:
         """The whole body in one piece, for small payloads and for files."""
-        return b"".join(self._segments())
+        return b"".join(self.segments())
 
 
 def prepared(array: Array, float_bits: int = 64) -> Array:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from kernfed.cohort import Fault
 from kernfed.errors import KernfedError, UnavailableError, WireError
 from kernfed.identity import Caller, Role, require
+from kernfed.job_info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import (
@@ -30,7 +31,7 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed_server.exchange import OpenCall, fault_of
-from kernfed_server.sessions import ClientInfo, Session, SessionRegistry
+from kernfed_server.sessions import Session, SessionRegistry
 
 log = structlog.get_logger(__name__)
 

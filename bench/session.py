@@ -1,0 +1,290 @@
+"""Rounds of the session beside a bare gRPC loop of the same shape, over TLS on loopback, in one run.
+
+A round sends a payload to every client and gets one of the same size back from each. The bare loop is a bidirectional
+stream of 1 MiB chunks that keeps nothing; the session checks every frame and number, keeps replies until the round
+closes, and averages them. Coordinator and clients are processes of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+import psutil
+
+CHUNK = 1 << 20
+SIZES = {"4 KB": 4096, "1 MB": 1_000_000, "64 MB": 64_000_000}
+ROUNDS = {"4 KB": 300, "1 MB": 60, "64 MB": 4}
+BARE_METHOD = "/bench/Bare"
+
+
+# The bare loop.
+
+
+def _chunks(size: int) -> list[bytes]:
+    full, rest = divmod(size, CHUNK)
+    return [bytes(CHUNK)] * full + ([bytes(rest)] if rest else [])
+
+
+async def bare_coordinator(args: argparse.Namespace) -> None:
+    from kernfed.channel import SERVER_OPTIONS
+    from kernfed.identity import server_credentials
+
+    ready = asyncio.Event()
+    streams: list[tuple[Any, asyncio.Event]] = []
+
+    async def connect(_frames: object, context: Any) -> None:
+        await context.read()
+        done = asyncio.Event()
+        streams.append((context, done))
+        if len(streams) == args.clients:
+            ready.set()
+        await done.wait()
+
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    handler = grpc.stream_stream_rpc_method_handler(connect)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench", {"Bare": handler}),))
+    port = server.add_secure_port("localhost:0", server_credentials(args.identity))
+    await server.start()
+    print(json.dumps({"port": port}), flush=True)
+    await ready.wait()
+
+    async def turn(context: Any, chunks: list[bytes]) -> None:
+        async def read() -> None:
+            left = sum(map(len, chunks))
+            while left:
+                left -= len(await context.read())
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            for chunk in chunks:
+                await context.write(chunk)
+
+    async def one_round(size: int) -> None:
+        chunks = _chunks(size)
+        async with asyncio.TaskGroup() as group:
+            for context, _ in streams:
+                group.create_task(turn(context, chunks))
+
+    await _measure(args, one_round)
+    for _, done in streams:
+        done.set()
+    await server.stop(1)
+
+
+async def bare_client(args: argparse.Namespace) -> None:
+    from kernfed.channel import CHANNEL_OPTIONS
+    from kernfed.identity import Identity, channel_credentials
+
+    me = Identity.load(args.identity)
+    async with grpc.aio.secure_channel(args.address, channel_credentials(me), options=CHANNEL_OPTIONS) as channel:
+        stream = channel.stream_stream(BARE_METHOD)()
+        await stream.write(b"hello")
+        while isinstance(chunk := await stream.read(), bytes):
+            await stream.write(chunk)
+
+
+# The session.
+
+
+async def session_coordinator(args: argparse.Namespace) -> None:
+    from kernfed.channel import SERVER_OPTIONS
+    from kernfed.cohort import Cohort, Quorum
+    from kernfed.identity import server_credentials
+    from kernfed.messages.probe import EchoRequest
+    from kernfed.status import StatusInterceptor
+    from kernfed_server.exchange import RemoteExchange
+    from kernfed_server.services.federation import FederationServicer
+    from kernfed_server.sessions import SessionLimits, SessionRegistry
+
+    spool = Path(tempfile.mkdtemp(prefix="kernfed-bench-"))
+    registry = SessionRegistry(SessionLimits(), spool)
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
+    server.add_generic_rpc_handlers((FederationServicer(registry).handler(),))
+    port = server.add_secure_port("localhost:0", server_credentials(args.identity))
+    await server.start()
+    print(json.dumps({"port": port}), flush=True)
+    while len(registry.present()) < args.clients:
+        await registry.wait_change(10)
+    cohort = Cohort(
+        RemoteExchange(registry, "ann", "probe"), registry.present(), job_id="bench", quorum=Quorum(min_fraction=1.0)
+    )
+    values: dict[int, np.ndarray] = {}
+    count = 0
+
+    async def one_round(size: int) -> None:
+        nonlocal count
+        count += 1
+        cohort.enter_round(count)
+        sent = values.setdefault(size, np.arange(size // 8, dtype=np.float64))
+        back = await cohort.mean(EchoRequest(sent))
+        if count % 10 == 1 and not np.allclose(back.values, sent):
+            raise SystemExit("the mean of the echoes is not what was sent")
+
+    await _measure(args, one_round)
+    registry.drain("bench over")
+    await server.stop(1)
+    spool.rmdir()
+
+
+async def session_client(args: argparse.Namespace) -> None:
+    from kernfed.identity import Identity
+    from kernfed.messages.probe import Echo, EchoRequest
+    from kernfed_client.session import ClientSession, Offer
+    from kernfed_client.tasks import TaskRunner
+    from kernfed_client.worker import Worker
+
+    runner = TaskRunner(
+        {EchoRequest: lambda _job, request: Echo(1, request.values)},
+        lambda _job_id, _folder: object(),
+        lambda _request, _task, _rows: None,
+        lambda _task, _request, _reply, _payload: None,
+        Path(tempfile.gettempdir()),
+        8 << 30,
+    )
+    offer = Offer("bench", ())
+    await ClientSession(lambda: Identity.load(args.identity), args.address, offer, runner, Worker()).run()
+
+
+async def _measure(args: argparse.Namespace, one_round: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Run rounds; print seconds per round, CPU seconds of all processes and this one's peak memory."""
+    me = psutil.Process()
+    others = [psutil.Process(pid) for pid in json.loads(sys.stdin.readline())]
+
+    def cpu() -> float:
+        return sum(p.cpu_times().user + p.cpu_times().system for p in (me, *others))
+
+    await one_round(args.size)
+    start, start_cpu = time.perf_counter(), cpu()
+    times = []
+    for _ in range(args.rounds):
+        began = time.perf_counter()
+        await one_round(args.size)
+        times.append(time.perf_counter() - began)
+    seconds, cpu_s = time.perf_counter() - start, cpu() - start_cpu
+    peak = int(next(li for li in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in li).split()[1])
+    gigabytes = 2 * args.size * args.clients * args.rounds / 1e9
+    result = {
+        "round_s": float(np.median(times)),
+        "rounds_per_s": args.rounds / seconds,
+        "mb_per_s": gigabytes * 1000 / seconds,
+        "cpu_s_per_gb": cpu_s / gigabytes,
+        "peak_mb": peak / 1024,
+    }
+    print(json.dumps(result), flush=True)
+
+
+def _run(kind: str, clients: int, size: int, rounds: int, root: Path) -> dict[str, float]:
+    command = [sys.executable, __file__]
+    common = ["--clients", str(clients), "--size", str(size), "--rounds", str(rounds)]
+    coordinator = subprocess.Popen(
+        [*command, f"{kind}-coordinator", "--identity", str(root / "pki" / "coordinator"), *common],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert coordinator.stdin is not None
+    assert coordinator.stdout is not None
+    port = json.loads(next(text for text in coordinator.stdout if text.startswith("{")))["port"]
+    peers = [
+        subprocess.Popen(
+            [*command, f"{kind}-client", "--identity", str(root / f"client-c{i}"), "--address", f"localhost:{port}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for i in range(clients)
+    ]
+    try:
+        coordinator.stdin.write(json.dumps([p.pid for p in peers]) + "\n")
+        coordinator.stdin.flush()
+        line = next(text for text in coordinator.stdout if text.startswith('{"round_s"'))
+        coordinator.wait(60)
+        return dict(json.loads(line))
+    finally:
+        for process in (coordinator, *peers):
+            process.kill()
+            process.wait()
+
+
+def compare(clients: int, label: str, root: Path) -> dict[str, Any]:
+    """Both loops, one after the other, twice; the better round time of each counts."""
+    size, rounds = SIZES[label], ROUNDS[label]
+    kinds = ("bare", "session")
+    runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    for _ in range(2):
+        for kind in kinds:
+            runs[kind].append(_run(kind, clients, size, rounds, root))
+    best = {kind: min(runs[kind], key=lambda r: r["round_s"]) for kind in kinds}
+    return {
+        "clients": clients,
+        "payload": label,
+        **{f"{kind}_{key}": value for kind in kinds for key, value in best[kind].items()},
+        "ratio": best["bare"]["round_s"] / best["session"]["round_s"],
+    }
+
+
+def identities(root: Path, clients: int) -> None:
+    """A CA, a coordinator and clients c0, c1, ... under `root`."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    from kernfed.identity import Role
+    from kernfed_testing.identities import make_identities
+
+    made = make_identities(root)
+    for i in range(clients):
+        made.make(Role.CLIENT, f"c{i}", into=root / f"client-c{i}")
+
+
+def main() -> None:
+    """Run one role, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", nargs="?", default="all")
+    parser.add_argument("--identity", type=Path)
+    parser.add_argument("--address", default="")
+    parser.add_argument("--clients", type=int, default=0)
+    parser.add_argument("--size", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--only", default="", help="e.g. '10:64 MB'")
+    args = parser.parse_args()
+    roles = {
+        "bare-coordinator": bare_coordinator,
+        "bare-client": bare_client,
+        "session-coordinator": session_coordinator,
+        "session-client": session_client,
+    }
+    if args.role in roles:
+        from kernfed.event_loop import run
+
+        run(roles[args.role](args))
+        return
+    with tempfile.TemporaryDirectory(prefix="kernfed-bench-") as folder:
+        root = Path(folder)
+        identities(root, 10)
+        head = f"{'clients':>7} {'payload':>8} {'bare ms':>9} {'kernfed ms':>10} {'ratio':>6} {'kernfed rounds/s':>16}"
+        print(f"{head} {'MB/s':>7} {'CPU s/GB bare':>13} {'kernfed':>8} {'peak MB bare':>12} {'kernfed':>8}")
+        for clients in (2, 10):
+            for label in SIZES:
+                if args.only and args.only != f"{clients}:{label}":
+                    continue
+                r = compare(clients, label, root)
+                print(
+                    f"{clients:>7} {label:>8} {r['bare_round_s'] * 1e3:>9.2f} {r['session_round_s'] * 1e3:>10.2f} "
+                    f"{r['ratio']:>6.2f} {r['session_rounds_per_s']:>16.1f} {r['session_mb_per_s']:>7.0f} "
+                    f"{r['bare_cpu_s_per_gb']:>13.2f} {r['session_cpu_s_per_gb']:>8.2f} {r['bare_peak_mb']:>12.0f} "
+                    f"{r['session_peak_mb']:>8.0f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

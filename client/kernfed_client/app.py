@@ -1,0 +1,148 @@
+"""The client daemon, put together: identity, policy, audit log, steps, and the session that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kernfed.client_file import ClientFile, DatasetSection
+from kernfed.identity import Identity
+from kernfed.messages.base import Reply, Request
+from kernfed.renewal import keep_renewed
+from kernfed.tls_diagnosis import diagnose_failure
+from kernfed.v1 import task_pb2
+from kernfed.wire.payload import Payload
+from kernfed_client.audit import AuditLog
+from kernfed_client.local_job import LocalJob
+from kernfed_client.policy import Policy
+from kernfed_client.session import ClientSession, Offer
+from kernfed_client.steps import STEPS
+from kernfed_client.tasks import TaskRunner
+from kernfed_client.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+class ClientDaemon:
+    """One institution's client."""
+
+    def __init__(self, file: ClientFile) -> None:
+        """Check identity and state folder, and prepare the session.
+
+        Raises:
+            IdentityError: The identity cannot be used; tells how to enrol.
+            ConfigError: The client file asks for what is not there.
+        """
+        self._file = file
+        identity = Identity.load(file.identity)
+        identity.warn_if_expiring(_now())
+        self.name = identity.name
+        file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._policy = Policy(file.policy)
+        self._audit = AuditLog(file.state / "audit.jsonl")
+        self._worker = Worker()
+        runner = TaskRunner(
+            STEPS, self._open_job, self._permit, self._record, file.state, max_body_bytes=file.max_body_bytes
+        )
+        self.session = ClientSession(
+            lambda: Identity.load(file.identity),
+            file.coordinator,
+            Offer(version("kernfed"), tuple((name, _partitions(d)) for name, d in sorted(file.datasets.items()))),
+            runner,
+            self._worker,
+            file.reconnect_max_s,
+            lambda address, me, _err: diagnose_failure(address, me),
+        )
+
+    def _open_job(self, job_id: str, folder: Path) -> LocalJob:
+        return LocalJob(job_id, self.name, self._file, folder=folder)
+
+    def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
+        self._policy.check(request, task.submitted_by, task.method, num_rows)
+
+    def _record(self, task: task_pb2.Task, request: Request[Any], reply: Reply, payload: Payload) -> None:
+        self._audit.record(
+            job_id=task.job_id,
+            task_id=task.task_id,
+            step=task.step,
+            operator=task.submitted_by,
+            kinds=request.kinds,
+            reply=reply,
+            header=payload.header,
+            body=payload.segments(),
+            num_bytes=len(payload.header) + payload.body_size,
+        )
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until `stop` is set.
+
+        Args:
+            stop: Set by a signal.
+            ready: Called once, when the first session is open.
+        """
+        log.info("client starts", client=self.name, datasets=sorted(self._file.datasets), state=str(self._file.state))
+
+        async def announce() -> None:
+            await self.session.wait_connected()
+            ready()
+
+        async def warm_up() -> None:
+            device, note = await self._worker.run(lambda: prepare_maths(self._file))
+            self.session.report_device(device, note)
+
+        tasks = [
+            asyncio.ensure_future(coroutine)
+            for coroutine in (self.session.run(), keep_renewed(self._file.identity), announce(), warm_up())
+        ]
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            endless = tasks[:2]
+            done, _ = await asyncio.wait([stopped, *endless], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
+                task.result()
+        finally:
+            for task in (*tasks, stopped):
+                task.cancel()
+            await asyncio.wait([*tasks, stopped], timeout=5)
+            self._audit.close()
+            log.info("client stops", client=self.name)
+
+
+def prepare_maths(file: ClientFile) -> tuple[str, str]:
+    """Load the maths library and choose the device: (what we compute on, why not on something better)."""
+    import torch
+
+    from kernfed_client.device import choose_device
+
+    if file.threads is not None:
+        torch.set_num_threads(file.threads)
+    device = choose_device(file.device)
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})", ""
+    note = "" if file.device == "cpu" else f"no CUDA device: PyTorch {torch.__version__} finds none"
+    return f"cpu ({torch.get_num_threads()} threads)", note
+
+
+def _partitions(dataset: DatasetSection) -> tuple[str, ...]:
+    return tuple(part for part in DatasetSection.model_fields if getattr(dataset, part) is not None)
+
+
+def _now() -> Any:
+    from kernfed.pki.authority import utc_now
+
+    return utc_now()
+
+
+async def serve(file: ClientFile) -> None:
+    """Run a daemon until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    await ClientDaemon(file).run(stop)

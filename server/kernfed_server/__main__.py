@@ -1,0 +1,44 @@
+"""`python -m kernfed_server` and the console script `kernfed-coordinator`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernfed.cli.output import common_options, new_app, run_app
+
+app = new_app("Run a federation's coordinator.")
+app.callback()(common_options)
+
+
+@app.command("run")
+def run_command(
+    config: Annotated[
+        Path | None, typer.Option(help="Coordinator file; unset: coordinator.toml here, or all defaults.")
+    ] = None,
+    port_file: Annotated[Path | None, typer.Option(help="Write both ports into this file once they answer.")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
+) -> None:
+    """Serve clients and operators until stopped; jobs under way go on at the next start."""
+    from kernfed import event_loop, logs
+    from kernfed_server.app import serve
+    from kernfed_server.config import load_coordinator_file
+    from kernfed_server.tls_log import handshake_failures_logged
+
+    logs.configure(log_level, log_format)
+    here = Path("coordinator.toml")
+    file = load_coordinator_file(config or (here if here.exists() else None))
+    with handshake_failures_logged():
+        event_loop.run(serve(file, port_file))
+
+
+def main() -> None:
+    """Run a command; an error is one clear message on stderr and an exit code, never a traceback."""
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

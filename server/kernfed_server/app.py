@@ -1,0 +1,218 @@
+"""The coordinator, put together: PKI, store, sessions, jobs, and the two ports that serve them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import structlog
+
+from kernfed.channel import SERVER_OPTIONS, address, split_address
+from kernfed.errors import ConfigError, UnavailableError
+from kernfed.identity import Identity, admission, enrolment_server_credentials, server_credentials
+from kernfed.job_info import JobInfo
+from kernfed.pki.authority import utc_now
+from kernfed.pki.enrolled import enrolled_clients
+from kernfed.pki.federation import FederationPki
+from kernfed.pki.registry import Revocation
+from kernfed.status import StatusInterceptor
+from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
+from kernfed_server.config import CoordinatorFile
+from kernfed_server.exchange import RemoteExchange
+from kernfed_server.revocations import RevocationWatch
+from kernfed_server.runs import RunLimits, RunManager
+from kernfed_server.services.enrolment import EnrolmentServicer
+from kernfed_server.services.federation import FederationServicer
+from kernfed_server.services.operator import OperatorServicer
+from kernfed_server.sessions import SessionLimits, SessionRegistry
+from kernfed_server.store import Store
+
+log = structlog.get_logger(__name__)
+
+CERTIFICATE_CHECK_S = 6 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a coordinator listens."""
+
+    federation: int
+    enrolment: int
+
+
+class Coordinator:
+    """One federation's coordinator."""
+
+    def __init__(self, file: CoordinatorFile) -> None:
+        """Check identity and folders; nothing listens yet.
+
+        Raises:
+            KernfedError: PKI or folders cannot be used; tells what to do.
+        """
+        self._file = file
+        self._pki = FederationPki.open(file.pki)
+        self._identity = Identity.load(self._pki.coordinator_folder)
+        self._identity.warn_if_expiring(utc_now())
+        try:
+            file.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as err:
+            raise ConfigError(f"data: {file.data} cannot be made: {err.strerror}; choose another folder") from err
+        limits = SessionLimits(file.heartbeat_interval_s, file.heartbeat_timeout_s, file.max_body_bytes)
+        self.sessions = SessionRegistry(limits, _empty_folder(file.data / "spool"))
+        self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
+
+    def _on_revoked(self, revocation: Revocation) -> None:
+        self.sessions.cut(
+            frozenset({revocation.serial}),
+            "REVOKED",
+            "the certificate was revoked: ask the operator for a new token and enrol again",
+        )
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[Ports], None] = lambda _: None) -> None:
+        """Serve until `stop` is set; then let rounds be where their last checkpoint is, and go.
+
+        Args:
+            stop: Set by a signal.
+            ready: Called once both ports answer.
+
+        Raises:
+            KernfedError: A port is taken, or the store cannot be opened.
+        """
+        file = self._file
+        url = file.database or f"sqlite:///{file.data.resolve() / 'coordinator.sqlite'}"
+        async with contextlib.AsyncExitStack() as stack:
+            store = await Store.open(url, file.data)
+            stack.push_async_callback(store.close)
+            runs = RunManager(
+                store,
+                self.sessions,
+                self._exchange,
+                file.data,
+                known_clients=lambda: enrolled_clients(self._pki.registry),
+                limits=RunLimits(jobs_per_client=file.jobs_per_client),
+            )
+            background = [
+                asyncio.ensure_future(c) for c in (runs.run(), self._revocations.run(), self._watch_certificate())
+            ]
+            stack.push_async_callback(_cancel, background)
+            ports = Ports(
+                await stack.enter_async_context(self._serving_federation(runs)),
+                await stack.enter_async_context(self._serving_enrolment()),
+            )
+            if file.metrics_port is not None:
+                _serve_metrics(file.metrics_port, self.sessions)
+            log.info(
+                "coordinator ready",
+                federation=self._pki.federation,
+                listen=file.listen,
+                port=ports.federation,
+                enrolment_port=ports.enrolment,
+                data=str(file.data),
+            )
+            ready(ports)
+            stopped = asyncio.ensure_future(stop.wait())
+            done, _ = await asyncio.wait([stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            for task in done - {stopped}:
+                task.result()  # a background task ends only by an error
+            log.info("coordinator stops", sessions=len(self.sessions.present()))
+            self.sessions.drain("the coordinator is shutting down; connect again in a moment")
+
+    def _exchange(self, job: JobInfo) -> RemoteExchange:
+        return RemoteExchange(self.sessions, job.submitted_by, job.method)
+
+    @contextlib.asynccontextmanager
+    async def _serving_federation(self, runs: RunManager) -> AsyncIterator[int]:
+        admit = admission(self._pki.federation, self._revocations.is_revoked)
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor(admit)])
+        server.add_generic_rpc_handlers((FederationServicer(self.sessions).handler(),))
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(runs), server)
+        enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
+        credentials = server_credentials(self._pki.coordinator_folder)
+        async with self._listening(server, self._file.listen, "listen", credentials) as port:
+            yield port
+
+    @contextlib.asynccontextmanager
+    async def _serving_enrolment(self) -> AsyncIterator[int]:
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
+        enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
+        credentials = enrolment_server_credentials(self._pki.coordinator_folder)
+        async with self._listening(server, self._file.enrolment_listen, "enrolment_listen", credentials) as port:
+            yield port
+
+    @contextlib.asynccontextmanager
+    async def _listening(
+        self, server: grpc.aio.Server, where: str, key: str, credentials: grpc.ServerCredentials
+    ) -> AsyncIterator[int]:
+        host, _, port_text = where.rpartition(":")
+        if port_text != "0":
+            split_address(where)
+        try:
+            port = server.add_secure_port(where if port_text != "0" else address(host, 0), credentials)
+        except RuntimeError as err:
+            raise UnavailableError(
+                f"{key}: cannot listen on {where}; another coordinator may hold the port, or the address is not "
+                f"of this machine"
+            ) from err
+        await server.start()
+        try:
+            yield port
+        finally:
+            await server.stop(self._file.drain_s)
+
+    async def _watch_certificate(self) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_CHECK_S)
+            identity = await asyncio.to_thread(Identity.load, self._pki.coordinator_folder, check_dates=False)
+            identity.warn_if_expiring(utc_now())
+
+
+def _empty_folder(path: Path) -> Path:
+    """Bodies of replies on their way; whatever lies there is of an earlier life."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(mode=0o700)
+    return path
+
+
+async def _cancel(tasks: list[asyncio.Future[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=10)
+
+
+def _serve_metrics(port: int, sessions: SessionRegistry) -> None:
+    from prometheus_client import Gauge, start_http_server
+
+    connected = Gauge("kernfed_connected_clients", "Clients that have a session.")
+    connected.set_function(lambda: len(sessions.present()))
+    start_http_server(port, addr="127.0.0.1")
+
+
+async def serve(file: CoordinatorFile, port_file: Path | None = None) -> None:
+    """Run a coordinator until SIGTERM or SIGINT.
+
+    Args:
+        file: Configuration.
+        port_file: Where to write the two ports once they answer, as `federation enrolment`; for scripts that let the
+            system choose them.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+
+    def announce(ports: Ports) -> None:
+        if port_file is not None:
+            temporary = port_file.with_name(f"{port_file.name}.tmp")
+            temporary.write_text(f"{ports.federation} {ports.enrolment}\n")
+            os.replace(temporary, port_file)
+
+    await Coordinator(file).run(stop, announce)

@@ -1,0 +1,38 @@
+"""The coordinator file: where to listen, where the PKI and the data lie, limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from kernfed.toml_file import Section, parse_toml, read_toml
+
+
+class CoordinatorFile(Section):
+    """A coordinator's configuration. Every key has a default: a file may be empty, or missing."""
+
+    listen: str = Field("0.0.0.0:8470", description="host:port for clients and operators (mutual TLS).")  # a service
+    enrolment_listen: str = Field("0.0.0.0:8471", description="host:port for enrolment (server-authenticated TLS).")
+    pki: Path = Field(Path("pki"), description="Folder made by `kernfed pki init`.")
+    data: Path = Field(Path("data"), description="Folder for jobs, artifacts and the database.")
+    database: str | None = Field(None, description="SQLAlchemy URL; unset: an SQLite file in the data folder.")
+    heartbeat_interval_s: float = Field(5.0, gt=0, le=3600, description="Seconds between heartbeats, both ways.")
+    heartbeat_timeout_s: float = Field(20.0, gt=0, le=7200, description="A client silent for this long is dropped.")
+    max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest reply body accepted.")
+    jobs_per_client: int = Field(1, ge=1, le=1000, description="Jobs that a client works for at a time.")
+    drain_s: float = Field(10.0, ge=0, le=3600, description="Time to end sessions on SIGTERM.")
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
+
+
+def load_coordinator_file(path: Path | None) -> CoordinatorFile:
+    """Read a coordinator file; relative paths in it are taken from the file's folder. None: all defaults.
+
+    Raises:
+        ConfigError: Names file, key and remedy.
+    """
+    if path is None:
+        return CoordinatorFile()
+    parsed = parse_toml(CoordinatorFile, read_toml(path), str(path))
+    base = path.resolve().parent
+    return parsed.model_copy(update={"pki": base / parsed.pki, "data": base / parsed.data})
