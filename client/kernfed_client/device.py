@@ -23,10 +23,9 @@ def choose_device(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         return torch.device("cuda" if count else "cpu")
-    device = torch.device(name)
-    if (device.index or 0) >= count:
+    if int(name.partition(":")[2] or 0) >= count:  # torch.device keeps 8 bits of the index
         raise ConfigError(
             f"device {name!r} is not there: PyTorch {torch.__version__} finds {count} CUDA devices; "
             'set device = "auto" in the client file, or install a driver and a CUDA build of PyTorch'
         )
-    return device
+    return torch.device(name)

@@ -1,0 +1,262 @@
+"""The data steps on a hospital of the heart example, and what goes wrong between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kernfed.client_file import ClientFile, load_client_file
+from kernfed.errors import ConfigError, DataError, InvalidTensorError, JobStateMissingError, WireError
+from kernfed.features import FeatureForm, FeatureSpec, Kernel, fingerprint, make_spec
+from kernfed.job_file import data_schema, load_job
+from kernfed.messages.base import validate
+from kernfed.messages.data import (
+    CentreRequest,
+    DataSchema,
+    DescribeDataRequest,
+    LearningTask,
+    MapFeaturesRequest,
+    MeanEmbeddingRequest,
+    MissingRule,
+    StandardiseRequest,
+)
+from kernfed_client.device import choose_device
+from kernfed_client.local_job import LocalJob
+from kernfed_client.partitions import LocalData, PartitionData
+from kernfed_client.steps import STEPS, data
+
+HEART = Path(__file__).parents[4] / "examples" / "heart"
+
+
+def heart_schema() -> DataSchema:
+    return data_schema(load_job(HEART / "newton.toml")[0])
+
+
+def heart_job(client: str = "va") -> LocalJob:
+    return LocalJob("j1", client, load_client_file(HEART / "clients" / f"{client}.toml"))
+
+
+def rows(x: list[list[float]], labels: list[str] | None = None, y: list[float] | None = None) -> PartitionData:
+    values = np.array(x, dtype=np.float64)
+    return PartitionData(values, labels, None if y is None else np.array(y), 0, np.arange(len(values)))
+
+
+def memory_job(local: LocalData) -> LocalJob:
+    return LocalJob("j1", "c1", ClientFile(device="cpu"), load=lambda dataset, schema, client: local)
+
+
+def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
+    return DataSchema(task, "y", ("a", "b"), classes, MissingRule.REFUSE, 0.25, 1)
+
+
+def prepared(spec: FeatureSpec) -> LocalJob:
+    job = heart_job()
+    about = data.describe(job, DescribeDataRequest("heart", heart_schema()))
+    deviation = np.sqrt(about.sum_squares / about.num_rows)
+    data.standardise(job, StandardiseRequest(("0", "1"), about.mean, np.where(deviation > 0, deviation, 1), True))
+    data.map_features(job, MapFeaturesRequest(spec, 1))
+    return job
+
+
+SPEC = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, 10, 3.0, 50, 7)
+
+
+def test_every_data_request_has_a_step() -> None:
+    for request in (DescribeDataRequest, StandardiseRequest, MapFeaturesRequest, MeanEmbeddingRequest, CentreRequest):
+        assert request in STEPS
+
+
+def test_setup_end_to_end_on_one_hospital() -> None:
+    job = heart_job()
+    describe = DescribeDataRequest("heart", heart_schema())
+    about = data.describe(job, describe)
+    dims = validate(about, validate(describe, {}))
+    assert dims["P"] == 10
+    assert (about.num_rows, about.num_test_rows, about.num_dropped_rows) == (97, 33, 70)
+    assert (about.classes, about.class_counts) == (("0", "1"), (21, 76))
+    x = job.data.train.x
+    np.testing.assert_allclose(about.mean, x.mean(axis=0))
+    np.testing.assert_allclose(about.sum_squares, x.var(axis=0) * 97, atol=1e-9)
+
+    mean, deviation = np.linspace(0, 9, 10), np.linspace(1, 10, 10)
+    scaled = data.standardise(job, StandardiseRequest(("0", "1"), mean, deviation, True))
+    np.testing.assert_allclose(job.x_train, (x - mean) / deviation, rtol=1e-15)
+    differences = job.x_train[:, None] - job.x_train[None]
+    distances = np.sqrt((differences**2).sum(-1))[np.triu_indices(97, 1)]
+    assert scaled.median_distance == pytest.approx(np.median(distances), rel=1e-12)
+    assert set(job.targets_test.tolist()) == {0, 1}
+    assert job.targets_test.tolist() == [int(label) for label in job.data.test.labels or ()]
+
+    mapped = data.map_features(job, MapFeaturesRequest(SPEC, 1))
+    assert mapped.fingerprint == fingerprint(SPEC)
+    assert (tuple(job.z_train.shape), tuple(job.z_test.shape), tuple(job.y_train.shape)) == (
+        (97, 50),
+        (33, 50),
+        (97, 1),
+    )
+    assert job.z_train.dtype == torch.float64
+    assert (job.target_mean == 0).all()
+
+    embedding = data.mean_embedding(job, MeanEmbeddingRequest(50, 1))
+    assert embedding.num_rows == 97
+    np.testing.assert_allclose(embedding.feature_mean, job.z_train.cpu().numpy().mean(axis=0), atol=1e-14)
+    assert embedding.target_mean[0] == pytest.approx(76 / 97)
+
+    before = job.z_test.clone()
+    data.centre(job, CentreRequest(embedding.feature_mean, embedding.target_mean))
+    assert job.z_train.mean(0).abs().max() < 1e-14
+    assert job.y_train.mean().abs() < 1e-14
+    torch.testing.assert_close(job.z_test, before - torch.tensor(embedding.feature_mean, device=job.device))
+    again = data.mean_embedding(job, MeanEmbeddingRequest(50, 1))
+    np.testing.assert_allclose(again.feature_mean, embedding.feature_mean, atol=1e-14)
+
+
+def test_setup_again_gives_the_same_bits() -> None:
+    first, second = prepared(SPEC), prepared(SPEC)
+    assert torch.equal(first.z_train, second.z_train)
+    mean = np.full(50, 0.1)
+    data.centre(first, CentreRequest(mean, np.array([0.5])))
+    once = first.z_train.clone()
+    data.centre(first, CentreRequest(mean, np.array([0.5])))
+    assert torch.equal(first.z_train, once), "the same means are not subtracted twice"
+    data.centre(second, CentreRequest(mean * 2, np.array([0.25])))
+    data.centre(second, CentreRequest(mean, np.array([0.5])))
+    assert torch.equal(second.z_train, once), "other means replace those before, to the bit"
+    assert torch.equal(second.y_train, first.y_train)
+
+
+def test_setup_repeated_from_the_beginning_forgets_the_rest() -> None:
+    job = prepared(SPEC)
+    data.describe(job, DescribeDataRequest("heart", heart_schema()))
+    with pytest.raises(JobStateMissingError, match=r"data\.standardise"):
+        _ = job.x_train
+    with pytest.raises(JobStateMissingError, match=r"data\.map_features"):
+        _ = job.z_train
+
+
+def test_steps_out_of_order_say_what_is_missing() -> None:
+    job = heart_job()
+    ones = np.ones(10)
+    with pytest.raises(JobStateMissingError, match=r"data\.describe"):
+        data.standardise(job, StandardiseRequest(("0", "1"), ones, ones, False))
+    with pytest.raises(JobStateMissingError, match=r"data\.describe"):
+        data.map_features(job, MapFeaturesRequest(SPEC, 1))
+    data.describe(job, DescribeDataRequest("heart", heart_schema()))
+    with pytest.raises(JobStateMissingError, match=r"data\.standardise"):
+        data.map_features(job, MapFeaturesRequest(SPEC, 1))
+    data.standardise(job, StandardiseRequest(("0", "1"), ones, ones, False))
+    with pytest.raises(JobStateMissingError, match=r"data\.map_features"):
+        data.mean_embedding(job, MeanEmbeddingRequest(50, 1))
+    with pytest.raises(JobStateMissingError, match=r"data\.map_features"):
+        data.centre(job, CentreRequest(ones, ones))
+
+
+def test_a_failed_describe_leaves_nothing_behind() -> None:
+    job = prepared(SPEC)
+    with pytest.raises(DataError, match="not offered"):
+        data.describe(job, DescribeDataRequest("lungs", heart_schema()))
+    with pytest.raises(JobStateMissingError):
+        _ = job.num_rows
+
+
+def test_memo_lasts_until_features_or_means_change() -> None:
+    job = prepared(SPEC)
+    made = []
+
+    def make() -> int:
+        made.append(1)
+        return len(made)
+
+    assert [job.memo("h", make), job.memo("h", make)] == [1, 1]
+    data.centre(job, CentreRequest(np.ones(50), np.ones(1)))
+    assert job.memo("h", make) == 2
+    data.map_features(job, MapFeaturesRequest(SPEC, 1))
+    assert job.memo("h", make) == 3
+
+
+def test_requests_that_do_not_fit_are_refused() -> None:
+    job = prepared(SPEC)
+    ones = np.ones(10)
+    zero = np.array([*np.ones(9), 0.0])
+    with pytest.raises(WireError, match="deviation of column 'oldpeak'"):
+        data.standardise(job, StandardiseRequest(("0", "1"), ones, zero, False))
+    with pytest.raises(InvalidTensorError, match="10 feature columns"):
+        data.standardise(job, StandardiseRequest(("0", "1"), ones[:9], ones[:9], False))
+    with pytest.raises(WireError, match="2 outputs"):
+        data.map_features(job, MapFeaturesRequest(SPEC, 2))
+    with pytest.raises(DataError, match="for 3 columns"):
+        data.map_features(job, MapFeaturesRequest(make_spec(Kernel.LINEAR, FeatureForm.COSINE, 3, 1.0, 0, 0), 1))
+    with pytest.raises(ConfigError, match="features"):
+        data.map_features(job, MapFeaturesRequest(replace(SPEC, num_features=51), 1))
+    job = prepared(SPEC)
+    with pytest.raises(WireError, match="49 features"):
+        data.mean_embedding(job, MeanEmbeddingRequest(49, 1))
+    with pytest.raises(InvalidTensorError, match="means"):
+        data.centre(job, CentreRequest(np.ones(49), np.ones(1)))
+
+
+@pytest.mark.parametrize(
+    ("task", "classes", "expected"),
+    [
+        (LearningTask.BINARY, ("no", "perhaps"), "1 of this client's classes are not among the 2"),
+        (LearningTask.BINARY, ("no", "perhaps", "yes"), "3 classes; use task"),
+        (LearningTask.CLASSIFICATION, ("no", "no", "yes"), "different"),
+        (LearningTask.CLASSIFICATION, ("yes",), "at least two"),
+        (LearningTask.REGRESSION, ("no", "yes"), "task is regression"),
+    ],
+)
+def test_agreed_classes_must_fit(task: LearningTask, classes: tuple[str, ...], expected: str) -> None:
+    regress = task is LearningTask.REGRESSION
+    part = rows([[1, 2], [3, 4]], None if regress else ["yes", "no"], [1.0, 2.0] if regress else None)
+    job = memory_job(LocalData(part, part, 0, () if regress else ("no", "yes")))
+    data.describe(job, DescribeDataRequest("d", schema(task)))
+    with pytest.raises(DataError, match=expected) as caught:
+        data.standardise(job, StandardiseRequest(classes, np.zeros(2), np.ones(2), False))
+    assert "yes" not in str(caught.value)
+
+
+def test_classes_become_columns_in_the_agreed_order() -> None:
+    part = rows([[1, 2], [3, 4], [5, 6]], ["b", "c", "b"])
+    job = memory_job(LocalData(part, part.take(np.array([1])), 0, ("b", "c")))
+    about = data.describe(job, DescribeDataRequest("d", schema(LearningTask.CLASSIFICATION)))
+    assert (about.classes, about.class_counts) == (("b", "c"), (2, 1))
+    data.standardise(job, StandardiseRequest(("a", "b", "c"), np.zeros(2), np.ones(2), False))
+    data.map_features(job, MapFeaturesRequest(make_spec(Kernel.LINEAR, FeatureForm.COSINE, 2, 1.0, 0, 0), 3))
+    assert job.y_train.tolist() == [[0, 1, 0], [0, 0, 1], [0, 1, 0]]
+    assert job.targets_test.tolist() == [2]
+
+
+def test_regression_targets_are_kept_as_they_are() -> None:
+    part = rows([[1, 2], [3, 4]], y=[1.5, -2.5])
+    job = memory_job(LocalData(part, part.take(np.array([], dtype=np.int64)), 0, ()))
+    about = data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
+    assert (about.classes, about.class_counts, about.num_test_rows) == ((), (), 0)
+    data.standardise(job, StandardiseRequest((), np.zeros(2), np.ones(2), True))
+    data.map_features(job, MapFeaturesRequest(make_spec(Kernel.LINEAR, FeatureForm.COSINE, 2, 1.0, 0, 0), 1))
+    data.centre(job, CentreRequest(np.ones(2), np.array([1.0])))
+    assert job.y_train.tolist() == [[0.5], [-3.5]]
+    assert job.targets_train.tolist() == [1.5, -2.5]
+    assert tuple(job.z_test.shape) == (0, 2)
+
+
+def test_numbers_that_overflow_name_their_column() -> None:
+    part = rows([[1, 1e200], [3, -1e200]], y=[1.5, -2.5])
+    job = memory_job(LocalData(part, part, 0, ()))
+    with pytest.raises(DataError, match="column 'b'"):
+        data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
+    part = rows([[1, 1e150], [3, -1e150]], y=[1.5, -2.5])
+    job = memory_job(LocalData(part, part, 0, ()))
+    data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
+    with pytest.raises(DataError, match="column 'b' exceeds"):
+        data.standardise(job, StandardiseRequest((), np.zeros(2), np.array([1.0, 1e-300]), False))
+
+
+def test_devices() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ConfigError, match='device = "auto"'):
+        choose_device("cuda:999")

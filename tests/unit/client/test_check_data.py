@@ -1,0 +1,79 @@
+"""`kernfed-client check-data` as a site administrator runs it: a process, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEART = Path(__file__).parents[3] / "examples" / "heart"
+SECRET = "s3cr3t-31337"
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernfed_client", "check-data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "client.toml").write_text('[datasets.heart.train]\npath = "rows.csv"\n')
+    (tmp_path / "rows.csv").write_text((HEART / "data" / "va.csv").read_text())
+    return tmp_path
+
+
+def test_the_table_shows_rows_classes_and_columns(site: Path) -> None:
+    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--name", "va")
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in ["va: data set heart fits job heart-newton", "97", "33", "70", "class 1", "oldpeak"]:
+        assert part in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("client", "rows", "dropped"),
+    [("cleveland", 303, 0), ("hungarian", 261, 33), ("switzerland", 46, 77), ("va", 130, 70)],
+)
+def test_json_of_the_example_hospitals(client: str, rows: int, dropped: int) -> None:
+    done = run(HEART / "local.toml", "--config", HEART / "clients" / f"{client}.toml", "--json")
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    assert report["num_rows"] + report["num_test_rows"] == rows
+    assert report["num_dropped_rows"] == dropped
+    assert sum(train for train, _ in report["classes"].values()) == report["num_rows"]
+    age = report["columns"][0]
+    assert age["name"] == "age"
+    assert 20 < age["min"] < age["mean"] < age["max"] < 80
+
+
+def test_bad_data_end_with_3_and_the_place(site: Path) -> None:
+    rows = (site / "rows.csv").read_text().splitlines()
+    rows[6] = f"{SECRET}{rows[6][2:]}"
+    (site / "rows.csv").write_text("\n".join(rows))
+    done = run(HEART / "newton.toml", "--config", site / "client.toml")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: data set heart, train (rows.csv): column 'age', line 7: text")
+    assert "Traceback" not in done.stderr
+    assert SECRET not in done.stderr + done.stdout
+
+
+def test_bad_files_end_with_3_and_the_key(site: Path) -> None:
+    (site / "client.toml").write_text('[datasets.heart.train]\npaht = "rows.csv"\n')
+    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
+    assert done.returncode == 3
+    assert "did you mean 'path'" in done.stderr
+    assert json.loads(done.stdout)["error"]["reason"] == "INVALID_CONFIG"
+    done = run(site / "nothing.toml", "--config", site / "client.toml")
+    assert done.returncode == 3
+    assert "no such file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_refusal_by_policy_is_noted(site: Path) -> None:
+    with (site / "client.toml").open("a") as file:
+        file.write("[policy]\nmin_rows = 1000\n")
+    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
+    assert done.returncode == 0
+    assert any("policy.min_rows" in note for note in json.loads(done.stdout)["notes"])
