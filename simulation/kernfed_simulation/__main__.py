@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,8 @@ _MODELS = ("local", "global", "central")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        common_options(show_version=True)
+        typer.echo(f"kernfed {version('kernfed')}")
+        raise typer.Exit
 
 
 @app.command()
