@@ -94,10 +94,13 @@ class Identities:
 
 
 def make_identities(
-    root: Path, *, federation: str = "hearts", hosts: tuple[str, ...] = LOOPBACK, port: int = 8470, enrolment: int = 8471
+    root: Path,
+    *,
+    federation: str = "hearts",
+    hosts: tuple[str, ...] = LOOPBACK,
+    port: int = 8470,
+    enrolment: int = 8471,
 ) -> Identities:
     """Make a CA, a registry, a coordinator's identity and that of the operator `ann` under `root/pki`."""
-    pki = FederationPki.init(
-        root / "pki", federation, hosts=hosts, port=port, enrolment_port=enrolment, operator="ann"
-    )
+    pki = FederationPki.init(root / "pki", federation, hosts=hosts, port=port, enrolment_port=enrolment, operator="ann")
     return Identities(root, pki)

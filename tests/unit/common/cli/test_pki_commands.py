@@ -1,0 +1,95 @@
+"""`kernfed pki` as a person and as a program sees it, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kernfed.pki.tokens import decode_token
+
+
+@pytest.fixture
+def kernfed(tmp_path):
+    def run(*arguments: str, code: int = 0, main: str = "kernfed.cli.main") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", f"from {main} import main; main()", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def test_life_of_a_federation(kernfed, tmp_path):
+    """Init, token, offline signing, renewal and revocation, with JSON on stdout and remarks on stderr."""
+    made = json.loads(kernfed("pki", "init", "--federation", "hearts", "--host", "fed.org", "--json").stdout)
+    assert made["coordinator"] == "fed.org:8470"
+    token = kernfed("pki", "token", "cleveland", "--hours", "1")
+    assert token.stdout.count("\n") == 1
+    assert decode_token(token.stdout).enrolment == "fed.org:8471"
+    assert abs(decode_token(token.stdout).expires - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
+    kernfed("csr", "--name", "hungary", "--identity", "site", main="kernfed_client.cli")
+    kernfed("pki", "sign", "site/request.csr", "--as", "client/hungary", "--days", "5")
+    installed = kernfed("install-cert", "hungary.pem", "--identity", "site", main="kernfed_client.cli")
+    assert "client/hungary of hearts" in installed.stdout
+    kernfed("pki", "renew", "coordinator", "--host", "new.org")
+    listed = json.loads(kernfed("pki", "list", "--json").stdout)
+    states = {(c["role"], c["via"]): c["state"] for c in listed["certificates"]}
+    assert states["client", "csr"] == "valid"
+    assert ("coordinator", "renewal") in states
+    assert [t["state"] for t in listed["tokens"]] == ["open"]
+    (revoked,) = json.loads(kernfed("pki", "revoke", "hungary", "--why", "moved", "--json").stdout)
+    assert revoked["name"] == "hungary"
+    table = kernfed("pki", "list").stdout
+    assert "client/hungary" in table
+    assert "revoked" in table
+    assert not table.isspace()
+    assert "\x1b" not in table
+
+
+def test_errors_are_one_line(kernfed):
+    """Each mistake is one line on stderr that tells what to do, with its own exit code, and no traceback."""
+    for arguments, code, words in [
+        (("pki", "list"), 3, "pki init"),
+        (("pki", "init", "--federation", "No Caps"), 3, "not a valid name"),
+        (("pki", "bogus"), 2, "bogus"),
+        (("pki", "init"), 2, "--federation"),
+        (("doctor", "--identity", "nowhere"), 4, "identity.json is missing"),
+    ]:
+        done = kernfed(*arguments, code=code)
+        assert words in done.stderr
+        if code != 2:
+            assert done.stderr.count("\n") == 1
+            assert done.stdout == ""
+    kernfed("pki", "init", "--federation", "hearts")
+    assert "nothing was changed" in kernfed("pki", "init", "--federation", "hearts", code=3).stderr
+    assert "client/NAME" in kernfed("pki", "revoke", "admin/x", code=3).stderr
+    assert "pki list" in kernfed("pki", "revoke", "nobody", code=4).stderr
+
+
+def test_damaged_token(kernfed):
+    """A token that was cut short is refused before anything is made or sent."""
+    done = kernfed("enrol", "kft1.abc", code=4, main="kernfed_client.cli")
+    assert "copy the whole line again" in done.stderr
+
+
+def test_debug_shows_the_trace(tmp_path):
+    """`--debug` before the command shows where an error was raised."""
+    command = [sys.executable, "-c", "from kernfed.cli.main import main; main()", "--debug", "pki", "list"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "Traceback" in done.stderr
+
+
+def test_start_up_imports_nothing_heavy(tmp_path):
+    """`kernfed --help` needs neither torch nor pandas nor grpc."""
+    code = (
+        "import sys\nfrom kernfed.cli.main import app\n"
+        "print(*[m for m in ('torch', 'pandas', 'grpc', 'scipy', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []

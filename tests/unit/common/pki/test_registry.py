@@ -1,0 +1,166 @@
+"""The registry under several processes, and the rules of tokens and revocations."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kernfed.errors import CertificateError, ConfigError, RevokedError, TokenError
+from kernfed.pki.authority import Authority, certificate_pem, new_key, serial_of
+from kernfed.pki.names import Principal, Role
+from kernfed.pki.registry import REGISTRY, FederationInfo, Registry
+
+NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
+CLEVELAND = Principal("hearts", Role.CLIENT, "cleveland")
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority.create("hearts", NOW)
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return Registry.create(tmp_path / REGISTRY, FederationInfo("hearts", "h:1", "h:2", ("h",)))
+
+
+@pytest.fixture
+def issue(authority):
+    return lambda: authority.issue(new_key().public_key(), CLEVELAND, now=NOW)
+
+
+def test_token_works_once(registry, issue):
+    """A token is used up by the first key; the same key asking again gets the same certificate."""
+    registry.add_token("s3cret", "cleveland", now=NOW, expires=NOW + DAY)
+    first = registry.redeem("s3cret", "cleveland", "key-1", now=NOW, issue=issue)
+    assert registry.redeem("s3cret", "cleveland", "key-1", now=NOW, issue=issue) == first
+    with pytest.raises(TokenError, match="was used"):
+        registry.redeem("s3cret", "cleveland", "key-2", now=NOW, issue=issue)
+    assert len(registry.certificates()) == 1
+    assert [t.state(NOW) for t in registry.tokens()] == ["used"]
+
+
+def test_bad_tokens(registry, issue):
+    """Unknown, expired, cancelled and another client's tokens each say which they are, and issue nothing."""
+    registry.add_token("old", "cleveland", now=NOW - 2 * DAY, expires=NOW - DAY)
+    registry.add_token("other", "hungary", now=NOW, expires=NOW + DAY)
+    registry.add_token("gone", "switzerland", now=NOW, expires=NOW + DAY)
+    registry.revoke(Principal("hearts", Role.CLIENT, "switzerland"), now=NOW)
+    for secret, client, text in [
+        ("forged", "cleveland", "never issued"),
+        ("old", "cleveland", "expired on 2030-05-31"),
+        ("other", "cleveland", "made for 'hungary'"),
+        ("gone", "switzerland", "cancelled"),
+    ]:
+        with pytest.raises(TokenError, match=text):
+            registry.redeem(secret, client, "key", now=NOW, issue=issue)
+    assert registry.certificates() == []
+
+
+def test_secrets_are_stored_hashed(registry):
+    """No byte of a secret is in the file."""
+    registry.add_token("very-secret-text", "cleveland", now=NOW, expires=NOW + DAY)
+    raw = b"".join(path.read_bytes() for path in registry.path.parent.iterdir())
+    assert b"very-secret-text" not in raw
+
+
+def test_failed_issue_leaves_the_token_open(registry, issue):
+    """If signing fails, the token is not used up."""
+    registry.add_token("s", "cleveland", now=NOW, expires=NOW + DAY)
+
+    def fail():
+        raise CertificateError("no")
+
+    with pytest.raises(CertificateError):
+        registry.redeem("s", "cleveland", "key", now=NOW, issue=fail)
+    assert registry.redeem("s", "cleveland", "key", now=NOW, issue=issue)
+
+
+def test_one_of_many_threads_gets_the_token(registry, issue):
+    """Of twenty keys that race for a token exactly one wins."""
+    registry.add_token("s", "cleveland", now=NOW, expires=NOW + DAY)
+
+    def attempt(i):
+        try:
+            return registry.redeem("s", "cleveland", f"key-{i}", now=NOW, issue=issue)
+        except TokenError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(attempt, range(20)))
+    assert sum(r is not None for r in results) == 1
+    assert len(registry.certificates()) == 1
+
+
+def test_processes_write_at_once(registry, authority):
+    """Several processes add tokens while this one records certificates; nothing is lost."""
+    code = (
+        "import sys; from pathlib import Path; from datetime import *; from kernfed.pki.registry import Registry\n"
+        "r = Registry(Path(sys.argv[1])); now = datetime.now(UTC)\n"
+        "for i in range(40): r.add_token(f'{sys.argv[2]}-{i}', 'cleveland', now=now, expires=now)\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", code, str(registry.path), str(n)]) for n in range(3)]
+    for _ in range(20):
+        registry.record(authority.issue(new_key().public_key(), CLEVELAND, now=NOW), "csr", NOW)
+    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert len(registry.tokens()) == 120
+    assert len(registry.certificates()) == 20
+
+
+def test_revocation(registry, issue):
+    """Revoking a name hits all its certificates once; a revoked one is never renewed."""
+    first, second = issue(), issue()
+    for certificate in (first, second):
+        registry.record(certificate, "token", NOW)
+    assert registry.revoke(serial_of(first).upper(), now=NOW)[0].serial == serial_of(first)
+    rest = registry.revoke(CLEVELAND, now=NOW, why="lost laptop")
+    assert [r.serial for r in rest] == [serial_of(second)]
+    assert registry.revoke(CLEVELAND, now=NOW) == []
+    assert registry.is_revoked(serial_of(first))
+    assert [r.why for r in registry.revocations(after=1)] == ["lost laptop"]
+    assert {c.state(NOW) for c in registry.certificates()} == {"revoked"}
+    with pytest.raises(RevokedError):
+        registry.renew(serial_of(first), now=NOW, issue=issue)
+    assert len(registry.certificates()) == 2
+
+
+def test_revoking_the_unknown_is_an_error(registry):
+    """A typing mistake must not look like a revocation."""
+    with pytest.raises(CertificateError, match="kernfed pki list"):
+        registry.revoke(Principal("hearts", Role.CLIENT, "clevland"), now=NOW)
+
+
+def test_renewal(registry, issue):
+    """A renewal records the new certificate beside the old."""
+    old = issue()
+    registry.record(old, "token", NOW)
+    fresh = issue()
+    assert registry.renew(serial_of(old), now=NOW, issue=lambda: fresh) == certificate_pem(fresh)
+    assert [c.via for c in registry.certificates()] == ["renewal", "token"]
+
+
+def test_states(registry, authority):
+    """A certificate's state follows the clock."""
+    registry.record(authority.issue(new_key().public_key(), CLEVELAND, now=NOW), "token", NOW)
+    (record,) = registry.certificates()
+    states = [record.state(NOW + DAY * n) for n in (-1, 0, 62, 64, 90)]
+    assert states == ["not yet valid", "valid", "valid", "expiring", "expired"]
+
+
+def test_unusable_files(tmp_path):
+    """A missing, damaged or newer registry is a ConfigError that names the file."""
+    with pytest.raises(ConfigError, match="pki init"):
+        Registry(tmp_path / "none.sqlite")
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(ConfigError, match=r"damaged\.sqlite"):
+        Registry(damaged).tokens()
+    empty = tmp_path / "empty.sqlite"
+    empty.touch()
+    with pytest.raises(ConfigError, match="version 0"):
+        Registry(empty).tokens()
