@@ -39,7 +39,7 @@ class Worker:
                 return
             try:
                 result = compute()
-            except BaseException as err:  # noqa: BLE001  # handed to the waiting coroutine
+            except BaseException as err:  # handed to the waiting coroutine
                 outcome: tuple[T | None, BaseException | None] = (None, err)
             else:
                 outcome = (result, None)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,11 @@ import structlog
 
 from kernfed.channel import SERVER_OPTIONS, address, split_address
 from kernfed.errors import ConfigError, UnavailableError
-from kernfed.identity import Identity, admission, enrolment_server_credentials, server_credentials
+from kernfed.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.job_info import JobInfo
 from kernfed.pki.authority import utc_now
-from kernfed.pki.enrolled import enrolled_clients
 from kernfed.pki.federation import FederationPki
-from kernfed.pki.registry import Revocation
+from kernfed.pki.registry import Registry, Revocation, live
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
 from kernfed_server.config import CoordinatorFile
@@ -175,6 +174,11 @@ class Coordinator:
             identity.warn_if_expiring(utc_now())
 
 
+def enrolled_clients(registry: Registry) -> set[str]:
+    """Names of the clients that hold a certificate which is neither revoked nor expired."""
+    return {c.name for c in live(registry.certificates(), utc_now()) if c.role is Role.CLIENT}
+
+
 def _empty_folder(path: Path) -> Path:
     """Bodies of replies on their way; whatever lies there is of an earlier life."""
     shutil.rmtree(path, ignore_errors=True)
@@ -182,7 +186,7 @@ def _empty_folder(path: Path) -> Path:
     return path
 
 
-async def _cancel(tasks: list[asyncio.Future[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks, timeout=10)
