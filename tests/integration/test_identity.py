@@ -1,0 +1,486 @@
+"""Identity over real sockets: each wrong peer has its own diagnosis; enrolment, renewal and revocation work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import grpc.aio
+import pytest
+import structlog
+
+from kernfed.channel import CHANNEL_OPTIONS, SERVER_OPTIONS
+from kernfed.errors import (
+    AuthError,
+    BusyError,
+    CertificateError,
+    IdentityError,
+    PermissionDeniedError,
+    RevokedError,
+    TokenError,
+    UnavailableError,
+    WireError,
+)
+from kernfed.identity import (
+    Identity,
+    Role,
+    admission,
+    channel_credentials,
+    enrolment_channel_credentials,
+    enrolment_server_credentials,
+    require,
+    server_credentials,
+)
+from kernfed.pki.authority import make_csr, new_key, serial_of, utc_now
+from kernfed.pki.tokens import Token, decode_token, encode_token
+from kernfed.renewal import keep_renewed, renew
+from kernfed.status import StatusInterceptor, error_from_rpc
+from kernfed.tls_chain import fetch_chain
+from kernfed.tls_diagnosis import Layer, diagnose, diagnose_failure
+from kernfed.v1 import enrolment_service_pb2 as pb
+from kernfed.v1 import enrolment_service_pb2_grpc as rpc
+from kernfed_client.enrol import enrol
+from kernfed_server.revocations import RevocationWatch
+from kernfed_server.services.enrolment import EnrolmentServicer
+from kernfed_testing.identities import Identities, make_identities
+
+
+class WhoAmI(grpc.GenericRpcHandler):
+    """`/test/Who` says who calls; `/test/Operate` is for operators."""
+
+    def service(self, details):
+        roles = {"/test/Who": tuple(Role), "/test/Operate": (Role.OPERATOR,)}.get(details.method)
+        if roles is None:
+            return None
+
+        async def answer(request, context):
+            return str(require(context, *roles)).encode()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@dataclass
+class Coordinator:
+    """Both ports of a coordinator, without jobs."""
+
+    ids: Identities
+    port: int
+    enrolment_port: int
+    watch: RevocationWatch
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    async def call(self, folder: Path, method: str = "/test/Who", address: str | None = None) -> str:
+        identity = Identity.load(folder, check_dates=False)
+        credentials = channel_credentials(identity)
+        async with grpc.aio.secure_channel(address or self.address, credentials, options=CHANNEL_OPTIONS) as channel:
+            try:
+                return (await channel.unary_unary(method)(b"", timeout=5)).decode()
+            except grpc.aio.AioRpcError as err:
+                raise error_from_rpc(err) from None
+
+
+@contextlib.asynccontextmanager
+async def serving(ids: Identities, folder: Path | None = None):
+    folder = folder or ids.coordinator
+    watch = RevocationWatch(ids.pki.registry, interval_s=0.02)
+    servicer = EnrolmentServicer(ids.pki)
+    admit = admission("hearts", watch.is_revoked)
+    servers = []
+    ports = []
+    for credentials, interceptor in (
+        (server_credentials(folder), StatusInterceptor(admit)),
+        (enrolment_server_credentials(folder), StatusInterceptor()),
+    ):
+        server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
+        server.add_generic_rpc_handlers((WhoAmI(),))
+        rpc.add_EnrolmentServiceServicer_to_server(servicer, server)
+        ports.append(server.add_secure_port("127.0.0.1:0", credentials))
+        await server.start()
+        servers.append(server)
+    ids.set_ports(*ports)
+    polling = asyncio.ensure_future(watch.run())
+    try:
+        yield Coordinator(ids, *ports, watch)
+    finally:
+        polling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await polling
+        for server in servers:
+            await server.stop(None)
+
+
+@pytest.fixture
+def ids(tmp_path):
+    return make_identities(tmp_path)
+
+
+@pytest.fixture
+async def coordinator(ids):
+    async with serving(ids) as running:
+        yield running
+
+
+async def failure_of(address: str, folder: Path, role: Role | None = None) -> Exception:
+    """The diagnosis, within seconds."""
+    identity = Identity.load(folder, check_dates=False)
+    begin = time.monotonic()
+    error = await asyncio.to_thread(diagnose_failure, address, identity, role=role)
+    assert time.monotonic() - begin < 10
+    assert ": " in str(error), "a diagnosis has a remedy"
+    return error
+
+
+async def test_mutual_tls_names_the_caller(coordinator, ids):
+    """Client and operator are who their certificates say; a role that is not theirs is refused by name."""
+    assert await coordinator.call(ids.client("cleveland")) == "client/cleveland"
+    assert await coordinator.call(ids.operator) == "operator/ann"
+    assert await coordinator.call(ids.operator, "/test/Operate") == "operator/ann"
+    with pytest.raises(PermissionDeniedError, match=r"client/cleveland may not .* role operator"):
+        await coordinator.call(ids.root / "client-cleveland", "/test/Operate")
+
+
+async def test_all_is_well(coordinator, ids):
+    """On a good line every layer is ok."""
+    findings = await asyncio.to_thread(diagnose, coordinator.address, Identity.load(ids.client()))
+    assert [f.layer for f in findings] == list(Layer)
+    assert all(f.ok for f in findings)
+    assert "admits it" in findings[-1].message
+
+
+async def test_wrong_ca(coordinator, ids, tmp_path):
+    """A client of another federation sees both fingerprints; the coordinator refuses its certificate too."""
+    stranger = make_identities(tmp_path / "other").client("stranger")
+    with pytest.raises(UnavailableError):
+        await coordinator.call(stranger)
+    error = await failure_of(coordinator.address, stranger)
+    assert type(error) is CertificateError
+    assert "unknown issuer" in str(error)
+    assert str(error).count("the CA ") == 2
+
+    # A stranger who trusts our CA, but holds a certificate of its own: the coordinator says why it is refused.
+    loaded = Identity.load(ids.client("good"))
+    theirs = Identity.load(make_identities(tmp_path / "third").client("x"))
+    outsider = dataclasses.replace(theirs, ca_pem=loaded.ca_pem, enrolment=loaded.enrolment)
+    error = await asyncio.to_thread(diagnose_failure, coordinator.address, outsider)
+    assert type(error) is CertificateError
+    assert "refused our certificate" in str(error)
+    assert "this federation's CA (hearts) did not sign" in str(error)
+
+
+async def test_wrong_host_name(ids):
+    """Dialling a name that is not in the coordinator's certificate lists those that are."""
+    ids.pki.renew_folder(ids.coordinator, hosts=["fed.example.org"])
+    async with serving(ids) as coordinator:
+        folder = ids.client()
+        with pytest.raises(UnavailableError):
+            await coordinator.call(folder)
+        error = await failure_of(coordinator.address, folder)
+        assert type(error) is CertificateError
+        assert "is for fed.example.org, not for localhost" in str(error)
+        assert "pki renew coordinator --host localhost" in str(error)
+
+
+@pytest.mark.parametrize(("days", "words"), [(-1, "expired on"), (1, "not valid before")])
+async def test_our_certificate_is_out_of_date(coordinator, ids, days, words):
+    """Expired and not yet valid are told apart, by our own clock and by the coordinator's."""
+    begin = utc_now() + timedelta(hours=3) if days > 0 else None
+    folder = ids.client(not_before=begin, days=days)
+    with pytest.raises(UnavailableError):
+        await coordinator.call(folder)
+    error = await failure_of(coordinator.address, folder)
+    assert type(error) is CertificateError
+    assert words in str(error)
+
+    # With our clock wrong as well, only the coordinator can tell; it says so and names the clocks.
+    wrong = utc_now() + timedelta(hours=5 if days > 0 else -40)
+    with structlog.testing.capture_logs() as logs:
+        findings = await asyncio.to_thread(
+            diagnose, coordinator.address, Identity.load(folder, check_dates=False), now=lambda: wrong
+        )
+    # A clock 40 h slow finds the coordinator's own certificate not begun yet, and says that instead.
+    if days > 0:
+        assert findings[-1].layer is Layer.MUTUAL_TLS
+        assert "differ by" in findings[-1].message
+        assert any(e.get("verdict") == "VERDICT_NOT_YET_VALID" for e in logs)
+    else:
+        assert findings[-1].layer is Layer.TLS
+        assert "check this machine's clock" in findings[-1].remedy
+    assert not findings[-1].ok
+
+
+async def test_the_coordinator_logs_why_it_refuses(coordinator, ids):
+    """A refused client asks the enrolment port; the coordinator's log then names it and the reason."""
+    folder = ids.client("late", days=-1)
+    identity = Identity.load(folder, check_dates=False)
+    with structlog.testing.capture_logs() as logs:
+        answer = await ask(coordinator, ids, pb.DiagnoseRequest(certificate_pem=identity.certificate_pem.decode()))
+    assert answer.verdict == pb.VERDICT_EXPIRED
+    (entry,) = [e for e in logs if e["event"] == "peer asks why it is refused"]
+    assert "client/late" in entry["why"]
+    assert entry["log_level"] == "warning"
+
+
+@pytest.mark.parametrize(("days", "words"), [(-1, "expired on"), (1, "not valid before")])
+async def test_the_coordinators_certificate_is_out_of_date(ids, days, words):
+    """The coordinator's own expired or not yet valid certificate is told as such."""
+    folder = ids.coordinator
+    async with serving(ids) as coordinator:
+        begin = utc_now() + timedelta(hours=3) if days > 0 else None
+        ids.make(Role.COORDINATOR, "coordinator", not_before=begin, lifetime=timedelta(days=days), into=folder)
+        error = await failure_of(coordinator.address, ids.client())
+        assert type(error) is CertificateError
+        assert "the coordinator's certificate" in str(error)
+        assert words in str(error)
+
+
+async def test_revoked(coordinator, ids):
+    """A revoked client is refused on its next call, and its diagnosis says so."""
+    folder = ids.client()
+    assert await coordinator.call(folder) == "client/cleveland"
+    told: asyncio.Queue = asyncio.Queue()
+    coordinator.watch.on_revoked = told.put_nowait
+    await asyncio.to_thread(ids.pki.revoke, "cleveland")
+    assert (await asyncio.wait_for(told.get(), 5)).name == "cleveland"
+    with pytest.raises(RevokedError, match="was revoked"):
+        await coordinator.call(folder)
+    error = await failure_of(coordinator.address, folder)
+    assert type(error) is RevokedError
+    assert "new token" in str(error)
+    with pytest.raises(RevokedError):
+        await renew(Identity.load(folder))
+
+
+async def test_wrong_role(coordinator, ids):
+    """An operator's command with a client's folder is told before it dials; a client as server likewise."""
+    error = await failure_of(coordinator.address, ids.client(), Role.OPERATOR)
+    assert type(error) is PermissionDeniedError
+    assert "client/cleveland" in str(error)
+    assert "operator" in str(error)
+    answer = await ask(
+        coordinator,
+        ids,
+        pb.DiagnoseRequest(certificate_pem=(ids.coordinator / "cert.pem").read_text(), role="client"),
+    )
+    assert answer.verdict == pb.VERDICT_WRONG_ROLE
+
+
+async def test_a_client_cannot_pose_as_the_coordinator(ids):
+    """A server that shows a client's certificate is found out, by grpc and by the diagnosis."""
+    folder = ids.client("mallory")
+    identity = Identity.load(folder)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((WhoAmI(),))
+    credentials = grpc.ssl_server_credentials([(identity.key_pem, identity.certificate_pem + identity.ca_pem)])
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    try:
+        victim = ids.client("victim")
+        with pytest.raises(UnavailableError):
+            await Coordinator(ids, port, port, None).call(victim)
+        error = await failure_of(f"localhost:{port}", victim)
+        assert type(error) is CertificateError
+        assert "wrong host name" in str(error) or "wrong role" in str(error)
+    finally:
+        await server.stop(None)
+
+
+async def test_plain_text_peers(ids):
+    """A plain gRPC server, a web server and a silent one are each told within seconds."""
+    folder = ids.client()
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    error = await failure_of(f"localhost:{port}", folder)
+    await server.stop(None)
+    assert type(error) is WireError
+    assert "plain text" in str(error)
+    for reply, words in ((b"HTTP/1.1 400 Bad Request\r\n\r\n", "plain text"), (b"", "does not speak TLS")):
+        with talking(reply) as port:
+            assert words in str(await failure_of(f"localhost:{port}", folder))
+
+
+@contextlib.contextmanager
+def talking(reply: bytes):
+    """A server that answers any first bytes with `reply`, or stays silent."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    held = []
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                held.append(connection)
+                if reply:
+                    connection.recv(1000)
+                    connection.sendall(reply)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+        for connection in held:
+            connection.close()
+
+
+async def test_nobody_there(ids):
+    """A closed port, a name without address and a malformed address."""
+    folder = ids.client()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    error = await failure_of(f"localhost:{port}", folder)
+    assert type(error) is UnavailableError
+    assert "nothing listens" in str(error)
+    error = await failure_of("no-such-host.invalid:8470", folder)
+    assert type(error) is UnavailableError
+    assert "cannot be resolved" in str(error)
+
+
+async def ask(coordinator: Coordinator, ids: Identities, request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
+    credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
+    async with grpc.aio.secure_channel(f"localhost:{coordinator.enrolment_port}", credentials) as channel:
+        return await rpc.EnrolmentServiceStub(channel).Diagnose(request, timeout=5)
+
+
+async def test_enrolment(coordinator, ids, tmp_path):
+    """A token gives a working identity whose key is 0600 and was made at the site."""
+    site = tmp_path / "site"
+    identity = await enrol(ids.pki.make_token("hungary"), site)
+    assert (identity.name, identity.role, identity.federation) == ("hungary", Role.CLIENT, "hearts")
+    assert identity.coordinator == coordinator.address
+    assert (site / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert site.stat().st_mode & 0o777 == 0o700
+    key = (site / "key.pem").read_bytes().splitlines()[1]
+    assert not any(key in p.read_bytes() for p in ids.pki.path.rglob("*") if p.is_file())
+    assert await coordinator.call(site) == "client/hungary"
+    with pytest.raises(IdentityError, match="enrolled already"):
+        await enrol(ids.pki.make_token("hungary"), site)
+
+
+async def test_bad_tokens(coordinator, ids, tmp_path):
+    """Used, expired, forged, re-aimed and damaged tokens are each refused by name, and leave no certificate."""
+    used = ids.pki.make_token("a")
+    await enrol(used, tmp_path / "a")
+    token = decode_token(ids.pki.make_token("b"))
+    expired = ids.pki.make_token("c", lifetime=timedelta(seconds=-1))
+    for text, error, words in [
+        (used, TokenError, "was used on"),
+        (expired, TokenError, "expired on"),
+        (changed(token, secret="forged"), TokenError, "never issued"),
+        (changed(token, client="other"), TokenError, "made for 'b'"),
+        (used[:-20], TokenError, "damaged"),
+        (changed(token, ca_sha256="00" * 32), CertificateError, "not the coordinator that this token is for"),
+    ]:
+        with pytest.raises(error, match=words):
+            await enrol(text, tmp_path / "site")
+        assert not (tmp_path / "site" / "cert.pem").exists()
+    names = {c.name for c in ids.pki.registry.certificates() if c.role is Role.CLIENT}
+    assert names == {"a"}
+
+
+def changed(token: Token, **changes) -> str:
+    return encode_token(dataclasses.replace(token, **changes))
+
+
+async def test_lost_answer(coordinator, ids, tmp_path):
+    """If the answer to an enrolment is lost, the same token works again with the key that waits there."""
+    text = ids.pki.make_token("a")
+    first = await enrol(text, tmp_path / "site")
+    (tmp_path / "site" / "cert.pem").unlink()
+    again = await enrol(text, tmp_path / "site")
+    assert (again.serial, again.key_pem) == (first.serial, first.key_pem)
+
+
+async def test_guessing_is_slowed_down(coordinator, ids, tmp_path):
+    """After a few wrong tokens a peer must wait."""
+    token = decode_token(ids.pki.make_token("a"))
+    forged = changed(token, secret="guess")
+    for _ in range(5):
+        with pytest.raises(TokenError):
+            await enrol(forged, tmp_path / "site")
+    with pytest.raises(BusyError, match="wait"):
+        await enrol(forged, tmp_path / "site")
+
+
+async def test_wrong_coordinator_never_sees_the_secret(ids, tmp_path):
+    """A server with another CA is turned away before the token's secret is sent."""
+    other = make_identities(tmp_path / "other")
+    token = decode_token(ids.pki.make_token("a"))
+    async with serving(other) as impostor:
+        text = changed(token, enrolment=f"localhost:{impostor.enrolment_port}")
+        with structlog.testing.capture_logs() as logs, pytest.raises(CertificateError, match="secret was not sent"):
+            await enrol(text, tmp_path / "site")
+    assert logs == []
+
+
+async def test_renewal_needs_the_certificate(coordinator, ids):
+    """The enrolment port renews nobody: it does not know who calls."""
+    credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
+    request = pb.RenewRequest(csr_pem=make_csr(new_key(), "x").decode())
+    async with grpc.aio.secure_channel(f"localhost:{coordinator.enrolment_port}", credentials) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await rpc.EnrolmentServiceStub(channel).Renew(request, timeout=5)
+    assert type(error_from_rpc(caught.value)) is AuthError
+
+
+async def test_client_renewal(coordinator, ids):
+    """A client's renewed certificate has a new key, the same name and length of life, and works."""
+    folder = ids.client(days=10)
+    old = Identity.load(folder)
+    new = await renew(old)
+    assert new.serial != old.serial
+    assert new.key_pem != old.key_pem
+    assert new.principal == old.principal
+    assert abs((new.not_after - old.not_after).total_seconds()) < 60
+    assert (folder / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert await coordinator.call(folder) == "client/cleveland"
+
+
+async def test_daemon_renews_in_time(coordinator, ids):
+    """The daemon's coroutine renews a certificate that is near its end, by the real coordinator."""
+    folder = ids.client(days=1)
+    old = Identity.load(folder)
+    told: asyncio.Queue = asyncio.Queue()
+    late = old.not_after - timedelta(hours=7)
+    task = asyncio.ensure_future(keep_renewed(folder, now=lambda: late, on_renewed=told.put_nowait))
+    try:
+        fresh = await asyncio.wait_for(told.get(), 10)
+        assert fresh.serial != old.serial
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_coordinator_takes_up_a_renewed_certificate(coordinator, ids):
+    """New connections see the certificate on disk without a restart; a broken one on disk changes nothing."""
+    folder = ids.client()
+
+    async def shown(port):
+        chain = await asyncio.to_thread(fetch_chain, "localhost", port)
+        return serial_of(chain[0])
+
+    ports = (coordinator.port, coordinator.enrolment_port)
+    before = Identity.load(ids.coordinator).serial
+    assert [await shown(p) for p in ports] == [before, before]
+    ids.pki.renew_folder(ids.coordinator)
+    after = Identity.load(ids.coordinator).serial
+    assert after != before
+    assert [await shown(p) for p in ports] == [after, after]
+    assert await coordinator.call(folder) == "client/cleveland"
+    (ids.coordinator / "cert.pem").write_text("rubbish")
+    assert await shown(coordinator.port) == after
+    assert await coordinator.call(folder) == "client/cleveland"
