@@ -35,13 +35,13 @@ class RidgeClients:
     @classmethod
     def of(cls, parts: list[tuple[Any, Any]], ridge: float) -> RidgeClients:
         """Make clients from pairs of features (n, M) and targets (n, C)."""
-        as_tensor = lambda a: torch.as_tensor(a, dtype=torch.float64)  # noqa: E731
-        return cls([LocalRidge(as_tensor(z), as_tensor(y), ridge) for z, y in parts])
+        tensors = [[torch.as_tensor(array, dtype=torch.float64) for array in part] for part in parts]
+        return cls([LocalRidge(z, y, ridge) for z, y in tensors])
 
     def mean(self, compute: Callable[[LocalRidge], torch.Tensor]) -> Matrix:
         """Σ_j p_j of what each client computes."""
         total = sum(client.num_rows for client in self.clients)
-        return sum((client.num_rows / total) * compute(client).numpy() for client in self.clients)
+        return np.add.reduce([(client.num_rows / total) * compute(client).numpy() for client in self.clients])
 
     def gradient(self, w: Matrix) -> Matrix:
         """Global gradient at W."""
