@@ -15,7 +15,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -26,7 +26,7 @@ import grpc.aio
 from kernfed.channel import CHANNEL_OPTIONS, split_address
 from kernfed.errors import BusyError, ConfigError, JobError, KernfedError, UnavailableError, WireError
 from kernfed.identity import Identity, Role, channel_credentials
-from kernfed.job_info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
+from kernfed.job_info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate, NumberedEvent
 from kernfed.status import error_from_rpc
 from kernfed.tls_diagnosis import diagnose_failure
 from kernfed.v1 import operator_service_pb2 as pb
@@ -67,7 +67,7 @@ class OperatorClient:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._channel = grpc.aio.secure_channel(address, channel_credentials(identity), options=CHANNEL_OPTIONS)
-        self._stub = operator_service_pb2_grpc.OperatorServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self._stub = operator_service_pb2_grpc.OperatorServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -160,6 +160,18 @@ class OperatorClient:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, _RETRY_S[1])
 
+    async def events(self, job_id: str) -> list[NumberedEvent]:
+        """Events of a job by now, in order, without waiting for more."""
+        found: list[NumberedEvent] = []
+        bare = 0
+        async with asyncio.timeout(10 * self._timeout_s), contextlib.aclosing(self._watch_once(job_id, 1)) as updates:
+            async for update in updates:
+                if update.event is not None:
+                    found += [update.event] if update.event.sequence else []
+                elif (bare := bare + 1) == 2:  # the job again: the stored events are through
+                    break
+        return found
+
     async def fetch(self, job_id: str, folder: Path, names: Iterable[str] = ()) -> list[Path]:
         """Copy artifacts to a folder, each whole or not at all, its SHA-256 checked.
 
@@ -213,7 +225,7 @@ class OperatorClient:
             raise
         return folder / name
 
-    async def _watch_once(self, job_id: str, from_sequence: int) -> AsyncIterator[JobUpdate]:
+    async def _watch_once(self, job_id: str, from_sequence: int) -> AsyncGenerator[JobUpdate, None]:
         request = pb.WatchJobRequest(job_id=job_id, from_sequence=from_sequence)
         call = self._stub.WatchJob(request, timeout=WATCH_S)
         try:

@@ -91,6 +91,7 @@ class RunManager:
         self._limits = limits or RunLimits()
         self._active: dict[str, ActiveJob] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._draining = False
         self._wake = asyncio.Event()
         self._reports = asyncio.Semaphore(1)
         self._shelf = ArtifactShelf()
@@ -141,6 +142,8 @@ class RunManager:
             raise ConfigError("request id: more than 128 characters")
         file = parse_job(job_toml)
         await self._check_clients(file)
+        if self._draining:
+            raise UnavailableError("the coordinator is shutting down; submit again when it is back")
         if len(self._active) >= MAX_LIVE_JOBS:
             raise BusyError(f"{MAX_LIVE_JOBS} jobs are queued or running; submit again when some are over")
         new = JobInfo(
@@ -219,7 +222,9 @@ class RunManager:
         return replace(page, jobs=jobs)
 
     async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncIterator[JobUpdate]:
-        """The job, its events from one on, those to come, and at the end the job again.
+        """The job, its events from one on, the job, events to come, and at the end the job again.
+
+        So who only wants to know what happened by now stops at the second update without an event.
 
         Raises:
             UnknownJobError: There is none.
@@ -241,6 +246,7 @@ class RunManager:
             async for update in self._replay(info.job_id, seen):
                 seen = update.event.sequence if update.event else seen
                 yield update
+            yield JobUpdate(job=active.info)
             while (live := await subscription.next(seen)) is not None:
                 yield live
         yield JobUpdate(job=active.info)

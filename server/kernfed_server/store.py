@@ -75,7 +75,7 @@ class Store:
 
         Args:
             url: SQLAlchemy URL, e.g. `sqlite:////var/lib/kernfed/coordinator.sqlite`.
-            folder: For checkpoints; beside the database.
+            folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
 
         Raises:
             ConfigError: The database cannot be opened, or a newer release of kernfed made it.
@@ -86,7 +86,7 @@ class Store:
             raise ConfigError(f"database URL cannot be used: {err}") from err
         if engine.dialect.name == "sqlite":
             sa.event.listen(engine, "connect", _sqlite_pragmas)
-        store = cls(engine, folder)
+        store = cls(engine, folder / "checkpoints")
         try:
             await store._in_worker(store._create)
         except BaseException:

@@ -98,7 +98,7 @@ class Job(google.protobuf.message.Message):
     waiting_for: builtins.str
     """What it waits for, e.g. `waiting: 2 of 3`; empty if nothing."""
     job_toml: builtins.str
-    """The job file, as submitted."""
+    """The job file, as submitted; empty in lists of jobs."""
     @property
     def submitted_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -154,7 +154,9 @@ class Event(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
     sequence: builtins.int
-    """Counts from 1 within the job, without gaps."""
+    """Counts from 1 within the job, without gaps. 0: of passing interest (`step-asked`, `client-answered`); told once to
+    those who watch, and not kept.
+    """
     kind: builtins.str
     """`state`, `note`, `round-opened`, `step-asked`, `client-answered`, `client-failed`, `client-missing`, `waiting` or
     `round-closed`.
@@ -382,11 +384,11 @@ class WatchJobResponse(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     @property
     def event(self) -> Global___Event:
-        """What happened; unset in the first and the last response, which hold the job."""
+        """What happened; unset where only the job is told: first, after the stored events, and last."""
 
     @property
     def job(self) -> Global___Job:
-        """The job as it is now; set in the first response and with each change of state."""
+        """The job as it is now; set where `event` is unset and with each change of state."""
 
     def __init__(
         self,

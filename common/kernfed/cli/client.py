@@ -1,0 +1,62 @@
+"""`kernfed client`: the clients of the federation, as the coordinator sees them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kernfed.cli.job_text import clean
+from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
+from kernfed.cli.output import JsonOption, new_app, print_json, print_table
+from kernfed.job_info import ClientInfo
+
+if TYPE_CHECKING:
+    from kernfed.operator_client import OperatorClient
+
+app = new_app("See the clients of the federation.")
+
+
+@app.callback()
+def _group() -> None:
+    """See the clients of the federation."""
+
+
+@app.command("list")
+def list_clients(
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """List clients: who is connected, with which data sets, on what device, at work for which jobs."""
+
+    async def use(operator: OperatorClient) -> list[ClientInfo]:
+        return await operator.clients()
+
+    clients = with_operator(identity, coordinator, use)
+    if as_json:
+        print_json([asdict(client) for client in clients])
+        return
+    now = datetime.now(UTC)
+    rows = [
+        [
+            client.name,
+            "connected" if client.connected else "away" if client.last_seen_at else "never seen",
+            clean(", ".join(client.datasets)),
+            clean(client.device),
+            clean(client.software_version),
+            client.last_seen_at and client.last_seen_at.astimezone(),
+            _days_left(client, now),
+            ", ".join(client.job_ids),
+        ]
+        for client in clients
+    ]
+    columns = ["client", "state", "data sets", "device", "release", "last seen", "certificate", "jobs"]
+    print_table(columns, rows)
+
+
+def _days_left(client: ClientInfo, now: datetime) -> str:
+    if client.certificate_expires_at is None:
+        return ""
+    days = (client.certificate_expires_at - now).total_seconds() / 86400
+    return f"{days:.0f} days left" if days >= 1 else "expires today" if days > 0 else "expired"

@@ -1,0 +1,245 @@
+"""`kernfed job`: submit, follow and cancel jobs, and take away what they leave."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernfed.cli.job_text import clean, client_table, duration_text, event_line, flatten, job_json, rounds_text
+from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
+from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
+from kernfed.errors import JobCancelledError, JobError
+from kernfed.events import EventKind, JobState, RoundMetrics
+from kernfed.job_info import ArtifactInfo, JobInfo, NumberedEvent
+
+if TYPE_CHECKING:
+    from kernfed.operator_client import OperatorClient
+
+app = new_app("Submit jobs, watch them, and fetch what they leave.")
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="Job id, or a beginning of it that no other job shares.")]
+
+
+@app.command()
+def submit(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Check a job file and queue it."""
+    from kernfed.job_file import load_job
+
+    _, text = load_job(job_file)
+
+    async def use(operator: OperatorClient) -> JobInfo:
+        return await operator.submit(text)
+
+    job = with_operator(identity, coordinator, use)
+    if watch:
+        if not as_json:
+            print_note(f"submitted {job.job_id}")
+        _watch(job.job_id, as_json, identity, coordinator)
+    elif as_json:
+        print_json(job_json(job))
+    else:
+        typer.echo(job.job_id)
+        print_note(f"queued; follow it with: kernfed job watch {job.job_id}")
+
+
+@app.command("list")
+def list_jobs(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, newest first.")] = 50,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """List jobs, newest first."""
+
+    async def use(operator: OperatorClient) -> tuple[JobInfo, ...]:
+        return (await operator.list_jobs(limit)).jobs
+
+    jobs = with_operator(identity, coordinator, use)
+    if as_json:
+        print_json([job_json(job) for job in jobs])
+        return
+    now = datetime.now(UTC)
+    rows = [
+        [
+            job.job_id,
+            job.method,
+            job.state.value,
+            rounds_text(job),
+            job.submitted_at.astimezone(),
+            duration_text(job, now),
+            clean(job.waiting_for or job.error_reason),
+        ]
+        for job in jobs
+    ]
+    print_table(["job", "method", "state", "round", "submitted", "took", ""], rows)
+
+
+@app.command()
+def show(
+    job_id: JobId,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Show a job: settings with defaults, cohort, state, metrics per client, notes and failures."""
+
+    async def use(operator: OperatorClient) -> tuple[JobInfo, list[NumberedEvent]]:
+        return await _history(operator, job_id)
+
+    job, events = with_operator(identity, coordinator, use)
+    settings = _settings(job)
+    metrics = _last_metrics(events)
+    told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
+    if as_json:
+        failures = [e for e in told if e.event.kind is not EventKind.NOTE]
+        everything = {
+            **job_json(job),
+            "settings": settings,
+            "metrics": asdict(metrics),
+            "notes": [e.event.message for e in told if e.event.kind is EventKind.NOTE],
+            "failures": [{**asdict(e.event), "kind": e.event.kind.value, "metrics": None} for e in failures],
+        }
+        print_json(everything)
+        return
+    facts = [
+        ("job", job.job_id),
+        ("state", job.state.value),
+        ("waiting", clean(job.waiting_for)),
+        ("error", clean(f"{job.error_reason}: {job.error_message}") if job.error_reason else ""),
+        ("submitted", f"{job.submitted_at.astimezone():%Y-%m-%d %H:%M:%S} by {clean(job.submitted_by)}"),
+        ("took", duration_text(job, datetime.now(UTC))),
+        ("rounds", rounds_text(job)),
+        ("clients", clean(", ".join(job.clients)) or "not known before it starts"),
+    ]
+    for key, value in facts:
+        if value:
+            typer.echo(f"{key:<10} {value}")
+    typer.echo("\nsettings")
+    for key, value in flatten(settings):
+        typer.echo(f"  {key:<26} {clean(value)}")
+    columns, rows = client_table(metrics)
+    if rows:
+        typer.echo("")
+        print_table(columns, rows, title="last metrics, on each client's own test rows")
+    if told:
+        typer.echo("\nnotes and failures")
+        for numbered in told[-50:]:
+            typer.echo(f"  {event_line(numbered)}")
+
+
+@app.command()
+def watch(
+    job_id: JobId,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Follow a job to its end; exit status 5 where it fails. Ctrl-C leaves the job running."""
+    _watch(job_id, as_json, identity, coordinator)
+
+
+@app.command()
+def cancel(
+    job_id: JobId,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Stop a job; what it has reached is kept."""
+
+    async def use(operator: OperatorClient) -> JobInfo:
+        return await operator.cancel(job_id)
+
+    job = with_operator(identity, coordinator, use)
+    if as_json:
+        print_json(job_json(job))
+    else:
+        typer.echo(f"{job.job_id}: {job.state}")
+
+
+@app.command()
+def artifacts(
+    job_id: JobId,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """List the files that a job left."""
+
+    async def use(operator: OperatorClient) -> list[ArtifactInfo]:
+        return await operator.artifacts(job_id)
+
+    found = with_operator(identity, coordinator, use)
+    if as_json:
+        print_json([asdict(artifact) for artifact in found])
+    else:
+        print_table(["name", "bytes", "sha256"], [[clean(a.name), a.size, a.sha256] for a in found])
+
+
+@app.command()
+def fetch(
+    job_id: JobId,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Artifacts; default: all.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder. Default: one named after the job.")] = None,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Copy a job's artifacts here; their SHA-256 is checked."""
+
+    async def use(operator: OperatorClient) -> list[Path]:
+        job = await operator.get(job_id)
+        return await operator.fetch(job.job_id, out or Path(job.job_id), names or ())
+
+    paths = with_operator(identity, coordinator, use)
+    if as_json:
+        print_json([str(path) for path in paths])
+    else:
+        for path in paths:
+            typer.echo(str(path))
+
+
+def _watch(job_id: str, as_json: bool, identity: Path | None, coordinator: str | None) -> None:
+    from kernfed.cli.watching import show_job
+
+    async def use(operator: OperatorClient) -> JobInfo:
+        return await show_job(operator, job_id, as_json=as_json)
+
+    try:
+        job = with_operator(identity, coordinator, use)
+    except KeyboardInterrupt:
+        print_note(
+            f"the job goes on; watch it again with: kernfed job watch {job_id}, stop it with: kernfed job cancel"
+        )
+        raise typer.Exit(130) from None
+    if job.state is JobState.FAILED:
+        raise JobError(f"job {job.job_id} failed: {job.error_reason}: {clean(job.error_message)}")
+    if job.state is JobState.CANCELLED:
+        raise JobCancelledError(f"job {job.job_id} was cancelled")
+
+
+async def _history(operator: OperatorClient, job_id: str) -> tuple[JobInfo, list[NumberedEvent]]:
+    """A job and its events so far, without waiting for more."""
+    job = await operator.get(job_id)
+    return job, await operator.events(job.job_id)
+
+
+def _settings(job: JobInfo) -> dict[str, object]:
+    from kernfed.job_file import parse_job
+
+    return parse_job(job.job_toml, f"file of job {job.job_id}").model_dump(mode="json")
+
+
+def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:
+    measured = [e.event.metrics for e in events if e.event.metrics is not None and e.event.metrics.clients]
+    return measured[-1] if measured else RoundMetrics()

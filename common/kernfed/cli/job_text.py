@@ -1,0 +1,150 @@
+"""Jobs and their events in words, and as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from kernfed.events import EventKind, RoundMetrics, Scores
+from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
+
+_HEADLINES = ("auc", "accuracy", "r2", "rmse", "log_loss")
+"""Metrics worth a place in a line, most telling first."""
+
+
+def number(value: float) -> str:
+    """A number for reading: four significant digits."""
+    return f"{value:.4g}"
+
+
+def clean(text: str) -> str:
+    """Text from elsewhere without control characters, which could steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def scores_text(scores: Scores, limit: int = 2) -> str:
+    """The most telling metrics, e.g. `auc 0.8912, accuracy 0.83`."""
+    names = [name for name in _HEADLINES if name in scores] or sorted(scores)
+    return ", ".join(f"{clean(name)} {number(scores[name])}" for name in names[:limit])
+
+
+def metrics_text(metrics: RoundMetrics) -> str:
+    """A round's metrics in a line, e.g. `global auc 0.89 | local auc 0.86 | certificate 1e-05`."""
+    parts = [f"{clean(model)} {scores_text(scores)}" for model, scores in metrics.pooled.items() if scores]
+    if metrics.training:
+        parts.append(", ".join(f"{clean(name)} {number(value)}" for name, value in sorted(metrics.training.items())))
+    return " | ".join(parts)
+
+
+def event_line(numbered: NumberedEvent, num_rounds: int = 0) -> str | None:
+    """An event for a reader of plain text; None where it is not worth a line."""
+    event = numbered.event
+    client, step, message = clean(event.client), clean(event.step), clean(event.message)
+    match event.kind:
+        case EventKind.STATE:
+            text = message
+        case EventKind.NOTE:
+            text = f"note: {message}"
+        case EventKind.CLIENT_FAILED:
+            text = f"{client} failed {step}: {message}"
+        case EventKind.CLIENT_MISSING:
+            text = f"{client} missed {step}: {message or 'no answer by the deadline'}"
+        case EventKind.WAITING:
+            text = message or "no longer waiting"
+        case EventKind.ROUND_CLOSED:
+            total = f"/{num_rounds}" if num_rounds else ""
+            text = f"round {event.round_num}{total}  {metrics_text(event.metrics or RoundMetrics())}".rstrip()
+        case _:
+            return None
+    return f"{clock(numbered.time)}  {text}"
+
+
+def clock(when: datetime) -> str:
+    """Local time of day."""
+    return f"{when.astimezone():%H:%M:%S}"
+
+
+def job_json(job: JobInfo) -> dict[str, Any]:
+    """A job as JSON values (times as datetime)."""
+    return asdict(job)
+
+
+def update_json(update: JobUpdate) -> dict[str, Any]:
+    """What a watcher is told, as JSON values (times as datetime)."""
+    out: dict[str, Any] = {}
+    if update.event is not None:
+        event = update.event.event
+        out["event"] = {
+            "sequence": update.event.sequence,
+            "time": update.event.time,
+            "kind": event.kind.value,
+            "round": event.round_num,
+            "step": event.step,
+            "client": event.client,
+            "message": event.message,
+        }
+        if event.metrics is not None:
+            out["event"]["metrics"] = {
+                "pooled": {model: dict(scores) for model, scores in event.metrics.pooled.items()},
+                "clients": _nested(event.metrics.clients),
+                "training": dict(event.metrics.training),
+            }
+    if update.job is not None:
+        out["job"] = job_json(update.job)
+    return out
+
+
+def rounds_text(job: JobInfo) -> str:
+    """Rounds closed, of how many there may be."""
+    return f"{job.round_num}/{job.num_rounds}" if job.num_rounds else str(job.round_num)
+
+
+def duration_text(job: JobInfo, now: datetime) -> str:
+    """How long a job ran, or runs by now."""
+    if job.started_at is None:
+        return ""
+    seconds = ((job.finished_at or now) - job.started_at).total_seconds()
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: per client, each metric of each model; pooled in the last row."""
+    models = sorted({m for models in metrics.clients.values() for m in models} | set(metrics.pooled))
+    everything = [*metrics.pooled.values(), *(s for models in metrics.clients.values() for s in models.values())]
+    names = _ordered({name for scores in everything for name in scores})
+    keys = [(name, model) for name in names for model in models]
+    columns = ["client", *(f"{clean(name)} {clean(model)}" for name, model in keys)]
+    rows = [[clean(client), *_cells(metrics.clients[client], keys)] for client in sorted(metrics.clients)]
+    if metrics.pooled:
+        rows.append(["(all rows)", *_cells(metrics.pooled, keys)])
+    return columns, rows
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings as dotted keys and values."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{key}", ", ".join(map(str, value))
+        else:
+            yield f"{prefix}{key}", "" if value is None else str(value)
+
+
+def _cells(models: Mapping[str, Scores], keys: Sequence[tuple[str, str]]) -> list[str]:
+    return [number(models[model][name]) if model in models and name in models[model] else "" for name, model in keys]
+
+
+def _ordered(names: set[str]) -> list[str]:
+    known = [name for name in _HEADLINES if name in names]
+    return known + sorted(names - set(known))
+
+
+def _nested(clients: Mapping[str, Mapping[str, Scores]]) -> dict[str, dict[str, dict[str, float]]]:
+    return {client: {model: dict(s) for model, s in models.items()} for client, models in clients.items()}

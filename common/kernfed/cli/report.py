@@ -1,0 +1,17 @@
+"""`kernfed report`: write a job's report again, from its other artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with job.json and metrics.jsonl.")],
+) -> None:
+    """Write report.html again from the artifacts in a folder."""
+    from kernfed.report import write_report
+
+    typer.echo(str(write_report(folder)))
