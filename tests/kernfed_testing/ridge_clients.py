@@ -41,7 +41,9 @@ class RidgeClients:
     def mean(self, compute: Callable[[LocalRidge], torch.Tensor]) -> Matrix:
         """Σ_j p_j of what each client computes."""
         total = sum(client.num_rows for client in self.clients)
-        return np.add.reduce([(client.num_rows / total) * compute(client).numpy() for client in self.clients])
+        terms = [(client.num_rows / total) * compute(client).numpy() for client in self.clients]
+        mean: Matrix = np.add.reduce(terms)
+        return mean
 
     def gradient(self, w: Matrix) -> Matrix:
         """Global gradient at W."""
