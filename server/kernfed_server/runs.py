@@ -118,10 +118,13 @@ class RunManager:
                             await self._wake.wait()
         finally:
             self._group = None
-            for active in self._active.values():
-                active.history.end(
-                    UnavailableError("the coordinator is shutting down; the job goes on when it is back")
-                )
+            self.drain()
+
+    def drain(self) -> None:
+        """The coordinator stops: take no more jobs, and let the watchers go."""
+        self._draining = True
+        for active in self._active.values():
+            active.history.end(UnavailableError("the coordinator is shutting down; the job goes on when it is back"))
 
     async def submit(self, job_toml: str, request_id: str, operator: str) -> JobInfo:
         """Check a job file and queue it.
