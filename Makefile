@@ -41,7 +41,7 @@ test: setup ## all tests
 
 check: lint proto-check test ## all that CI runs
 
-docs: setup ## write the tables of docs/jobs.md, docs/client-file.md and docs/errors.md from the code
+docs: setup ## write the tables in docs/ from the code
 	$(PY) docs/reference.py
 
 # The wire contract. The generator has its own environment, for its versions decide the oldest protobuf that we accept.

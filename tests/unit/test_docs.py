@@ -1,0 +1,157 @@
+"""The docs agree with the code: tables, examples, links, and every command that a page shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import click
+import pytest
+import typer
+
+from kernfed.cli.main import app as operator_app
+from kernfed.client_file import ClientFile
+from kernfed.job_file import JobFile
+from kernfed.messages.base import Kind
+from kernfed.method_settings import MethodSettings
+from kernfed.toml_file import parse_toml
+from kernfed_client.cli import app as client_app
+from kernfed_server.__main__ import app as coordinator_app
+from kernfed_server.config import CoordinatorFile
+from kernfed_server.workflows import WORKFLOWS
+from kernfed_simulation.__main__ import app as simulate_app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+APPS = {
+    "kernfed": operator_app,
+    "kernfed-client": client_app,
+    "kernfed-coordinator": coordinator_app,
+    "kernfed-simulate": simulate_app,
+}
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_tables_are_those_of_the_code(reference: ModuleType) -> None:
+    """`make docs` has nothing to write."""
+    assert reference.main(["--check"]) == 0
+
+
+def test_a_changed_key_makes_a_page_stale(reference: ModuleType) -> None:
+    """A default that differs from the model's is found."""
+    text = page("jobs.md")
+    changed = text.replace("| `num_frequencies` | integer ≥ 1, ≤ 1000000 | `500` |", "| `num_frequencies` | | `499` |")
+    assert changed != text
+    assert reference.render(changed) == text
+
+
+def test_every_section_has_a_table(reference: ModuleType) -> None:
+    """No model with keys of its own is left out of the pages."""
+    shown = {name for p in PAGES for name in re.findall(r"<!-- table: (\w+) -->", p.read_text(encoding="utf-8"))}
+    assert shown - {"errors"} == reference.MODELS.keys() - {"DatasetSection"}
+
+
+def test_every_error_has_a_remedy(reference: ModuleType) -> None:
+    """Each reason stands in errors.md once, with a remedy."""
+    rows = [line.split("|") for line in page("errors.md").splitlines() if line.startswith("| `")]
+    assert [row[1].strip(" `") for row in rows] == [cls.reason for cls in reference.error_classes()]
+    assert all(len(row[4].strip()) > 10 for row in rows)
+
+
+def test_reasons_are_unique(reference: ModuleType) -> None:
+    """A reason names one class."""
+    reasons = [cls.reason for cls in reference.error_classes()]
+    assert len(set(reasons)) == len(reasons)
+
+
+def test_example_files_are_valid() -> None:
+    """The TOML of each page is what the page says it is."""
+    for name, model in (("jobs.md", JobFile), ("client-file.md", ClientFile), ("coordinator-file.md", CoordinatorFile)):
+        (text,) = blocks(page(name), "toml")
+        assert tomllib.loads(text)
+        parse_toml(model, text, name)
+
+
+def test_every_kind_is_explained() -> None:
+    """client-file.md tells a site what each kind of its policy is."""
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", page("client-file.md"), re.MULTILINE)
+    assert rows == [kind.value for kind in Kind]
+
+
+def test_every_method_is_described() -> None:
+    """methods.md and jobs.md have a section for each method that the coordinator runs."""
+    names = [
+        get_args(settings.model_fields["name"].annotation)[0] for settings in get_args(get_args(MethodSettings)[0])
+    ]
+    assert set(names) == set(WORKFLOWS)
+    for name in names:
+        assert re.search(rf"^## {name}$", page("methods.md"), re.MULTILINE)
+        assert re.search(rf"^### {name}$", page("jobs.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda p: p.stem)
+def test_decisions_have_their_parts(path: Path) -> None:
+    """A decision's page has its number, context, decision and consequences."""
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# {int(path.name[:4])}. ")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """Relative links point to files that exist."""
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    found = []
+    for path in PAGES:
+        lines = [line for block in blocks(path.read_text(encoding="utf-8"), "") for line in block.splitlines()]
+        for line in lines:
+            for part in re.split(r"[|&;]|\bdo\b", line.split("#")[0]):
+                if part.split() and part.split()[0] in (*APPS, "make"):
+                    found.append((str(path.relative_to(ROOT)), part.strip()))
+    return found
+
+
+@pytest.mark.parametrize(("where", "line"), shown_commands())
+def test_commands_exist(where: str, line: str) -> None:
+    """Every command that a page shows is one that we have, with options that it knows."""
+    program, *words = shlex.split(line)
+    if program == "make":
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        assert {w for w in words if "=" not in w} <= targets
+        return
+    command: click.Command = typer.main.get_command(APPS[program])
+    context = click.Context(command, info_name=program)
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, f"{where}: {program} has no command {name}"
+        command = found
+    command.make_context(program, words, resilient_parsing=False)
