@@ -51,7 +51,8 @@ def page(name: str) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [body for found, body in fences if found == language]
 
 
 def test_tables_are_those_of_the_code(reference: ModuleType) -> None:
