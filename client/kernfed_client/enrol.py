@@ -55,7 +55,7 @@ async def enrol(token_text: str, folder: Path, *, timeout_s: float = 30.0) -> Id
     request = pb.EnrolRequest(secret=token.secret, client=token.client, csr_pem=make_csr(key, token.client).decode())
     credentials = enrolment_channel_credentials(ca_pem)
     async with grpc.aio.secure_channel(token.enrolment, credentials, options=CHANNEL_OPTIONS) as channel:
-        stub = rpc.EnrolmentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        stub = rpc.EnrolmentServiceStub(channel)
         try:
             answer = await stub.Enrol(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as err:

@@ -311,7 +311,7 @@ def _dynamic_credentials(folder: Path, *, require_client: bool) -> grpc.ServerCr
 def _new_certificate(principal: Principal) -> str:
     if principal.role is Role.CLIENT:
         return "ask the operator for a new token and enrol again into an empty folder"
-    return "on the coordinator's machine run `kernfed pki renew` for it"
+    return f"on the coordinator's machine run `kernfed pki renew {principal}`"
 
 
 def _date(when: datetime) -> str:

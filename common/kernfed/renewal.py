@@ -28,6 +28,7 @@ RENEW_FRACTION = 1 / 3
 
 _LONGEST_SLEEP_S = 3600.0
 _SHORTEST_RETRY_S = 1.0
+_UNREADABLE_RETRY_S = 60.0
 
 
 async def renew(identity: Identity, *, address: str | None = None, timeout_s: float = 30.0) -> Identity:
@@ -52,7 +53,7 @@ async def renew(identity: Identity, *, address: str | None = None, timeout_s: fl
     key = new_key()
     request = pb.RenewRequest(csr_pem=make_csr(key, identity.name).decode())
     async with grpc.aio.secure_channel(address, channel_credentials(identity), options=CHANNEL_OPTIONS) as channel:
-        stub = rpc.EnrolmentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        stub = rpc.EnrolmentServiceStub(channel)
         try:
             answer = await stub.Renew(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as err:
@@ -84,7 +85,12 @@ async def keep_renewed(
         sleep: Waits that many seconds.
     """
     while True:
-        identity = await asyncio.to_thread(Identity.load, folder, check_dates=False)
+        try:
+            identity = await asyncio.to_thread(Identity.load, folder, check_dates=False)
+        except KernfedError as err:
+            log.error("identity cannot be read; its certificate is not renewed", folder=str(folder), error=str(err))
+            await sleep(_UNREADABLE_RETRY_S)
+            continue
         due_in = seconds_until_due(identity, now())
         if due_in > 0:
             await sleep(min(due_in, _LONGEST_SLEEP_S))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+from collections.abc import Callable
 
 from cryptography import x509
 
@@ -17,8 +18,16 @@ def presented_chain(tls: ssl.SSLSocket) -> list[x509.Certificate]:
     return [x509.load_pem_x509_certificate(certificate.public_bytes().encode()) for certificate in chain]
 
 
-def fetch_chain(host: str, port: int, timeout_s: float = 2.0) -> list[x509.Certificate]:
+def fetch_chain(
+    host: str, port: int, timeout_s: float = 2.0, *, show: Callable[[ssl.SSLContext], None] = lambda context: None
+) -> list[x509.Certificate]:
     """Handshake without verifying anything and return what the server shows.
+
+    Args:
+        host: Host name or address.
+        port: Port.
+        timeout_s: Longest wait for the connection, and for the handshake.
+        show: Loads a certificate to show to the server, lest it logs that none came.
 
     Raises:
         OSError: No connection, no TLS (ssl.SSLError), or no answer in time.
@@ -27,6 +36,7 @@ def fetch_chain(host: str, port: int, timeout_s: float = 2.0) -> list[x509.Certi
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
+    show(context)
     with (
         socket.create_connection((host, port), timeout_s) as raw,
         context.wrap_socket(raw, server_hostname=host) as tls,

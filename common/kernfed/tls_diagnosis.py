@@ -194,7 +194,7 @@ def check_tcp(host: str, port: int) -> Finding:
 
 def _check_server(host: str, port: int, identity: Identity, now: datetime) -> Finding:
     try:
-        chain = fetch_chain(host, port, _STEP_TIMEOUT_S)
+        chain = fetch_chain(host, port, _STEP_TIMEOUT_S, show=lambda context: _load_pair(context, identity))
     except OSError as err:
         return not_tls(host, port, err)
     if not chain:
@@ -269,6 +269,14 @@ def _check_mutual(host: str, port: int, identity: Identity, role: Role | None, n
             f"{host}:{port} does not answer over TLS ({err.strerror or 'no answer in time'})",
             "see whether the coordinator is overloaded or stopped",
         )
+    if identity.enrolment and port == split_address(identity.enrolment)[1]:
+        return Finding(
+            Layer.MUTUAL_TLS,
+            False,
+            f"{host}:{port} is the enrolment port, which asks for no certificate",
+            f"dial the coordinator's port, {identity.coordinator}",
+            WireError,
+        )
     if not first:
         return _refused(identity, role, now, "closed without a word")
     if len(first) < 4 or first[3] != 4:  # the first frame of an HTTP/2 server is SETTINGS, type 4
@@ -317,7 +325,7 @@ def _check_verdict(identity: Identity, role: Role | None, now: datetime) -> Find
     request = pb.DiagnoseRequest(certificate_pem=identity.certificate_pem.decode(), role=role or "")
     credentials = enrolment_channel_credentials(identity.ca_pem)
     with grpc.secure_channel(identity.enrolment, credentials, options=CHANNEL_OPTIONS) as channel:
-        stub = rpc.EnrolmentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        stub = rpc.EnrolmentServiceStub(channel)
         try:
             answer = stub.Diagnose(request, timeout=_STEP_TIMEOUT_S)
         except grpc.RpcError:

@@ -336,6 +336,13 @@ def talking(reply: bytes):
             connection.close()
 
 
+async def test_enrolment_port_instead_of_the_coordinators(coordinator, ids):
+    """Dialling the enrolment port by mistake is told as such."""
+    error = await failure_of(f"localhost:{coordinator.enrolment_port}", ids.client())
+    assert "is the enrolment port" in str(error)
+    assert coordinator.address in str(error)
+
+
 async def test_nobody_there(ids):
     """A closed port, a name without address and a malformed address."""
     folder = ids.client()

@@ -82,3 +82,25 @@ def test_due_and_retry(tmp_path):
     assert retry_after(identity, begin) == 3600
     assert retry_after(identity, identity.not_after - timedelta(seconds=5)) == 1
     assert retry_after(identity, identity.not_after + timedelta(days=1)) == 3600
+
+
+async def test_unreadable_identity_is_not_the_end(tmp_path):
+    """A folder that cannot be read is logged, and renewal goes on when it is whole again."""
+    ids = make_identities(tmp_path)
+    identity = Identity.load(ids.operator)
+    cert = ids.operator / "cert.pem"
+    cert.rename(tmp_path / "cert.pem")
+    clock = Clock(identity.not_after - timedelta(days=10), identity.not_after)
+
+    async def sleep(seconds):
+        if not cert.exists():
+            (tmp_path / "cert.pem").rename(cert)
+        await clock.sleep(seconds)
+
+    async def renew(old):
+        raise Stop
+
+    with structlog.testing.capture_logs() as logs, pytest.raises(Stop):
+        await keep_renewed(ids.operator, renew, now=clock.now, sleep=sleep)
+    assert [e["log_level"] for e in logs] == ["error"]
+    assert clock.sleeps == [60]
