@@ -339,19 +339,19 @@ class _Connection:
                 self._on_fragment(fragment)
                 continue
             frame = _parse(data)
+            for ack in frame.acks:
+                self._session.acknowledged(ack)
             match frame.WhichOneof("frame"):
                 case "task":
                     self._on_task(frame.task)
-                case "ack":
-                    self._session.acknowledged(frame.ack)
                 case "cancel":
                     await self._session.cancelled(frame.cancel)
                 case "goodbye":
                     raise _goodbye(frame.goodbye)
-                case "heartbeat":
+                case "heartbeat" | None:
                     pass
                 case other:
-                    raise WireError(f"a coordinator may not send {other or 'an empty frame'} here")
+                    raise WireError(f"a coordinator may not send {other} here")
 
     def _on_task(self, task: task_pb2.Task) -> None:
         incoming = self._session.begin(task)

@@ -30,6 +30,16 @@ class Weighted(Generic[R]):
     reply: R
 
 
+INLINE_NUMBERS = 1 << 15
+"""Replies with fewer numbers are combined on the spot; a thread would cost more than it frees the event loop."""
+
+
+def is_small(replies: Sequence[Reply]) -> bool:
+    """Whether combining replies takes less than a change of threads."""
+    sizes = (v.size for r in replies for f in fields_of(type(r)) if isinstance(v := getattr(r, f.name), np.ndarray))
+    return sum(sizes) < INLINE_NUMBERS
+
+
 def weighted_mean(parts: Sequence[Weighted[R]]) -> R:
     """Mean of replies: float arrays and floats are averaged by weight, integers summed, the rest taken from the first.
 

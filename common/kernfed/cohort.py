@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
-from kernfed.aggregate import Weighted, total, weighted_mean
+from kernfed.aggregate import Weighted, is_small, total, weighted_mean
 from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError
 from kernfed.events import EventKind, JobEvent
 from kernfed.messages.base import Dims, Reply, Request, validate
@@ -184,11 +184,15 @@ class Cohort:
     async def mean(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
         replies = await self.ask(request, clients=clients, everyone=everyone)
+        if is_small(list(replies.values())):
+            return weighted_mean(_weighted(replies))
         return await asyncio.to_thread(weighted_mean, _weighted(replies))
 
     async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Sum of the replies' arrays, floats and counts."""
         replies = await self.ask(request, clients=clients, everyone=everyone)
+        if is_small(list(replies.values())):
+            return total(list(replies.values()))
         return await asyncio.to_thread(total, list(replies.values()))
 
     def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool) -> Call[R]:

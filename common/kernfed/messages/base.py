@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
@@ -249,5 +250,9 @@ def _validate_array(value: Array, f: FieldInfo, dims: Dims, path: str, finite: b
 def all_finite(value: Array) -> bool:
     """Whether every number of a float array is finite, without a temporary of the array's size."""
     flat = value.reshape(-1)
+    # A finite sum has only finite terms; a sum that is not finite may have overflowed, and is looked at closely.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if math.isfinite(flat.sum()):
+            return True
     step = 1 << 17
     return all(bool(np.isfinite(flat[i : i + step]).all()) for i in range(0, flat.size, step))

@@ -82,9 +82,9 @@ class ConnectResponse(google.protobuf.message.Message):
     HEARTBEAT_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     FRAGMENT_FIELD_NUMBER: builtins.int
-    ACK_FIELD_NUMBER: builtins.int
     CANCEL_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
+    ACKS_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___Welcome:
         """First frame, once."""
@@ -102,16 +102,16 @@ class ConnectResponse(google.protobuf.message.Message):
         """More of a task."""
 
     @property
-    def ack(self) -> kernfed.v1.task_pb2.TaskAck:
-        """A reply arrived."""
-
-    @property
     def cancel(self) -> kernfed.v1.task_pb2.Cancel:
         """Stop."""
 
     @property
     def goodbye(self) -> Global___Goodbye:
         """The coordinator ends this session; the client reconnects after a while."""
+
+    @property
+    def acks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.task_pb2.TaskAck]:
+        """Replies that arrived. They ride on whatever frame goes next, or come alone."""
 
     def __init__(
         self,
@@ -120,13 +120,13 @@ class ConnectResponse(google.protobuf.message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         task: kernfed.v1.task_pb2.Task | None = ...,
         fragment: kernfed.v1.task_pb2.Fragment | None = ...,
-        ack: kernfed.v1.task_pb2.TaskAck | None = ...,
         cancel: kernfed.v1.task_pb2.Cancel | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        acks: collections.abc.Iterable[kernfed.v1.task_pb2.TaskAck] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "task", b"task", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "task", b"task", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "heartbeat", "task", "fragment", "ack", "cancel", "goodbye"] | None: ...
+    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "task", b"task", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acks", b"acks", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "task", b"task", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "heartbeat", "task", "fragment", "cancel", "goodbye"] | None: ...
 
 Global___ConnectResponse: typing_extensions.TypeAlias = ConnectResponse
 

@@ -55,6 +55,11 @@ class IncomingPayload:
             self._file = os.open(spool, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
 
     @property
+    def size(self) -> int:
+        """Declared size of the body in bytes."""
+        return self._size
+
+    @property
     def complete(self) -> bool:
         """Whether every byte has arrived."""
         return self._received == self._size

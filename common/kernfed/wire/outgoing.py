@@ -61,6 +61,7 @@ class Outgoing:
     def __init__(self) -> None:
         self._frames: deque[bytes] = deque()
         self._bodies: deque[_Cursor] = deque()
+        self._prefix = bytearray()
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -70,6 +71,18 @@ class Outgoing:
         if body is not None:
             self._bodies.append(_Cursor(body, shared))
         self._wake.set()
+
+    def attach(self, frame: bytes, *, now: bool) -> None:
+        """Send a frame's fields along with the next small frame: serialized messages that follow each other are merged.
+
+        Args:
+            frame: Holds repeated fields only, so that merging adds them.
+            now: Whether to send it at once when there is no other small frame to ride on.
+        """
+        self._prefix += frame
+        if now and not self._frames:
+            self._frames.append(b"")
+            self._wake.set()
 
     def drop(self, transfer: int) -> None:
         """Stop sending a body."""
@@ -85,7 +98,11 @@ class Outgoing:
         """The next frame to write, or None when closed and empty."""
         while True:
             if self._frames:
-                return self._frames.popleft()
+                frame = self._frames.popleft()
+                if self._prefix:
+                    frame = bytes(self._prefix) + frame
+                    self._prefix.clear()
+                return frame
             if self._bodies:
                 cursor = self._bodies.popleft()
                 frame = cursor.body.frame(cursor.offset, shared=cursor.shared)

@@ -30,6 +30,7 @@ from kernfed.wire.frames import (
     identity,
 )
 from kernfed.wire.incoming import IncomingPayload
+from kernfed.wire.payload import INLINE_BYTES
 from kernfed_server.exchange import OpenCall, fault_of
 from kernfed_server.sessions import Session, SessionRegistry
 
@@ -257,7 +258,8 @@ class _Reader:
             call.on_fault(self._session.name, fault_of(err))
             self._ack(call.task_id, f"{err.reason}: {err}")
         else:
-            self._ack(call.task_id, "")
+            # A small reply costs the client nothing to keep: its acknowledgement waits for the next task or heartbeat.
+            self._ack(call.task_id, "", now=incoming.size > INLINE_BYTES)
 
     def _on_failure(self, failure: task_pb2.TaskFailure) -> None:
         call = self._registry.call(failure.task_id)
@@ -265,5 +267,6 @@ class _Reader:
             call.on_fault(self._session.name, Fault(failure.reason[:64], failure.message[:MAX_TEXT]))
         self._ack(failure.task_id, "")
 
-    def _ack(self, task_id: str, refused: str) -> None:
-        self._session.send(pb.ConnectResponse(ack=task_pb2.TaskAck(task_id=task_id, refused=refused[:MAX_TEXT])))
+    def _ack(self, task_id: str, refused: str, *, now: bool = True) -> None:
+        ack = pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id, refused=refused[:MAX_TEXT])])
+        self._session.outgoing.attach(ack.SerializeToString(), now=now)
