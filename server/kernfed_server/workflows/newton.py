@@ -67,7 +67,7 @@ async def _auto(problem: _Problem) -> Array | None:
         training["objective"] = _objective(solver.weights, solver.residual, solver.moment)
         state = {**solver.to_arrays(), "members": _encode(members), "finished": np.array([finished])}
         if finished:
-            run.note(f"converged: {_certified(training)}")
+            run.note(f"converged: {_certified(training, problem.eps)}")
         await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             break
@@ -117,7 +117,7 @@ async def _paper(problem: _Problem) -> Array | None:
             "finished": np.array([finished]),
         }
         if finished:
-            run.note(f"converged: {_certified(training)}")
+            run.note(f"converged: {_certified(training, problem.eps)}")
         await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             break
@@ -197,9 +197,12 @@ def _objective(weights: Array, residual: Array, moment: Array) -> float:
     return 0.5 * float(np.vdot(weights, residual - moment))
 
 
-def _certified(training: Scores) -> str:
+def _certified(training: Scores, eps: float) -> str:
     bound = training.get("relative_distance_bound")
-    return "no direction is left" if bound is None else f"relative distance to the pooled solution at most {bound:.2g}"
+    if bound is None:
+        return "no direction is left"
+    rounding = "" if eps < 1e-12 else ", up to the rounding of float32 messages"
+    return f"relative distance to the pooled solution at most {bound:.2g}{rounding}"
 
 
 def _encode(members: Members) -> Array:

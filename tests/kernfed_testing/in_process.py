@@ -1,0 +1,237 @@
+"""Jobs on clients in this process: made-up data, faulty clients, runs that stop and go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.cohort import Call, Cohort, Exchange, Fault, InProcessExchange, Quorum
+from kernfed.events import EventKind, JobEvent, RoundMetrics
+from kernfed.job_file import JobFile, parse_job
+from kernfed.messages.base import Reply, Request
+from kernfed.model import GlobalModel
+from kernfed_client.local_job import LocalJob
+from kernfed_client.steps import STEPS
+from kernfed_server.jobs import execute
+from kernfed_server.run import Checkpoint, MemoryJournal, Run
+from kernfed_simulation.federation import Rows, from_rows
+
+Floats = npt.NDArray[np.float64]
+
+JOB_ID = "test-job"
+
+
+def make_job(
+    method: str,
+    *,
+    task: str = "regression",
+    num_columns: int = 3,
+    frequencies: int = 40,
+    features: str = "",
+    data: str = "",
+    cohort: str = "",
+    top: str = "",
+    **settings: Any,
+) -> JobFile:
+    """Write and parse a job file; the text arguments are lines for its tables."""
+    columns = ", ".join(f'"x{i}"' for i in range(num_columns))
+    lines = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in settings.items())
+    return parse_job(
+        f"""
+        name = "test"
+        seed = 5
+        {top}
+        [method]
+        name = "{method}"
+        {lines}
+        [cohort]
+        {cohort}
+        [data]
+        task = "{task}"
+        target = "y"
+        features = [{columns}]
+        {data}
+        [features]
+        num_frequencies = {frequencies}
+        {features}
+        """
+    )
+
+
+INDEPENDENT = {"data": "standardise = false", "features": "lengthscale = 1.5\nintercept = false"}
+"""Settings under which a client's preparation says nothing about the others' rows."""
+
+
+def regression_rows(
+    sizes: Mapping[str, int], *, shift: float = 0.0, num_columns: int = 3, seed: int = 1
+) -> dict[str, Rows]:
+    """Rows of a smooth function with noise; `shift` moves each client's inputs away from the others'."""
+    random = np.random.default_rng(seed)
+    rows = {}
+    for i, (name, size) in enumerate(sizes.items()):
+        x = random.normal(size=(size + 10, num_columns)) + shift * i
+        y = np.sin(x).sum(axis=1) + 0.1 * random.normal(size=size + 10)
+        rows[name] = Rows(x[:size], y[:size], x[size:], y[size:])
+    return rows
+
+
+def label_skewed_rows(num_clients: int = 4, size: int = 60, num_columns: int = 6, seed: int = 2) -> dict[str, Rows]:
+    """Clients that each have rows of one class and a few of the next: three classes."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(3, num_columns))
+    rows = {}
+    for i in range(num_clients):
+        y = np.where(np.arange(size + 12) % 12 == 0, (i + 1) % 3, i % 3)
+        x = centres[y] + random.normal(size=(size + 12, num_columns))
+        rows[f"site-{i}"] = Rows(x[:size], y[:size], x[size:], y[size:])
+    return rows
+
+
+class ReversedExchange:
+    """Hands replies on in the opposite order, as if the last client had answered first."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def ask(self, call: Call[Any]) -> Mapping[str, Reply | Fault]:
+        """See `kernfed.cohort.Exchange.ask`."""
+        outcomes = await self._exchange.ask(call)
+        return dict(reversed(list(outcomes.items())))
+
+
+class StopRunError(Exception):
+    """A coordinator that is killed."""
+
+
+@dataclass
+class RecordingJournal(MemoryJournal):
+    """Keeps every checkpoint; may be killed before a checkpoint."""
+
+    stop_before: int | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `kernfed_server.run.Journal.checkpoint`."""
+        if checkpoint.round_num == self.stop_before:
+            raise StopRunError
+        copied = {name: np.array(array, copy=True) for name, array in checkpoint.state.items()}
+        self.checkpoints.append(Checkpoint(checkpoint.round_num, copied))
+        await super().checkpoint(self.checkpoints[-1])
+
+
+Tamper = Callable[[Reply], Reply]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Clients and how they misbehave."""
+
+    jobs: Mapping[str, LocalJob]
+    tamper: Mapping[tuple[str, str], Tamper] = field(default_factory=dict)
+    """By client and step: what becomes of the reply."""
+    from_round: int = 0
+    """Rounds before this one are answered honestly."""
+
+    def cohort(self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False) -> Cohort:
+        """The job's cohort."""
+        cohort: Cohort
+
+        def guarded(step: Callable[[Any, Any], Reply]) -> Callable[[Any, Any], Reply]:
+            def run(local: LocalJob, request: Request[Any]) -> Reply:
+                reply = step(local, request)
+                change = self.tamper.get((local.client, request.step))
+                return change(reply) if change and cohort._round >= self.from_round else reply
+
+            return run
+
+        exchange: Exchange = InProcessExchange({r: guarded(s) for r, s in STEPS.items()}, dict(self.jobs))
+        section = job.cohort
+        cohort = Cohort(
+            ReversedExchange(exchange) if reverse else exchange,
+            self.jobs,
+            job_id=JOB_ID,
+            quorum=Quorum(section.min_clients, section.min_fraction),
+            float_bits=64 if job.precision == "float64" else 32,
+            observe=observe,
+        )
+        return cohort
+
+    def run(
+        self,
+        job: JobFile,
+        *,
+        stop_before: int | None = None,
+        resumed: Checkpoint | None = None,
+        reverse: bool = False,
+    ) -> Outcome:
+        """Run the job; errors are raised."""
+        journal = RecordingJournal(stop_before=stop_before)
+        cohort = self.cohort(job, journal.event, reverse=reverse)
+        model: GlobalModel | None = None
+        stopped = False
+        try:
+            model = asyncio.run(execute(job, cohort, Run(cohort, journal, resumed, job.evaluate_every)))
+        except StopRunError:
+            stopped = True
+        return Outcome(model, journal, cohort, stopped)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left."""
+
+    model: GlobalModel | None
+    journal: RecordingJournal
+    cohort: Cohort
+    stopped: bool
+
+    @property
+    def weights(self) -> Floats:
+        """The model's weights."""
+        assert self.model is not None
+        return self.model.weights
+
+    @property
+    def notes(self) -> list[str]:
+        """What the operator was told."""
+        return [e.message for e in self.journal.events if e.kind is EventKind.NOTE]
+
+    @property
+    def metrics(self) -> list[RoundMetrics]:
+        """Of the rounds, in order."""
+        return [e.metrics for e in self.journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics is not None]
+
+
+def bench(rows: Mapping[str, Rows], state: Path, classes: tuple[str, ...] = (), **kwargs: Any) -> Bench:
+    """Clients with rows in memory."""
+    return Bench(from_rows(rows, classes, state), **kwargs)
+
+
+def with_nan(reply: Reply) -> Reply:
+    """The reply with NaN in its first array."""
+    name = next(n for n in reply.__dataclass_fields__ if isinstance(getattr(reply, n), np.ndarray))
+    array = np.array(getattr(reply, name), copy=True)
+    array.reshape(-1)[0] = np.nan
+    return replace(reply, **{name: array})
+
+
+def with_wrong_shape(reply: Reply) -> Reply:
+    """The reply with its first array cut short."""
+    name = next(n for n in reply.__dataclass_fields__ if isinstance(getattr(reply, n), np.ndarray))
+    return replace(reply, **{name: getattr(reply, name)[:-1]})
+
+
+def with_rows(num_rows: int) -> Tamper:
+    """Replies that claim another number of rows."""
+
+    def change(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"num_rows": num_rows}
+        return replace(reply, **changed)
+
+    return change

@@ -1,0 +1,55 @@
+"""Evaluation at a client: the right rows, the right units, the models asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.messages.evaluation import EvaluateRequest
+from kernfed_client.steps import evaluation, ridge
+from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
+
+
+def test_errors_are_in_the_units_of_the_targets(tmp_path: Path) -> None:
+    """Squared errors are those of predictions on the client's own test rows, targets not centred."""
+    rows = regression_rows({"ant": 60, "bee": 50}, shift=1.0)
+    federation = bench(rows, tmp_path)
+    model = federation.run(make_job("dkrr")).model
+    assert model is not None
+    reply = evaluation.evaluate(federation.jobs["bee"], EvaluateRequest(model.weights, 0.0, True))
+    errors = model.predict(rows["bee"].x_test) - rows["bee"].y_test
+    assert reply.num_test_rows == len(errors)
+    assert reply.sums[0].squared_error == pytest.approx(np.square(errors).sum())
+
+
+def test_models_asked_for_are_measured_and_no_others(tmp_path: Path) -> None:
+    """Global, local, both; a ridge of 0 asks for no local model."""
+    federation = bench(regression_rows({"ant": 60}), tmp_path)
+    federation.run(make_job("dkrr"))
+    job, w = federation.jobs["ant"], np.zeros((40, 1))
+
+    def models(local_ridge: float, include_global: bool) -> list[str]:
+        sums = evaluation.evaluate(job, EvaluateRequest(w, local_ridge, include_global)).sums
+        return [s.model for s in sums]
+
+    assert models(0.0, True) == ["global"]
+    assert models(0.1, True) == ["global", "local"]
+    assert models(0.1, False) == ["local"]
+    own = ridge.own_weights(job, 0.1)
+    local = evaluation.evaluate(job, EvaluateRequest(w, 0.1, False)).sums[0]
+    as_global = evaluation.evaluate(job, EvaluateRequest(own, 0.0, True)).sums[0]
+    assert local.squared_error == as_global.squared_error
+
+
+def test_classes_are_measured_one_hot(tmp_path: Path) -> None:
+    """A classification counts right answers of the largest score."""
+    rows = label_skewed_rows()
+    federation = bench(rows, tmp_path, ("red", "green", "blue"))
+    federation.run(make_job("dkrr", task="classification", num_columns=6))
+    job = federation.jobs["site-2"]
+    targets = evaluation.held_out_targets(job)
+    agreed = [job.classes.index(("red", "green", "blue")[y]) for y in rows["site-2"].y_test]
+    assert np.array_equal(targets.argmax(axis=1), agreed)
+    assert (targets.sum(axis=1) == 1).all()
