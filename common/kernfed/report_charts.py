@@ -1,0 +1,219 @@
+"""Charts of a report as inline SVG: text stays text, colours are CSS variables, the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from xml.sax.saxutils import escape, quoteattr
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_BARS = 40
+"""Clients in one chart; the table has them all."""
+
+# Stand-ins for CSS variables, since matplotlib wants numbers: replaced in the SVG. Distinct and otherwise unused.
+_INK: Final = "#010203"
+_GRID: Final = "#010204"
+_SERIES: Final = {
+    "global": "#010205",
+    "local": "#010206",
+    "personal": "#010207",
+    "central": "#010208",
+    "training": "#010209",
+}
+_OTHER: Final = "#01020a"
+_VARIABLES: Final = {
+    _INK: "currentColor",
+    _GRID: "var(--grid)",
+    _OTHER: "var(--series-other)",
+    **{colour: f"var(--series-{model})" for model, colour in _SERIES.items()},
+}
+_MARKERS: Final = {"global": "o", "local": "s", "personal": "^", "central": "D"}
+_SETTINGS: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "font.family": "sans-serif",
+    "font.size": 12.0,
+    "text.color": _INK,
+    "axes.edgecolor": _GRID,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line: rounds and values."""
+
+    name: str
+    rounds: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def line_chart(title: str, y_label: str, lines: Sequence[Series], *, log: bool = False) -> str:
+    """Values over rounds; a line that never changes is drawn as a dashed level.
+
+    Args:
+        title: For readers who do not see the picture.
+        y_label: Of the values.
+        lines: At least one, each of at least one round.
+        log: Whether the axis of values is logarithmic.
+    """
+    with _style(title):
+        return _svg(_lines(y_label, lines, log), title)
+
+
+def bar_chart(title: str, x_label: str, clients: Sequence[str], models: Mapping[str, Sequence[float | None]]) -> str:
+    """Bars per client, one per model; a missing value is said in words.
+
+    Args:
+        title: For readers who do not see the picture.
+        x_label: Of the values.
+        clients: Names, from the top down; at most `MAX_BARS`.
+        models: Model to one value per client.
+    """
+    with _style(title):
+        return _svg(_bars(x_label, clients, models), title)
+
+
+def suits_log(values: Sequence[float]) -> bool:
+    """Whether values span so much that only a logarithmic axis shows them."""
+    return len(values) > 1 and min(values) > 0 and max(values) / min(values) > 50
+
+
+@contextmanager
+def _style(title: str) -> Iterator[None]:
+    """Settings of every chart; they must hold from the first tick to the last byte."""
+    import matplotlib
+
+    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": title}):
+        yield
+
+
+def _lines(y_label: str, lines: Sequence[Series], log: bool) -> Figure:
+    figure, axes = _canvas(6.4, 3.4)
+    for line in lines:
+        colour = _SERIES.get(line.name, _OTHER)
+        level = len(line.rounds) > 1 and len(set(line.values)) == 1
+        few = len(line.rounds) <= 40
+        axes.plot(
+            line.rounds,
+            line.values,
+            color=colour,
+            label=line.name,
+            linestyle="--" if level else "-",
+            marker=_MARKERS.get(line.name, "o") if few and not level else "",
+            markersize=5,
+        )
+    values = [v for line in lines for v in line.values]
+    if log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
+        axes.yaxis.set_minor_formatter(lambda _value, _position: "")
+    elif min(values) >= 0 and max(values) <= 1:
+        _keep_in_proportion(axes, min(values), max(values))
+    axes.set_xlabel("round")
+    axes.set_ylabel(y_label)
+    _whole_rounds(axes, [r for line in lines for r in line.rounds])
+    if len(lines) > 1:
+        _legend_above(axes)
+    return figure
+
+
+def _bars(x_label: str, clients: Sequence[str], models: Mapping[str, Sequence[float | None]]) -> Figure:
+    num = max(len(models), 1)
+    height = 0.8 / num
+    figure, axes = _canvas(6.4, 1.1 + len(clients) * max(0.26 * num + 0.12, 0.4))
+    values = [v for column in models.values() for v in column if v is not None]
+    low, high = min([0.0, *values]), max([0.0, *values])
+    if 0.5 < high <= 1.0 and low >= 0:
+        high = 1.0
+    span = (high - low) or 1.0
+    for i, (model, column) in enumerate(models.items()):
+        for j, value in enumerate(column):
+            y = j - 0.4 + height * (i + 0.5)
+            if value is None:
+                axes.text(low + 0.01 * span, y, "not defined here", va="center", fontsize=10, alpha=0.75)
+                continue
+            label = model if j == next(k for k, v in enumerate(column) if v is not None) else None
+            axes.barh(y, value, height=height * 0.88, color=_SERIES.get(model, _OTHER), label=label)
+            inside = f"{value:.3g}"
+            axes.text(max(value, 0.0) + 0.01 * span, y, inside, va="center", fontsize=10)
+    axes.set_yticks(range(len(clients)), labels=[_short(name) for name in clients])
+    axes.set_ylim(len(clients) - 0.45, -0.55)  # from the top down, with room for clients without a bar
+    axes.set_xlim(low - (0.02 * span if low < 0 else 0), high + 0.1 * span)
+    axes.set_xlabel(x_label)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    if len(models) > 1 and values:
+        _legend_above(axes)
+    return figure
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0.0)
+    axes = figure.subplots()
+    axes.patch.set_alpha(0.0)
+    return figure, axes
+
+
+def _keep_in_proportion(axes: Axes, low: float, high: float, least: float = 0.1) -> None:
+    """Show at least a tenth of the range from 0 to 1, or noise would look like news."""
+    margin = max(least - (high - low), 0.1 * (high - low)) / 2
+    axes.set_ylim(max(low - margin, -0.01), min(high + margin, 1.01))
+
+
+def _whole_rounds(axes: Axes, rounds: Sequence[int]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    if min(rounds) == max(rounds):
+        axes.set_xlim(min(rounds) - 1, max(rounds) + 1)
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.6)
+
+
+def _short(name: str, limit: int = 24) -> str:
+    return name if len(name) <= limit else f"{name[: limit - 1]}…"
+
+
+def _svg(figure: Figure, title: str) -> str:
+    out = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(out, format="svg", metadata=nothing)
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = _drop_unused_ids(text)
+    head = f'<svg role="img" aria-label={quoteattr(title)} class="chart"'
+    return re.sub(r"<svg([^>]*)>", lambda m: f"{head}{m[1]}><title>{escape(title)}</title>", text, count=1)
+
+
+def _drop_unused_ids(text: str) -> str:
+    """Several pictures share a page, and matplotlib numbers the parts of each alike."""
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    return re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
