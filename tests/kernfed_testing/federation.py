@@ -1,0 +1,424 @@
+"""A whole federation over real sockets: coordinator and clients in this process, or as processes of their own.
+
+async with Federation(tmp_path, ["a", "b"]) as fed:
+    job = await fed.run(fed.job("newton"))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+from unittest import mock
+
+import numpy as np
+
+from kernfed.client_file import load_client_file
+from kernfed.events import EventKind, JobEvent, JobState
+from kernfed.identity import Identity, Role
+from kernfed.job_info import JobInfo, JobUpdate
+from kernfed.operator_client import OperatorClient
+from kernfed_client.app import ClientDaemon
+from kernfed_server.app import Coordinator, Ports
+from kernfed_server.config import load_coordinator_file
+from kernfed_server.sessions import SessionRegistry
+from kernfed_testing.identities import Identities, make_identities
+from kernfed_testing.proxy import Proxy
+
+LIMIT_S = 40.0
+"""Bound of every wait."""
+
+COLUMNS = ("age", "dose", "pressure")
+
+
+def make_csv(name: str, num_rows: int = 60) -> str:
+    """Rows of a client: three number columns, a number `y` and a class `ill`; the same for the same name."""
+    draw = np.random.default_rng(list(name.encode()))
+    x = draw.normal(size=(num_rows, len(COLUMNS))) + draw.normal(size=len(COLUMNS))
+    y = np.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.1 * draw.normal(size=num_rows)
+    lines = [",".join((*COLUMNS, "y", "ill"))]
+    lines += [f"{a!r},{b!r},{c!r},{t!r},{int(t > 0)}" for (a, b, c), t in zip(x.tolist(), y.tolist(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+class Node(Protocol):
+    """A coordinator or client daemon that can be started, stopped and killed."""
+
+    async def start(self) -> None:
+        """Bring it up; returns once it serves."""
+
+    async def stop(self) -> None:
+        """End it in good order, as SIGTERM does."""
+
+    async def kill(self) -> None:
+        """End it at once."""
+
+
+class InProcess:
+    """A daemon as a task of this process."""
+
+    def __init__(self, run: Callable[[asyncio.Event, Callable[[], None]], Any], waits: bool) -> None:
+        self._run = run
+        self._waits = waits
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """See `Node.start`."""
+        self._stop = asyncio.Event()
+        ready = asyncio.Event()
+        self._task = asyncio.ensure_future(self._run(self._stop, ready.set))
+        if self._waits:
+            waiting = asyncio.ensure_future(ready.wait())
+            done, _ = await asyncio.wait(
+                [self._task, waiting], timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            waiting.cancel()
+            assert done, "the daemon does not come up"
+            if self._task in done:
+                self._task.result()
+
+    async def stop(self) -> None:
+        """See `Node.stop`."""
+        self._stop.set()
+        if self._task is not None:
+            async with asyncio.timeout(LIMIT_S):
+                await self._task
+
+    async def kill(self) -> None:
+        """Cancel it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=LIMIT_S)
+
+
+class Process:
+    """A daemon as a process, started by its command; its log lines are kept."""
+
+    def __init__(self, *command: str, cwd: Path) -> None:
+        self._command = command
+        self._cwd = cwd
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._news = asyncio.Condition()
+        self.log: list[dict[str, Any]] = []
+        """Log events since the last start."""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present life."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """See `Node.start`; use `saw` to wait until it serves."""
+        self.log = []
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *self._command, "--log-format", "json"),
+            cwd=self._cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self._reading = asyncio.ensure_future(self._read(self._process))
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        async for line in process.stderr:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = {"event": line.decode(errors="replace").rstrip(), "level": "text"}
+            async with self._news:
+                self.log.append(event)
+                self._news.notify_all()
+
+    async def saw(self, event: str, **fields: object) -> dict[str, Any]:
+        """Wait for a log event since the last start."""
+        def find() -> dict[str, Any] | None:
+            return next((e for e in self.log if e["event"] == event and fields.items() <= e.items()), None)
+
+        async with asyncio.timeout(LIMIT_S), self._news:
+            await self._news.wait_for(lambda: find() is not None)
+        found = find()
+        assert found is not None
+        return found
+
+    async def stop(self) -> None:
+        """See `Node.stop`."""
+        await self._end(lambda process: process.terminate())
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        await self._end(lambda process: process.kill())
+
+    async def _end(self, end: Callable[[asyncio.subprocess.Process], None]) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            end(self._process)
+        try:
+            async with asyncio.timeout(15):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+            raise
+        finally:
+            assert self._reading is not None
+            await asyncio.wait([self._reading], timeout=5)
+            self._reading.cancel()
+        self._process = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that is over, and its events."""
+
+    info: JobInfo
+    events: tuple[JobEvent, ...]
+
+    def of(self, kind: EventKind, client: str | None = None) -> list[JobEvent]:
+        """Its events of a kind, of one client or of any."""
+        return [e for e in self.events if e.kind is kind and client in (None, e.client)]
+
+
+class Federation:
+    """A CA, a coordinator, its clients with their data, and an operator, all in one folder."""
+
+    def __init__(
+        self,
+        root: Path,
+        clients: Iterable[str] | Mapping[str, str],
+        *,
+        processes: bool = False,
+        proxied: Iterable[str] = (),
+        idle: Iterable[str] = (),
+        settings: Mapping[str, str] | None = None,
+        heartbeat_s: tuple[float, float] = (0.3, 5.0),
+        coordinator: str = "",
+    ) -> None:
+        """Prepare; entering the context starts everything and leaving it ends everything.
+
+        Args:
+            root: Empty folder.
+            clients: Names, or names with the text of their CSV files.
+            processes: Whether daemons are processes of their own.
+            proxied: Clients that reach the coordinator through a proxy.
+            idle: Clients that are enrolled and not started.
+            settings: More lines for client files, by client.
+            heartbeat_s: Interval and timeout.
+            coordinator: More lines for the coordinator file.
+        """
+        self.root = root
+        self.data = dict(clients) if isinstance(clients, Mapping) else {name: make_csv(name) for name in clients}
+        self.processes = processes
+        self._proxied = frozenset(proxied)
+        self._idle = frozenset(idle)
+        self._settings = settings or {}
+        self._heartbeat_s = heartbeat_s
+        self._coordinator_settings = coordinator
+        self.ports = Ports(0, 0)
+        self.proxies: dict[str, Proxy] = {}
+        self.clients: dict[str, Any] = {}
+        """Client nodes by name."""
+        self.daemons: dict[str, ClientDaemon] = {}
+        """In-process clients' daemons, of their present lives."""
+        self.coordinator: Any = None
+        """The coordinator's node."""
+        self._app: Coordinator | None = None
+        self._stack = contextlib.AsyncExitStack()
+
+    @property
+    def sessions(self) -> SessionRegistry:
+        """The sessions of an in-process coordinator."""
+        assert self._app is not None
+        return self._app.sessions
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        self.identities: Identities = make_identities(self.root)
+        if not self.processes:
+            # Plots are the business of other tests, and cost seconds per job.
+            async def no_report(*_: object) -> str:
+                return ""
+
+            self._stack.enter_context(mock.patch("kernfed_server.job_task.render_report", no_report))
+        self.coordinator = self._make_coordinator()
+        self._stack.push_async_callback(self._stop_coordinator)
+        await self.start_coordinator()
+        for name in sorted(self.data):
+            if name in self._proxied:
+                self.proxies[name] = await self._stack.enter_async_context(Proxy(lambda: self.ports.federation))
+            self._write_client(name)
+            self.clients[name] = self._make_client(name)
+            self._stack.push_async_callback(self._kill_quietly, self.clients[name])
+        started = [name for name in self.clients if name not in self._idle]
+        for name in started:
+            await self.clients[name].start()
+        await self.wait_connected(*started)
+        self.operator = await self._stack.enter_async_context(
+            OperatorClient(Identity.load(self.identities.operator), f"localhost:{self.ports.federation}")
+        )
+
+    async def _stop_coordinator(self) -> None:
+        await self._kill_quietly(self.coordinator)
+
+    @staticmethod
+    async def _kill_quietly(node: Node) -> None:
+        await node.kill()
+
+    async def start_coordinator(self) -> None:
+        """Start the coordinator, on the ports of its last life."""
+        self._write_coordinator()
+        (self.root / "ports").unlink(missing_ok=True)
+        await self.coordinator.start()
+        if self.processes:
+            ready = await self.coordinator.saw("coordinator ready")
+            self.ports = Ports(ready["port"], ready["enrolment_port"])
+
+    async def wait_connected(self, *names: str) -> None:
+        """Wait until clients have sessions, of the coordinator's present life."""
+        if self.processes:
+            for name in names:
+                await self.coordinator.saw("client connected", client=name)
+            return
+        await self._wait_present(lambda present: present.issuperset(names))
+
+    async def wait_disconnected(self, *names: str) -> None:
+        """Wait until clients of an in-process coordinator have no sessions."""
+        await self._wait_present(lambda present: present.isdisjoint(names))
+
+    async def _wait_present(self, good: Callable[[frozenset[str]], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not good(self.sessions.present()):
+                await self.sessions.wait_change(LIMIT_S)
+
+    def job(self, method: str, clients: Iterable[str] = (), **settings: Any) -> str:
+        """Text of a job file on the harness's data.
+
+        Args:
+            method: `method.name`.
+            clients: The cohort; all clients where empty.
+            settings: Of the method; those named `cohort_*` and `data_*` go to these sections.
+        """
+
+        def lines(prefix: str) -> list[str]:
+            return [f"{k.removeprefix(prefix)} = {json.dumps(v)}" for k, v in settings.items() if k.startswith(prefix)]
+
+        own = {k: v for k, v in settings.items() if not k.startswith(("cohort_", "data_"))}
+        text = [f'name = "{method}"', "seed = 3", "[method]", f'name = "{method}"']
+        text += [f"{k} = {json.dumps(v)}" for k, v in own.items()]
+        text += ["[cohort]", f"clients = {json.dumps(sorted(clients or self.data))}", *lines("cohort_")]
+        if method != "probe":
+            text += ["[data]", *lines("data_")]
+            if "data_target" not in settings:
+                text += ['task = "regression"', 'target = "y"']
+            text += [f"features = {json.dumps(COLUMNS)}", "[features]", "num_frequencies = 20"]
+        return "\n".join(text) + "\n"
+
+    async def submit(self, job_toml: str) -> JobInfo:
+        """Submit a job as the operator."""
+        return await self.operator.submit(job_toml)
+
+    async def run(self, job_toml: str) -> Ended:
+        """Submit a job and wait for its end."""
+        return await self.end((await self.submit(job_toml)).job_id)
+
+    async def end(self, job_id: str) -> Ended:
+        """Wait for a job's end."""
+        events: list[JobEvent] = []
+        info = await self.operator.get(job_id)
+        async with asyncio.timeout(LIMIT_S):
+            async for update in self._updates(job_id):
+                if update.event is not None:
+                    events.append(update.event.event)
+                info = update.job or info
+        assert info.state.finished
+        return Ended(info, tuple(events))
+
+    async def event(self, job_id: str, kind: EventKind, **fields: object) -> JobEvent:
+        """Wait for an event of a job, past or to come."""
+        async with asyncio.timeout(LIMIT_S):
+            async for update in self._updates(job_id):
+                if update.event is not None:
+                    event = update.event.event
+                    if event.kind is kind and all(getattr(event, k) == v for k, v in fields.items()):
+                        return event
+        raise AssertionError(f"job {job_id} ended without an event {kind} {fields}")
+
+    async def _updates(self, job_id: str) -> AsyncIterator[JobUpdate]:
+        async with contextlib.aclosing(self.operator.watch(job_id)) as updates:  # type: ignore[type-var]
+            async for update in updates:
+                yield update
+
+    async def model_sha256(self, ended: Ended) -> str:
+        """Digest of the model that a job left."""
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        left = {artifact.name: artifact.sha256 for artifact in await self.operator.artifacts(ended.info.job_id)}
+        return left["model.safetensors"]
+
+    def client_folder(self, name: str) -> Path:
+        """Where a client's file, data, identity and state lie."""
+        return self.root / "clients" / name
+
+    def _write_coordinator(self) -> None:
+        interval, timeout = self._heartbeat_s
+        port, enrolment = self.ports.federation, self.ports.enrolment
+        (self.root / "coordinator.toml").write_text(
+            f'listen = "127.0.0.1:{port}"\nenrolment_listen = "127.0.0.1:{enrolment}"\n'
+            f"heartbeat_interval_s = {interval}\nheartbeat_timeout_s = {timeout}\ndrain_s = 1.0\n"
+            f"{self._coordinator_settings}\n"
+        )
+
+    def _write_client(self, name: str) -> None:
+        folder = self.client_folder(name)
+        folder.mkdir(parents=True)
+        self.identities.make(Role.CLIENT, name, into=folder / "identity")
+        (folder / "train.csv").write_text(self.data[name])
+        port = self.proxies[name].port if name in self.proxies else self.ports.federation
+        (folder / "client.toml").write_text(
+            f'coordinator = "localhost:{port}"\ndevice = "cpu"\nthreads = 1\nreconnect_max_s = 0.3\n'
+            f'[datasets.default.train]\npath = "train.csv"\n{self._settings.get(name, "")}\n'
+        )
+
+    def _make_coordinator(self) -> Node:
+        if self.processes:
+            return Process("kernfed_server", "run", cwd=self.root)
+
+        async def run(stop: asyncio.Event, ready: Callable[[], None]) -> None:
+            def announce(ports: Ports) -> None:
+                self.ports = ports
+                ready()
+
+            self._app = Coordinator(load_coordinator_file(self.root / "coordinator.toml"))
+            await self._app.run(stop, announce)
+
+        return InProcess(run, waits=True)
+
+    def _make_client(self, name: str) -> Node:
+        if self.processes:
+            return Process("kernfed_client", "run", cwd=self.client_folder(name))
+
+        async def run(stop: asyncio.Event, ready: Callable[[], None]) -> None:
+            self.daemons[name] = ClientDaemon(load_client_file(self.client_folder(name) / "client.toml"))
+            await self.daemons[name].run(stop, ready)
+
+        return InProcess(run, waits=False)

@@ -1,0 +1,152 @@
+"""A relay between a client and its coordinator that a test can cut, stall, slow down or half-close, to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+PIECE_BYTES = 16 << 10
+
+
+class Direction(enum.Enum):
+    """Which way bytes flow."""
+
+    UP = "up"
+    """From the client to the coordinator."""
+    DOWN = "down"
+    """From the coordinator to the client."""
+
+
+@dataclass(eq=False)
+class _Line:
+    """One relayed connection."""
+
+    client: asyncio.StreamWriter
+    coordinator: asyncio.StreamWriter
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def writer(self, direction: Direction) -> asyncio.StreamWriter:
+        return self.coordinator if direction is Direction.UP else self.client
+
+    def abort(self) -> None:
+        for writer in (self.client, self.coordinator):
+            writer.transport.abort()
+
+
+class Proxy:
+    """Relays TCP connections to a port of this machine. Use as an async context manager."""
+
+    def __init__(self, upstream: Callable[[], int]) -> None:
+        """Prepare; nothing listens yet.
+
+        Args:
+            upstream: Gives the coordinator's port, which may change when it starts anew.
+        """
+        self._upstream = upstream
+        self._lines: set[_Line] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._changed = asyncio.Condition()
+        self._server: asyncio.Server | None = None
+        self._cut_at: dict[Direction, int] = {}
+        self.port = 0
+        self.num_connections = 0
+        """Connections relayed so far."""
+        self.num_cuts = 0
+        self.refuses = False
+        """Whether new connections are closed at once."""
+        self.delay_s = 0.0
+        """Pause before each piece is passed on."""
+        self.passed = dict.fromkeys(Direction, 0)
+        """Bytes passed on."""
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        tasks = [task for line in self._lines for task in line.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Break all connections at once, as a pulled cable that is noticed."""
+        self.num_cuts += 1
+        for line in list(self._lines):
+            line.abort()
+
+    def stall(self) -> None:
+        """Let connections stand, and pass nothing on until `resume`."""
+        self._flows.clear()
+
+    def resume(self) -> None:
+        """Pass on what was held up, and what comes."""
+        self._flows.set()
+
+    def half_close(self, direction: Direction) -> None:
+        """End one direction of all connections; the other goes on."""
+        for line in self._lines:
+            with contextlib.suppress(OSError):
+                line.writer(direction).write_eof()
+
+    def cut_after(self, direction: Direction, num_bytes: int) -> None:
+        """Break all connections once this many more bytes have passed in a direction."""
+        self._cut_at[direction] = self.passed[direction] + num_bytes
+
+    async def wait(self, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+        """Wait until a condition on this proxy's counts holds."""
+        async with asyncio.timeout(limit_s), self._changed:
+            await self._changed.wait_for(condition)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            writer.transport.abort()
+            return
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream())
+        except OSError:
+            writer.transport.abort()
+            return
+        line = _Line(writer, up_writer)
+        self._lines.add(line)
+        self.num_connections += 1
+        line.tasks = [
+            asyncio.ensure_future(self._relay(line, reader, Direction.UP)),
+            asyncio.ensure_future(self._relay(line, up_reader, Direction.DOWN)),
+        ]
+        try:
+            await _all(line.tasks)
+        finally:
+            line.abort()
+            self._lines.discard(line)
+
+    async def _relay(self, line: _Line, reader: asyncio.StreamReader, direction: Direction) -> None:
+        writer = line.writer(direction)
+        with contextlib.suppress(OSError):
+            while piece := await reader.read(PIECE_BYTES):
+                await self._flows.wait()
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                writer.write(piece)
+                await writer.drain()
+                async with self._changed:
+                    self.passed[direction] += len(piece)
+                    self._changed.notify_all()
+                if self.passed[direction] >= self._cut_at.get(direction, self.passed[direction] + 1):
+                    del self._cut_at[direction]
+                    self.cut()
+            await self._flows.wait()
+            writer.write_eof()
+
+
+async def _all(tasks: list[asyncio.Task[None]]) -> None:
+    waiting: Awaitable[object] = asyncio.wait(tasks)
+    await waiting
