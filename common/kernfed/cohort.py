@@ -30,11 +30,6 @@ class Fault:
     reason: str
     message: str
 
-    @property
-    def lasting(self) -> bool:
-        """Whether asking again would not help: the client answered, and wrongly."""
-        return self.reason not in ("UNAVAILABLE", JobStateMissingError.reason)
-
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[R]):
@@ -50,7 +45,7 @@ class Call(Generic[R]):
     needed: int
     """Answers that suffice once the deadline has passed."""
     everyone: bool
-    """Whether clients without an answer or a lasting fault are waited for beyond the deadline, quorum or not."""
+    """Whether clients without an answer or a fault are waited for beyond the deadline, quorum or not."""
     deadline_s: float
     wait_s: float
     """How long to go on waiting for `needed` answers after the deadline."""
@@ -167,7 +162,6 @@ class Cohort:
         Raises:
             QuorumNotMetError: Too few valid answers.
         """
-        validate(request, {})
         asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
         call = self._call(request, tuple(asked), everyone)
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))

@@ -13,7 +13,7 @@ import structlog
 from google.protobuf.duration_pb2 import Duration
 
 from kernfed.cohort import Call, Fault, quorum_error
-from kernfed.errors import KernfedError
+from kernfed.errors import JobStateMissingError, KernfedError
 from kernfed.events import EventKind, JobEvent
 from kernfed.messages.base import Reply
 from kernfed.v1 import federation_service_pb2 as pb
@@ -123,9 +123,9 @@ class OpenCall:
 
     def on_fault(self, client: str, fault: Fault) -> None:
         """A client cannot or may not answer."""
-        if not fault.lasting:
-            return
-        if self._state.on_fault(client):
+        # Who lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
+        unprepared = fault.reason == JobStateMissingError.reason
+        if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
             self._observe(EventKind.CLIENT_FAILED, client, f"{fault.reason}: {fault.message}")
             self._wake.set()

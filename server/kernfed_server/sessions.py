@@ -51,7 +51,8 @@ class Session:
     info: ClientInfo
     instance_id: str
     serial: str
-    known_task_ids: frozenset[str]
+    known_task_ids: set[str]
+    """Tasks that the client has in full, and whose answers are still to come; they are not sent again."""
     outgoing: Outgoing = field(default_factory=Outgoing)
     last_heard: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -120,7 +121,7 @@ class SessionRegistry:
             ),
             instance_id=hello.instance_id,
             serial=serial,
-            known_task_ids=frozenset(hello.known_task_ids),
+            known_task_ids=set(hello.known_task_ids),
         )
         self._sessions[info.name] = session
         self._seen[info.name] = session.info
@@ -199,6 +200,7 @@ class SessionRegistry:
         for name in call.unanswered:
             session = self._sessions.get(name)
             if session is not None:
+                session.known_task_ids.discard(call.task_id)
                 session.outgoing.drop(call.transfer)
                 session.send(
                     pb.ConnectResponse(

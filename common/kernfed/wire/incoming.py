@@ -12,6 +12,7 @@ from kernfed.messages.base import Array, Dims, Message, all_finite, validate
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import Header, decode_header
 from kernfed.wire.frames import FragmentView
+from kernfed.wire.payload import ALIGNMENT
 
 
 class IncomingPayload:
@@ -73,7 +74,7 @@ class IncomingPayload:
         """Place the next piece of the body.
 
         Raises:
-            WireError: Out of order or beyond the declared size.
+            WireError: Out of order, beyond the declared size, or cut through a number.
             InvalidTensorError: NaN or infinity (spooled bodies only; others are checked when complete).
         """
         size = len(fragment.data)
@@ -81,6 +82,9 @@ class IncomingPayload:
             raise WireError(
                 f"fragment at byte {fragment.offset} of {size} bytes, want byte {self._received} of {self._size}"
             )
+        if size % ALIGNMENT and self._received + size != self._size:
+            # Else a number could lie across two fragments, and a NaN hide there.
+            raise WireError(f"fragment of {size} bytes, want a multiple of {ALIGNMENT} but for the last")
         if self._file is not None:
             self._check_finite(fragment)
             view = fragment.data
@@ -97,10 +101,8 @@ class IncomingPayload:
         for slot in self._header.slots:
             if slot.dtype.kind != "f" or slot.offset >= end or slot.offset + slot.num_bytes <= start:
                 continue
-            # Fragments begin and end at multiples of 8 within the body (all but the last are 1 MiB).
             low = max(slot.offset, start) - start
             high = min(slot.offset + slot.num_bytes, end) - start
-            high -= (high - low) % slot.dtype.itemsize
             if not all_finite(np.frombuffer(fragment.data[low:high], dtype=slot.dtype)):
                 raise InvalidTensorError(f"tensor at byte {slot.offset} holds NaN or infinity")
 
@@ -133,3 +135,10 @@ class IncomingPayload:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def abandon(self) -> None:
+        """Forget what has arrived: the rest of it will not come, or is not wanted."""
+        self.close()
+        self._buffer = None
+        if self._spool is not None:
+            self._spool.unlink(missing_ok=True)

@@ -84,6 +84,11 @@ class Outgoing:
             self._frames.append(b"")
             self._wake.set()
 
+    @property
+    def backlog(self) -> int:
+        """Frames, and bytes of attached fields, that wait to be written."""
+        return len(self._frames) + len(self._prefix)
+
     def drop(self, transfer: int) -> None:
         """Stop sending a body."""
         self._bodies = deque(c for c in self._bodies if c.body.transfer != transfer)

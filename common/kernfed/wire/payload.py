@@ -24,6 +24,7 @@ INLINE_BYTES = 64 << 10
 """Bodies up to this size ride in the frame of their header."""
 MAX_HEADER_BYTES = 4 << 20
 MAX_RANK = 8
+MAX_NUMBERS = 1 << 40
 
 _ELEMENT_TYPE: dict[np.dtype[Any], pb.ElementType.ValueType] = {
     np.dtype("<f8"): pb.ELEMENT_TYPE_FLOAT64,
@@ -146,7 +147,8 @@ class SlotReader:
         if dtype is None:
             raise InvalidTensorError(f"{where}: unknown element type {tensor.element_type}")
         shape = tuple(tensor.shape)
-        if len(shape) > MAX_RANK or any(size > 1 << 40 for size in shape):
+        # Without its empty axes, for numpy counts the strides of the others even where the tensor has no number.
+        if len(shape) > MAX_RANK or math.prod(size or 1 for size in shape) > MAX_NUMBERS:
             raise InvalidTensorError(f"{where}: shape {shape[:MAX_RANK]} is out of bounds")
         slot = Slot(dtype, shape, tensor.offset)
         if slot.offset != aligned(self._end):
