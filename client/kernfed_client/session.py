@@ -36,7 +36,7 @@ from kernfed.wire.frames import (
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.outbox import Outbox
-from kernfed_client.tasks import TaskRunner
+from kernfed_client.tasks import Answered, TaskRunner
 from kernfed_client.worker import Worker
 
 log = structlog.get_logger(__name__)
@@ -118,17 +118,16 @@ class ClientSession:
         """Dial and serve until cancelled. A refusal or a dead line is logged once per change and tried again."""
         attempt = 0
         said = ""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                try:
-                    await self._serve(group)
+        while True:
+            try:
+                await self._serve()
+                attempt, said = 0, ""
+            except (KernfedError, _LineDownError) as err:
+                if self._was_connected():
                     attempt, said = 0, ""
-                except (KernfedError, _LineDownError) as err:
-                    if self._was_connected():
-                        attempt, said = 0, ""
-                    said = await self._say(err, said)
-                await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
-                attempt += 1
+                said = await self._say(err, said)
+            await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
+            attempt += 1
 
     def _was_connected(self) -> bool:
         was = self._connected.is_set()
@@ -157,7 +156,7 @@ class ClientSession:
         except KernfedError as own:
             return str(own)
 
-    async def _serve(self, group: asyncio.TaskGroup) -> None:
+    async def _serve(self) -> None:
         """One connection, from dialling to its end."""
         me = await asyncio.to_thread(self._load_identity)
         address = self._address or me.coordinator
@@ -167,7 +166,7 @@ class ClientSession:
             try:
                 welcome = await self._greet(stream)
                 log.info("session open", coordinator=address, client=welcome.client)
-                await self._converse(stream, welcome, group)
+                await self._converse(stream, welcome)
             except grpc.aio.AioRpcError as err:
                 raise error_from_rpc(err) from err
             except asyncio.InvalidStateError as err:
@@ -198,13 +197,13 @@ class ClientSession:
             raise WireError("the coordinator's first frame is not a welcome")
         return frame.welcome
 
-    async def _converse(self, stream: Stream, welcome: pb.Welcome, group: asyncio.TaskGroup) -> None:
+    async def _converse(self, stream: Stream, welcome: pb.Welcome) -> None:
         outgoing = self._outgoing = Outgoing()
         for task_id in self._outbox.undelivered():
             self._send_answer(task_id)
         self._send_device(outgoing)
         self._connected.set()
-        connection = _Connection(self, stream, outgoing, welcome, group)
+        connection = _Connection(self, stream, outgoing, welcome)
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -246,19 +245,22 @@ class ClientSession:
         self._busy[task.task_id] = task.job_id
         return incoming
 
-    async def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
-        """Run a step and send its answer; survives the connection that brought the task."""
-        try:
-            answered = await self._worker.run(lambda: self._runner.answer(task, incoming))
-        except KernfedError as err:
-            log.warning("step refused or failed", task_id=task.task_id, reason=err.reason, error=str(err))
-            if task.task_id in self._busy:
-                self._fail(task, err)
-        else:
-            if task.task_id in self._busy:
-                self._outbox.add_reply(task.job_id, task.task_id, answered.payload, answered.compute_s)
+    def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
+        """Run a step and send its answer, over whatever connection there is by then."""
+
+        def answered(answer: Answered | None, error: BaseException | None) -> None:
+            if self._busy.pop(task.task_id, None) is None:
+                return  # cancelled meanwhile
+            if isinstance(error, KernfedError):
+                log.warning("step refused or failed", task_id=task.task_id, reason=error.reason, error=str(error))
+                self._fail(task, error)
+            elif answer is None:
+                raise error or RuntimeError("a step ended without an answer")
+            else:
+                self._outbox.add_reply(task.job_id, task.task_id, answer.payload, answer.compute_s)
                 self._send_answer(task.task_id)
-        self._busy.pop(task.task_id, None)
+
+        self._worker.submit(lambda: self._runner.answer(task, incoming), answered)
 
     def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
         failure = task_pb2.TaskFailure(task_id=task.task_id, reason=err.reason, message=str(err)[:4000])
@@ -296,14 +298,12 @@ class _Connection:
         stream: Stream,
         outgoing: Outgoing,
         welcome: pb.Welcome,
-        group: asyncio.TaskGroup,
     ) -> None:
         self._session = session
         self._stream = stream
         self._outgoing = outgoing
         self._interval_s = max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05)
         self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
-        self._group = group
         self._last_heard = time.monotonic()
         self._open: dict[int, tuple[task_pb2.Task, IncomingPayload]] = {}
 
@@ -373,7 +373,7 @@ class _Connection:
             self._start(task, incoming)
 
     def _start(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
-        self._group.create_task(self._session.compute(task, incoming))
+        self._session.compute(task, incoming)
 
 
 def backoff_s(attempt: int, longest_s: float) -> float:

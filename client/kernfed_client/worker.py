@@ -21,10 +21,29 @@ class Worker:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="kernfed-steps", daemon=True).start()
 
-    async def run(self, compute: Callable[[], T]) -> T:
-        """Compute in the worker's thread, after what was queued before."""
+    def submit(self, compute: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Compute in the worker's thread, after what was queued before.
+
+        Args:
+            compute: What to compute.
+            done: Called on the event loop with the result or the error; not called if the loop is closed by then.
+        """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            result, error = None, None
+            try:
+                result = compute()
+            except BaseException as err:  # handed on
+                error = err
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(done, result, error)
+
+        self._work.put(work)
+
+    async def run(self, compute: Callable[[], T]) -> T:
+        """Compute in the worker's thread and wait for the result."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:
             if future.cancelled():
@@ -34,19 +53,7 @@ class Worker:
             else:
                 future.set_result(result)  # type: ignore[arg-type]  # None only where T is None
 
-        def work() -> None:
-            if future.cancelled():
-                return
-            try:
-                result = compute()
-            except BaseException as err:  # handed to the waiting coroutine
-                outcome: tuple[T | None, BaseException | None] = (None, err)
-            else:
-                outcome = (result, None)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, *outcome)
-
-        self._work.put(work)
+        self.submit(compute, settle)
         return await future
 
     def _run(self) -> None:

@@ -26,6 +26,7 @@ from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
 from kernfed_server.config import CoordinatorFile
 from kernfed_server.exchange import RemoteExchange
+from kernfed_server.own_certificate import keep_own_certificate_renewed
 from kernfed_server.revocations import RevocationWatch
 from kernfed_server.runs import RunLimits, RunManager
 from kernfed_server.services.enrolment import EnrolmentServicer
@@ -35,8 +36,6 @@ from kernfed_server.sessions import SessionLimits, SessionRegistry
 from kernfed_server.store import Store
 
 log = structlog.get_logger(__name__)
-
-CERTIFICATE_CHECK_S = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,8 @@ class Coordinator:
                 limits=RunLimits(jobs_per_client=file.jobs_per_client),
             )
             background = [
-                asyncio.ensure_future(c) for c in (runs.run(), self._revocations.run(), self._watch_certificate())
+                asyncio.ensure_future(c)
+                for c in (runs.run(), self._revocations.run(), keep_own_certificate_renewed(self._pki))
             ]
             stack.push_async_callback(_cancel, background)
             ports = Ports(
@@ -166,12 +166,6 @@ class Coordinator:
             yield port
         finally:
             await server.stop(self._file.drain_s)
-
-    async def _watch_certificate(self) -> None:
-        while True:
-            await asyncio.sleep(CERTIFICATE_CHECK_S)
-            identity = await asyncio.to_thread(Identity.load, self._pki.coordinator_folder, check_dates=False)
-            identity.warn_if_expiring(utc_now())
 
 
 def enrolled_clients(registry: Registry) -> set[str]:

@@ -119,7 +119,7 @@ class OpenCall:
         if self._state.on_reply(client):
             self.outcomes[client] = reply
             self._observe(EventKind.CLIENT_ANSWERED, client)
-            self._wake.set()
+            self._wake_if_decided()
 
     def on_fault(self, client: str, fault: Fault) -> None:
         """A client cannot or may not answer."""
@@ -128,6 +128,10 @@ class OpenCall:
         if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
             self._observe(EventKind.CLIENT_FAILED, client, f"{fault.reason}: {fault.message}")
+            self._wake_if_decided()
+
+    def _wake_if_decided(self) -> None:
+        if self._waiting or self._state.decide(time.monotonic()) is not Decision.OPEN:
             self._wake.set()
 
     def _observe(self, kind: EventKind, client: str, message: str = "") -> None:
@@ -139,6 +143,7 @@ class OpenCall:
         Raises:
             QuorumNotMetError: Too few answers.
         """
+        loop = asyncio.get_running_loop()
         while True:
             now = time.monotonic()
             decision = self._state.decide(now)
@@ -152,11 +157,11 @@ class OpenCall:
                 )
             self._say_waiting(now)
             self._wake.clear()
+            timer = loop.call_later(self._state.next_change(now) + 1e-3, self._wake.set)
             try:
-                async with asyncio.timeout(self._state.next_change(now) + 1e-3):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                await self._wake.wait()
+            finally:
+                timer.cancel()
 
     def _num_answers(self) -> int:
         return sum(not isinstance(o, Fault) for o in self.outcomes.values())

@@ -129,6 +129,8 @@ class FieldInfo:
     """The bare type: int, float, str, bool, np.ndarray, an enum, a message class, or tuple."""
     item: Any
     """Item type where `type` is tuple, else None."""
+    nested: bool
+    """Whether the value, or each item of it, is a message itself."""
     shape: Shape | None
     dim: Dim | None
     range: Range | None
@@ -171,7 +173,8 @@ def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
         def pick(kind: type, metadata: tuple[Any, ...] = metadata) -> Any:
             return next((m for m in metadata if isinstance(m, kind)), None)
 
-        found.append(FieldInfo(f.name, bare, item, pick(Shape), pick(Dim), pick(Range), pick(MaxLength)))
+        nested = dataclasses.is_dataclass(item or bare)
+        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength)))
     return tuple(found)
 
 
@@ -198,61 +201,58 @@ def validate(message: Any, dims: Dims, *, finite: bool = True) -> Dims:
 def _validate(message: Any, dims: Dims, where: str, finite: bool) -> None:
     for f in fields_of(type(message)):
         value = getattr(message, f.name)
-        path = f"{where}.{f.name}"
         if f.type is np.ndarray:
-            _validate_array(value, f, dims, path, finite)
+            _validate_array(value, f, dims, where, finite)
         elif f.type is tuple:
             if f.max_length and len(value) > f.max_length.limit:
-                raise WireError(f"{path} has {len(value)} items, more than {f.max_length.limit}")
+                raise WireError(f"{where}.{f.name} has {len(value)} items, more than {f.max_length.limit}")
             for i, item in enumerate(value):
-                if dataclasses.is_dataclass(item):
-                    _validate(item, dims, f"{path}[{i}]", finite)
+                if f.nested:
+                    _validate(item, dims, f"{where}.{f.name}[{i}]", finite)
                 else:
-                    _validate_scalar(item, f, dims, f"{path}[{i}]")
-        elif dataclasses.is_dataclass(value):
-            _validate(value, dims, path, finite)
+                    _validate_scalar(item, f, dims, where)
+        elif f.nested:
+            _validate(value, dims, f"{where}.{f.name}", finite)
         else:
-            _validate_scalar(value, f, dims, path)
+            _validate_scalar(value, f, dims, where)
 
 
-def _validate_scalar(value: Any, f: FieldInfo, dims: Dims, path: str) -> None:
-    if isinstance(value, float) and not np.isfinite(value):
-        raise WireError(f"{path} is {value}, want a finite number")
+def _validate_scalar(value: Any, f: FieldInfo, dims: Dims, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise WireError(f"{where}.{f.name} is {value}, want a finite number")
     if f.range and not f.range.ge <= value <= f.range.le:
-        raise WireError(f"{path} is {value}, want a number in [{f.range.ge:g}, {f.range.le:g}]")
+        raise WireError(f"{where}.{f.name} is {value}, want a number in [{f.range.ge:g}, {f.range.le:g}]")
     if isinstance(value, str) and len(value) > (f.max_length.limit if f.max_length else 65536):
-        raise WireError(f"{path} is a text of {len(value)} characters, more than allowed")
-    if f.dim:
-        _bind(f.dim.symbol, value, dims, path)
+        raise WireError(f"{where}.{f.name} is a text of {len(value)} characters, more than allowed")
+    if f.dim and dims.setdefault(f.dim.symbol, value) != value:
+        symbol = f.dim.symbol
+        raise InvalidTensorError(f"{where}.{f.name}: size {symbol} is {value}, want {dims[symbol]}")
 
 
-def _bind(symbol: str, size: int, dims: Dims, path: str) -> None:
-    if dims.setdefault(symbol, size) != size:
-        raise InvalidTensorError(f"{path}: size {symbol} is {size}, want {dims[symbol]}")
-
-
-def _validate_array(value: Array, f: FieldInfo, dims: Dims, path: str, finite: bool) -> None:
+def _validate_array(value: Array, f: FieldInfo, dims: Dims, where: str, finite: bool) -> None:
     if f.shape is not None:
         want = f.shape.dims
-        shown = tuple(dims.get(d, d) if isinstance(d, str) else d for d in want)
-        if value.ndim != len(want):
-            raise InvalidTensorError(f"{path}: want shape {shown}, got {value.shape}")
-        for size, d in zip(value.shape, want, strict=True):
-            if isinstance(d, str):
-                if dims.setdefault(d, size) != size:
-                    raise InvalidTensorError(f"{path}: want shape {shown}, got {value.shape}")
-            elif d != size:
-                raise InvalidTensorError(f"{path}: want shape {shown}, got {value.shape}")
+        fits = value.ndim == len(want) and all(
+            (dims.setdefault(d, size) if isinstance(d, str) else d) == size
+            for size, d in zip(value.shape, want, strict=True)
+        )
+        if not fits:
+            shown = tuple(dims.get(d, d) if isinstance(d, str) else d for d in want)
+            raise InvalidTensorError(f"{where}.{f.name}: want shape {shown}, got {value.shape}")
     if finite and value.dtype.kind == "f" and not all_finite(value):
-        raise InvalidTensorError(f"{path} holds NaN or infinity")
+        raise InvalidTensorError(f"{where}.{f.name} holds NaN or infinity")
 
 
 def all_finite(value: Array) -> bool:
     """Whether every number of a float array is finite, without a temporary of the array's size."""
     flat = value.reshape(-1)
     # A finite sum has only finite terms; a sum that is not finite may have overflowed, and is looked at closely.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if math.isfinite(flat.sum()):
+    if flat.size <= 1024:
+        if math.isfinite(np.dot(flat, flat)):
             return True
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if math.isfinite(flat.sum()):
+                return True
     step = 1 << 17
     return all(bool(np.isfinite(flat[i : i + step]).all()) for i in range(0, flat.size, step))

@@ -74,10 +74,9 @@ def _collect(message: Any, arrays: list[Array], float_bits: int) -> None:
         if f.type is np.ndarray:
             arrays.append(prepared(value, float_bits))
         elif f.type is tuple:
-            for item in value:
-                if hasattr(item, "__dataclass_fields__"):
-                    _collect(item, arrays, float_bits)
-        elif hasattr(value, "__dataclass_fields__"):
+            for item in value if f.nested else ():
+                _collect(item, arrays, float_bits)
+        elif f.nested:
             _collect(value, arrays, float_bits)
 
 
@@ -88,9 +87,8 @@ def _to_proto(message: Any, slots: Any) -> ProtoMessage:
         if f.type is np.ndarray:
             getattr(out, f.name).CopyFrom(tensor_to_proto(next(slots)))
         elif f.type is tuple:
-            items = [_to_proto(i, slots) if hasattr(i, "__dataclass_fields__") else i for i in value]
-            getattr(out, f.name).extend(items)
-        elif hasattr(value, "__dataclass_fields__"):
+            getattr(out, f.name).extend([_to_proto(i, slots) for i in value] if f.nested else value)
+        elif f.nested:
             getattr(out, f.name).CopyFrom(_to_proto(value, slots))
         elif isinstance(value, enum.Enum):
             setattr(out, f.name, f"{_enum_prefix(type(value))}{value.name}")
@@ -113,21 +111,22 @@ class Header:
 
     def _scan(self, cls: type, proto: Any, reader: SlotReader, where: str) -> None:
         for f in fields_of(cls):
+            if f.type is not np.ndarray and not f.nested:
+                continue
             path = f"{where}.{f.name}"
             value = getattr(proto, f.name)
-            if f.type is np.ndarray:
-                if not proto.HasField(f.name):
-                    raise WireError(f"{path} is missing")
-                self.slots.append(reader.read(value, path))
-            elif f.type is tuple and hasattr(f.item, "__dataclass_fields__"):
+            if f.type is tuple:
                 if f.max_length and len(value) > f.max_length.limit:
                     raise WireError(f"{path} has {len(value)} items, more than {f.max_length.limit}")
                 for i, item in enumerate(value):
                     self._scan(f.item, item, reader, f"{path}[{i}]")
-            elif hasattr(f.type, "__dataclass_fields__"):
-                if not proto.HasField(f.name):
-                    raise WireError(f"{path} is missing")
+                continue
+            if not proto.HasField(f.name):
+                raise WireError(f"{path} is missing")
+            if f.nested:
                 self._scan(f.type, value, reader, path)
+            else:
+                self.slots.append(reader.read(value, path))
 
     def message(self, arrays: list[Array]) -> Message:
         """The message, with its tensors given in the order of `slots`."""
@@ -143,9 +142,10 @@ class Header:
             if f.type is np.ndarray:
                 values[f.name] = next(arrays)
             elif f.type is tuple:
-                nested = hasattr(f.item, "__dataclass_fields__")
-                values[f.name] = tuple(self._build(f.item, v, arrays, where) if nested else v for v in value)
-            elif hasattr(f.type, "__dataclass_fields__"):
+                values[f.name] = (
+                    tuple(self._build(f.item, v, arrays, where) for v in value) if f.nested else tuple(value)
+                )
+            elif f.nested:
                 values[f.name] = self._build(f.type, value, arrays, where)
             else:
                 values[f.name] = _scalar(f, value, where)

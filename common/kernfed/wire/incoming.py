@@ -61,6 +61,11 @@ class IncomingPayload:
         return self._size
 
     @property
+    def missing(self) -> int:
+        """Bytes of the body that have not arrived."""
+        return self._size - self._received
+
+    @property
     def complete(self) -> bool:
         """Whether every byte has arrived."""
         return self._received == self._size
