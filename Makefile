@@ -20,6 +20,9 @@ setup: .venv/.ready ## make .venv with kernfed and all it needs; other targets d
 demo: setup ## four hospitals train together on this machine: one coordinator, four clients, mutual TLS
 	$(PY) examples/heart/demo.py
 
+experiment: setup ## a paper's table, e.g. make experiment NAME=newton-table4 ARGS="--set dna --repetitions 10"
+	$(PY) experiments/$(subst -,_,$(or $(NAME),$(error give NAME=newton-table4))).py $(ARGS)
+
 format: setup ## write the code the way ruff would
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
@@ -90,5 +93,5 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo format lint test-unit test-integration test check docs clean
+.PHONY: help setup demo experiment format lint test-unit test-integration test check docs clean
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

@@ -25,6 +25,9 @@ R = TypeVar("R", bound=Reply)
 Members = tuple[str, ...]
 """The clients whose rows the objective is made of, sorted."""
 
+_NO_MOMENT = np.empty((0, 0))
+"""Stands for a moment that has to be asked for again."""
+
 
 async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) -> Array | None:
     """Find the pooled ridge solution W* of H W = c, H = Σ p_j H_j, without pooling a row.
@@ -42,19 +45,25 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
 async def _auto(problem: _Problem) -> Array | None:
     run, rounds = problem.run, problem.settings.rounds
     solver: BlockConjugateGradients | None = None
+    weights: Array | None = None
     members: Members = problem.clients
     if run.resumed:
-        solver, members = BlockConjugateGradients.from_arrays(run.resumed), _decode(run.resumed["members"])
+        solver, recorded = BlockConjugateGradients.from_arrays(run.resumed), _decode(run.resumed["members"])
+        weights = solver.weights
         if run.resumed["finished"][0]:
-            return solver.weights
+            return weights
+        members = problem.still_here(recorded)
+        if members != recorded:
+            solver = None
     async for round_num in run.rounds(rounds):
         finished = False
         training: dict[str, float] = {}
         if solver is None:
-            solver, members = await _start(problem, None, members)
+            solver, members = await _start(problem, weights, members)
         else:
             z, answered = await problem.mean(NewtonStepRequest(problem.ridge, solver.residual), members)
-            if answered == members:  # with a part of them it is no bound
+            complete = answered == members
+            if complete:  # with a part of them it is no bound
                 bound = training["relative_distance_bound"] = solver.relative_bound(z.newton_step)
                 finished = bound <= problem.settings.tolerance
             if not finished:
@@ -63,7 +72,7 @@ async def _auto(problem: _Problem) -> Array | None:
                 if answered != members:  # V and R stand for another objective than H Z now does
                     solver, members = await _start(problem, solver.weights, problem.shrink(members, answered))
                 else:
-                    finished = solver.absorb(z.newton_step, hz.product) == 0
+                    finished = solver.absorb(z.newton_step, hz.product) == 0 and complete
         training["objective"] = _objective(solver.weights, solver.residual, solver.moment)
         state = {**solver.to_arrays(), "members": _encode(members), "finished": np.array([finished])}
         if finished:
@@ -92,10 +101,13 @@ async def _paper(problem: _Problem) -> Array | None:
     solver: PaperNewton | None = None
     members, last_good = problem.clients, None
     if run.resumed:
-        solver, members = PaperNewton.from_arrays(run.resumed), _decode(run.resumed["members"])
+        solver, recorded = PaperNewton.from_arrays(run.resumed), _decode(run.resumed["members"])
         last_good = run.resumed["last_good"]
         if run.resumed["finished"][0]:
             return solver.weights
+        members = problem.still_here(recorded)
+        if members != recorded:
+            solver = PaperNewton(solver.weights, _NO_MOMENT, eps=problem.eps)
     async for round_num in run.rounds(problem.settings.rounds):
         solver, gradient, members = await _gradient(problem, solver, members)
         step, answered = await problem.mean(NewtonStepRequest(problem.ridge, gradient), members)
@@ -141,7 +153,7 @@ async def _gradient(
         if answered == members:
             return solver, reply.gradient, members
         members = problem.shrink(members, answered)
-        solver = PaperNewton(solver.weights, np.empty((0, 0)), eps=problem.eps)
+        solver = PaperNewton(solver.weights, _NO_MOMENT, eps=problem.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +193,10 @@ class _Problem:
             why = f"{fault.reason}: {fault.message}" if fault else "no answer"
             self.run.note(f"{client} is out of the pooled problem from here on, which is that of the others: {why}")
         return answered
+
+    def still_here(self, recorded: Members) -> Members:
+        """Those of a resumed run's members who passed preparation again."""
+        return self.shrink(recorded, tuple(client for client in recorded if client in self.clients))
 
     async def close(
         self, round_num: int, weights: Array, state: Mapping[str, Array], training: Scores, *, last: bool

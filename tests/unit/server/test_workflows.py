@@ -192,6 +192,20 @@ def test_a_client_that_fails_midway_leaves_the_others_pooled_solution(tmp_path: 
     assert any("dog is out of the pooled problem" in note for note in outcome.notes) == concerned
 
 
+@pytest.mark.parametrize("solver", ["auto", "paper"])
+def test_a_client_that_is_gone_when_a_run_resumes_leaves_the_pooled_problem(tmp_path: Path, solver: str) -> None:
+    """The run goes on to the pooled solution of those who are still there."""
+    rows = regression_rows(FOUR)
+    job = make_job("newton", ridge=1e-2, rounds=30, step=solver, cohort='preflight = "quorum"', **INDEPENDENT)
+    first = bench(rows, tmp_path).run(job, stop_before=4)
+    gone = bench(rows, tmp_path, tamper={("bee", "data.describe"): with_nan})
+    outcome = gone.run(job, resumed=first.journal.last)
+    left = bench({name: r for name, r in rows.items() if name != "bee"}, tmp_path)
+    left.run(job)
+    assert distance(outcome.weights, left, 1e-2) < 1e-7
+    assert any("bee is out of the pooled problem" in note for note in outcome.notes)
+
+
 def test_too_few_clients_left_is_an_error_that_names_each(tmp_path: Path) -> None:
     """Below the quorum the round fails, and the error says who did what."""
     rows = regression_rows(FOUR)
