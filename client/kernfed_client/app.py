@@ -110,6 +110,7 @@ class ClientDaemon:
             for task in (*tasks, stopped):
                 task.cancel()
             await asyncio.wait([*tasks, stopped], timeout=5)
+            self._worker.close()
             self._audit.close()
             log.info("client stops", client=self.name)
 

@@ -27,6 +27,8 @@ class Entry:
     failure: task_pb2.TaskFailure | None
     compute_s: float
     delivered: bool = False
+    transfer: int = 0
+    """Number of the fragments under which the reply was last sent; 0: without fragments."""
 
 
 class Outbox:
@@ -48,6 +50,10 @@ class Outbox:
         """Whether a task is answered."""
         return task_id in self._entries
 
+    def delivered(self, task_id: str) -> bool:
+        """Whether a task is answered and the coordinator has, or had, the answer."""
+        return task_id in self._entries and self._entries[task_id].delivered
+
     def undelivered(self) -> list[str]:
         """Tasks whose answers have not been acknowledged, oldest first."""
         return [task_id for task_id, e in self._entries.items() if not e.delivered]
@@ -64,6 +70,7 @@ class Outbox:
         )
         large = entry.payload.body_size > INLINE_BYTES
         body = Body(REQUEST_FRAGMENT_TAG, self._transfers, entry.payload) if large else None
+        entry.transfer = self._transfers if large else 0
         return pb.ConnectRequest(reply=reply).SerializeToString(), body
 
     def acknowledge(self, task_id: str) -> None:
@@ -79,7 +86,15 @@ class Outbox:
         for old in kept[:-KEPT_REPLIES]:
             del self._entries[old]
 
+    def transfer(self, task_id: str) -> int:
+        """Number of the fragments under which a reply was last sent; 0: none."""
+        return self._entries[task_id].transfer if task_id in self._entries else 0
+
+    def of_job(self, job_id: str) -> list[str]:
+        """Tasks of a job that are answered."""
+        return [task_id for task_id, entry in self._entries.items() if entry.job_id == job_id]
+
     def drop_job(self, job_id: str) -> None:
         """A job is over."""
-        for task_id in [t for t, e in self._entries.items() if e.job_id == job_id]:
+        for task_id in self.of_job(job_id):
             del self._entries[task_id]

@@ -20,7 +20,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed.channel import CHANNEL_OPTIONS
-from kernfed.errors import KernfedError, UnavailableError, WireError
+from kernfed.errors import JobCancelledError, KernfedError, UnavailableError, WireError
 from kernfed.identity import Identity, channel_credentials
 from kernfed.status import error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
@@ -233,7 +233,8 @@ class ClientSession:
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request."""
         if self._outbox.holds(task.task_id):
-            self._send_answer(task.task_id)
+            if self._outbox.delivered(task.task_id):  # any other is on its way already
+                self._send_answer(task.task_id)
             return None
         if task.task_id in self._busy:
             return None
@@ -260,7 +261,12 @@ class ClientSession:
                 self._outbox.add_reply(task.job_id, task.task_id, answer.payload, answer.compute_s)
                 self._send_answer(task.task_id)
 
-        self._worker.submit(lambda: self._runner.answer(task, incoming), answered)
+        def answer() -> Answered:
+            if task.task_id not in self._busy:
+                raise JobCancelledError("the task was cancelled before its turn came")
+            return self._runner.answer(task, incoming)
+
+        self._worker.submit(answer, answered)
 
     def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
         failure = task_pb2.TaskFailure(task_id=task.task_id, reason=err.reason, message=str(err)[:4000])
@@ -271,17 +277,26 @@ class ClientSession:
         """The coordinator has an answer, or refuses it."""
         if ack.refused:
             log.warning("answer not taken by the coordinator", task_id=ack.task_id, why=ack.refused)
+            self._stop_sending(ack.task_id)
         self._outbox.acknowledge(ack.task_id)
 
-    async def cancelled(self, cancel: task_pb2.Cancel) -> None:
-        """Drop a task, or a whole job with its state."""
-        if cancel.task_id:
-            self._busy.pop(cancel.task_id, None)
-            return
-        for task_id in [t for t, job_id in self._busy.items() if job_id == cancel.job_id]:
+    def cancelled(self, cancel: task_pb2.Cancel) -> list[str]:
+        """Drop a task, or a whole job with its state; returns the tasks that were not answered yet."""
+        gone = [t for t, job_id in self._busy.items() if job_id == cancel.job_id and cancel.task_id in ("", t)]
+        for task_id in gone:
             del self._busy[task_id]
-        self._outbox.drop_job(cancel.job_id)
-        await self._worker.run(lambda: self._runner.drop_job(cancel.job_id))
+        for task_id in [cancel.task_id] if cancel.task_id else self._outbox.of_job(cancel.job_id):
+            self._stop_sending(task_id)
+        if not cancel.task_id:
+            self._outbox.drop_job(cancel.job_id)
+            # Nobody waits: a step may be under way for minutes, and the line must be read meanwhile.
+            self._worker.submit(lambda: self._runner.drop_job(cancel.job_id), _logged)
+        return gone
+
+    def _stop_sending(self, task_id: str) -> None:
+        transfer = self._outbox.transfer(task_id)
+        if self._outgoing is not None and transfer:
+            self._outgoing.drop(transfer)
 
     @property
     def busy_task_ids(self) -> Sequence[str]:
@@ -345,7 +360,7 @@ class _Connection:
                 case "task":
                     self._on_task(frame.task)
                 case "cancel":
-                    await self._session.cancelled(frame.cancel)
+                    self._on_cancel(frame.cancel)
                 case "goodbye":
                     raise _goodbye(frame.goodbye)
                 case "heartbeat" | None:
@@ -361,6 +376,11 @@ class _Connection:
             self._start(task, incoming)
         else:
             self._open[task.payload.transfer] = (task, incoming)
+
+    def _on_cancel(self, cancel: task_pb2.Cancel) -> None:
+        gone = self._session.cancelled(cancel)
+        for transfer in [t for t, (task, _) in self._open.items() if task.task_id in gone]:
+            del self._open[transfer]
 
     def _on_fragment(self, fragment: FragmentView) -> None:
         found = self._open.get(fragment.transfer)
@@ -404,6 +424,11 @@ async def _end_of(stream: Stream) -> Exception:
             code, await stream.initial_metadata(), await stream.trailing_metadata(), await stream.details()
         )
     )
+
+
+def _logged(_done: None, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("a job's state could not be dropped", exc_info=error)
 
 
 def _foremost(errors: Sequence[BaseException]) -> BaseException:

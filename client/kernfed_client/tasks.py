@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ from kernfed.wire.payload import Payload
 log = structlog.get_logger(__name__)
 
 StepFunction = Callable[[Any, Any], Reply]
+
+KEPT_JOBS = 8
+"""Jobs whose data stay in memory, those last asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class TaskRunner:
         self._record = record
         self._state = state
         self._max_body_bytes = max_body_bytes
-        self._jobs: dict[str, Any] = {}
+        self._jobs: OrderedDict[str, Any] = OrderedDict()
 
     @property
     def step_names(self) -> list[str]:
@@ -93,9 +97,9 @@ class TaskRunner:
             KernfedError: The step is refused or failed; its text may cross the wire.
         """
         started = time.perf_counter()
-        request = incoming.message()
-        assert isinstance(request, Request)  # noqa: S101  # `incoming` was made for a request class
         try:
+            request = incoming.message()
+            assert isinstance(request, Request)  # noqa: S101  # `incoming` was made for a request class
             reply = self._run(task, request)
             payload = encode(reply, task.float_bits or 64)
             self._record(task, request, reply, payload)
@@ -116,8 +120,13 @@ class TaskRunner:
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         job = self._jobs.get(task.job_id)
         if job is None:
-            job = self._jobs[task.job_id] = self._open_job(task.job_id, self._folder(task.job_id))
+            job = self._open_job(task.job_id, self._folder(task.job_id))
             self._rebuild(task, job, request)
+            self._jobs[task.job_id] = job
+            # Of a job that ends while this client is away it is never told; one that comes back is rebuilt.
+            while len(self._jobs) > KEPT_JOBS:
+                self._jobs.popitem(last=False)
+        self._jobs.move_to_end(task.job_id)
         self._permit(request, task, _rows_of(job))
         reply = self._steps[request.step][1](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.

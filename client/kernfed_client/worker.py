@@ -18,7 +18,7 @@ class Worker:
     """A queue of computations and the thread that works through it."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="kernfed-steps", daemon=True).start()
 
     def submit(self, compute: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
@@ -56,6 +56,11 @@ class Worker:
         self.submit(compute, settle)
         return await future
 
+    def close(self) -> None:
+        """Let the thread end once the work queued so far is done."""
+        self._work.put(None)
+
     def _run(self) -> None:
-        while True:
-            self._work.get()()
+        while (work := self._work.get()) is not None:
+            work()
+            del work  # it holds a request, which may be large

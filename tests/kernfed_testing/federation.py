@@ -76,9 +76,7 @@ class InProcess:
         self._task = asyncio.ensure_future(self._run(self._stop, ready.set))
         if self._waits:
             waiting = asyncio.ensure_future(ready.wait())
-            done, _ = await asyncio.wait(
-                [self._task, waiting], timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait([self._task, waiting], timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             assert done, "the daemon does not come up"
             if self._task in done:
@@ -142,6 +140,7 @@ class Process:
 
     async def saw(self, event: str, **fields: object) -> dict[str, Any]:
         """Wait for a log event since the last start."""
+
         def find() -> dict[str, Any] | None:
             return next((e for e in self.log if e["event"] == event and fields.items() <= e.items()), None)
 

@@ -16,7 +16,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed.cohort import Fault
-from kernfed.errors import KernfedError, UnavailableError, WireError
+from kernfed.errors import InvalidTensorError, KernfedError, UnavailableError, WireError
 from kernfed.identity import Caller, Role, require
 from kernfed.job_info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
@@ -39,7 +39,11 @@ log = structlog.get_logger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 HELLO_TIMEOUT_S = 10.0
+FAREWELL_S = 2.0
+"""How long a client has to read why its session ends."""
 MAX_OPEN_REPLIES = 64
+MAX_BACKLOG = 1 << 19
+"""Frames and bytes that may wait for a client that does not read."""
 MAX_TEXT = 4000
 
 
@@ -101,6 +105,7 @@ class FederationServicer:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(session, context))
                 group.create_task(self._watch(session))
+                group.create_task(self._part(session))
                 group.create_task(_Reader(self._registry, session, context).run())
         except* _SessionOverError:
             pass
@@ -125,6 +130,12 @@ class FederationServicer:
                 log.warning("client silent, session dropped", silent_s=round(silent, 1))
                 raise _SessionOverError
             session.send(beat)
+
+    async def _part(self, session: Session) -> None:
+        """A session that was ended is over, whether or not its client reads the goodbye."""
+        await session.ended.wait()
+        await asyncio.sleep(FAREWELL_S)
+        raise _SessionOverError
 
 
 async def _read_hello(context: Context) -> pb.Hello:
@@ -166,7 +177,11 @@ class _Reader:
                 data = await self._context.read()
                 if not isinstance(data, bytes):
                     raise _SessionOverError
+                if self._session.ended.is_set():
+                    continue  # revoked or replaced: nothing that it says counts any more
                 self._registry.heard(self._session)
+                if self._session.outgoing.backlog > MAX_BACKLOG:
+                    raise WireError("the client asks for more answers than it reads")
                 fragment = decode_fragment(REQUEST_FRAGMENT_TAG, data)
                 if fragment is not None:
                     await self._on_fragment(fragment)
@@ -174,7 +189,7 @@ class _Reader:
                     self._on_frame(_parse(data))
         finally:
             for _, incoming in self._open.values():
-                incoming.close()
+                incoming.abandon()
 
     def _on_frame(self, frame: pb.ConnectRequest) -> None:
         kind = frame.WhichOneof("frame")
@@ -203,17 +218,26 @@ class _Reader:
             self._finish(call, incoming)
             return
         transfer = reply.payload.transfer
-        if transfer in self._open or transfer in self._discarded or len(self._open) >= MAX_OPEN_REPLIES:
-            incoming.close()
-            raise WireError(f"transfer {transfer} is open already, or {MAX_OPEN_REPLIES} are")
+        if (
+            transfer in self._open
+            or transfer in self._discarded
+            or any(other is call for other, _ in self._open.values())
+            or len(self._open) >= MAX_OPEN_REPLIES
+        ):
+            incoming.abandon()
+            raise WireError(f"this reply, or transfer {transfer}, is under way already, or {MAX_OPEN_REPLIES} others")
         self._open[transfer] = (call, incoming)
 
     def _discard(self, reply: task_pb2.TaskReply, why: str) -> None:
         if reply.payload.transfer and reply.payload.body_size:
-            if len(self._discarded) >= MAX_OPEN_REPLIES:
-                raise WireError(f"more than {MAX_OPEN_REPLIES} unwanted replies at once")
-            self._discarded[reply.payload.transfer] = reply.payload.body_size
+            self._expect_rest(reply.payload.transfer, reply.payload.body_size)
         self._ack(reply.task_id, why)
+
+    def _expect_rest(self, transfer: int, num_bytes: int) -> None:
+        """The client stops sending once it has read that the reply is refused; some of it is on its way."""
+        self._discarded[transfer] = num_bytes
+        if len(self._discarded) > MAX_OPEN_REPLIES:
+            del self._discarded[next(iter(self._discarded))]
 
     def _refuse(self, call: OpenCall, reply: task_pb2.TaskReply, err: KernfedError) -> None:
         log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
@@ -239,21 +263,29 @@ class _Reader:
                 incoming.add(fragment)
         except WireError as err:
             del self._open[fragment.transfer]
-            incoming.close()
+            left = incoming.missing - len(fragment.data)
+            incoming.abandon()
             call.on_fault(self._session.name, fault_of(err))
-            raise
+            if not isinstance(err, InvalidTensorError):
+                raise
+            log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
+            if left > 0:
+                self._expect_rest(fragment.transfer, left)
+            self._ack(call.task_id, f"{err.reason}: {err}")
+            return
         if incoming.complete:
             del self._open[fragment.transfer]
             self._finish(call, incoming)
 
     def _finish(self, call: OpenCall, incoming: IncomingPayload) -> None:
         if not call.wants(self._session.name):
-            incoming.close()
+            incoming.abandon()
             self._ack(call.task_id, "the step closed while this reply was on its way")
             return
         try:
             call.on_message(self._session.name, incoming)
         except KernfedError as err:
+            incoming.abandon()
             log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
             call.on_fault(self._session.name, fault_of(err))
             self._ack(call.task_id, f"{err.reason}: {err}")
@@ -268,5 +300,7 @@ class _Reader:
         self._ack(failure.task_id, "")
 
     def _ack(self, task_id: str, refused: str, *, now: bool = True) -> None:
+        # A task that is asked again later must be sent: the client may have forgotten it by then.
+        self._session.known_task_ids.discard(task_id)
         ack = pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id, refused=refused[:MAX_TEXT])])
         self._session.outgoing.attach(ack.SerializeToString(), now=now)
