@@ -68,6 +68,7 @@ class Store:
         self._lock = threading.Lock()
         self._pending: deque[tuple[str, NumberedEvent]] = deque()
         self._flush_queued = False
+        self._closed = False
 
     @classmethod
     async def open(cls, url: str, folder: Path) -> Store:
@@ -95,7 +96,10 @@ class Store:
         return store
 
     async def close(self) -> None:
-        """Write what is pending and close."""
+        """Write what is pending and close; once is enough, twice does no harm."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             await self._in_worker(self._flush_now)
         except UnavailableError:

@@ -1,0 +1,207 @@
+"""A run manager with clients in this process, and workflows that a test drives by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from kernfed.cohort import Cohort, InProcessExchange
+from kernfed.events import RoundMetrics
+from kernfed.job_file import JobFile
+from kernfed.job_info import ClientInfo, JobInfo, JobUpdate
+from kernfed.messages.probe import Echo, EchoRequest
+from kernfed_server.run import Run
+from kernfed_server.runs import RunLimits, RunManager
+from kernfed_server.store import Store
+
+SEEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def probe_toml(name: str = "probe", clients: list[str] | None = None, rounds: int = 3, **cohort: Any) -> str:
+    """A job file that needs no data."""
+    keys = dict(cohort)
+    if clients is not None:
+        keys["clients"] = clients
+    lines = "\n".join(f"{key} = {value!r}" for key, value in keys.items())
+    return f'name = "{name}"\n[method]\nname = "probe"\nrounds = {rounds}\npayload_bytes = 8\n[cohort]\n{lines}\n'
+
+
+class FakeSessions:
+    """The session layer: clients come and go as the test says."""
+
+    def __init__(self, *names: str) -> None:
+        self.infos: dict[str, ClientInfo] = {}
+        self.ended: list[tuple[str, str]] = []
+        self._change = asyncio.Event()
+        self.connect(*names)
+
+    def connect(self, *names: str, datasets: tuple[str, ...] = ("default",)) -> None:
+        for name in names:
+            self.infos[name] = ClientInfo(name, True, datasets, ("probe.echo",), "cpu", "0.1", SEEN, "peer", SEEN)
+        self._changed()
+
+    def leave(self, name: str) -> None:
+        self.infos[name] = ClientInfo(name, False, last_seen_at=SEEN)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    def clients(self) -> dict[str, ClientInfo]:
+        return self.infos
+
+    async def wait_change(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._change.wait()
+
+    def end_job(self, job_id: str, why: str) -> None:
+        self.ended.append((job_id, why))
+
+
+@dataclass
+class Script:
+    """A workflow whose rounds wait for the test: `go()` lets one round close."""
+
+    started: list[tuple[str, ...]] = field(default_factory=list)
+    """Cohorts, in the order in which jobs began."""
+    first_rounds: list[int] = field(default_factory=list)
+    states: list[Any] = field(default_factory=list)
+    gates: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    free: bool = False
+    """Rounds wait for nobody."""
+    begun: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def gate(self, name: str) -> asyncio.Semaphore:
+        return self.gates.setdefault(name, asyncio.Semaphore(0))
+
+    def go(self, name: str, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            self.gate(name).release()
+
+    async def wait_started(self, num: int) -> None:
+        async with asyncio.timeout(10), self.begun:
+            await self.begun.wait_for(lambda: len(self.started) >= num)
+
+    async def execute(self, job: JobFile, cohort: Cohort, run: Run) -> None:
+        async with self.begun:
+            self.started.append(cohort.clients)
+            self.begun.notify_all()
+        total = np.zeros(2) if run.resumed is None else run.resumed["total"]
+        self.states.append(total.copy())
+        async for round_num in run.rounds(job.method.rounds):  # type: ignore[union-attr]  # probe has rounds
+            self.first_rounds.append(round_num)
+            replies = await cohort.ask(EchoRequest(np.full(2, float(round_num))))
+            if not self.free:
+                await self.gate(job.name).acquire()
+            total = total + replies[cohort.clients[0]].values
+            scores = {"auc": 0.5 + round_num / 10}
+            metrics = RoundMetrics({"global": scores}, {c: {"global": scores} for c in replies}, {"seconds": 0.5})
+            await run.record(round_num, {"total": total}, metrics)
+
+
+def echo(_job: object, request: EchoRequest) -> Echo:
+    return Echo(1, request.values)
+
+
+class YieldingExchange(InProcessExchange):
+    """As over a network, a call lets others run."""
+
+    async def ask(self, call: Any) -> Any:
+        await asyncio.sleep(0)
+        return await super().ask(call)
+
+
+@dataclass
+class World:
+    """A coordinator's jobs without its network."""
+
+    folder: Path
+    store: Store
+    sessions: FakeSessions
+    script: Script
+    runs: RunManager
+
+    async def submit(self, name: str, clients: list[str] | None = None, **settings: Any) -> JobInfo:
+        return await self.runs.submit(probe_toml(name, clients, **settings), "", "ann")
+
+    async def until(self, job_id: str, wanted: Callable[[JobUpdate], bool]) -> list[JobUpdate]:
+        """Watch a job until an update fits; returns all up to it."""
+        seen = []
+        async with asyncio.timeout(20), contextlib.aclosing(self.runs.watch(job_id)) as updates:  # type: ignore[type-var]
+            async for update in updates:
+                seen.append(update)
+                if wanted(update):
+                    return seen
+        raise AssertionError(f"ended before: {seen[-3:]}")
+
+    async def finished(self, job_id: str) -> JobInfo:
+        """Wait for a job's end; returns it."""
+        async with asyncio.timeout(30):
+            last = None
+            async for update in self.runs.watch(job_id):
+                last = update.job or last
+        assert last is not None
+        assert last.state.finished
+        return last
+
+    async def waiting(self, job_id: str) -> str:
+        """Wait until a job says what it waits for."""
+        updates = await self.until(job_id, lambda u: bool(u.job and u.job.waiting_for) or _waits(u))
+        last = updates[-1]
+        return last.event.event.message if last.event else last.job.waiting_for if last.job else ""
+
+
+def _waits(update: JobUpdate) -> bool:
+    return update.event is not None and update.event.event.kind == "waiting" and bool(update.event.event.message)
+
+
+@contextlib.asynccontextmanager
+async def world(
+    folder: Path,
+    *clients: str,
+    execute: Callable[[JobFile, Cohort, Run], Awaitable[Any]] | None = None,
+    known: set[str] | None = None,
+    limits: RunLimits | None = None,
+    report: bool = False,
+) -> AsyncIterator[World]:
+    """A running manager; leaving the block stops it as SIGTERM would, jobs and all.
+
+    `report`: whether to write report.html, which takes a second per job.
+    """
+    folder.mkdir(exist_ok=True)
+    store = await Store.open(f"sqlite:///{folder}/coordinator.sqlite", folder)
+    sessions, script = FakeSessions(*clients), Script()
+    runs = RunManager(
+        store,
+        sessions,
+        lambda info: YieldingExchange({EchoRequest: echo}, dict.fromkeys(info.clients)),
+        folder,
+        execute=execute or script.execute,
+        known_clients=lambda: known,
+        limits=limits or RunLimits(settle_s=0.0),
+    )
+    task = asyncio.ensure_future(runs.run())
+
+    async def no_report(*_: object) -> str:
+        return ""
+
+    quick = contextlib.nullcontext() if report else mock.patch("kernfed_server.job_task.render_report", no_report)
+    try:
+        async with asyncio.timeout(10):
+            await runs.ready.wait()
+        with quick:
+            yield World(folder, store, sessions, script, runs)
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=10)
+        await store.close()
