@@ -1,0 +1,270 @@
+"""Operators over real sockets: the service, its client, and the commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from kernfed.channel import SERVER_OPTIONS
+from kernfed.errors import (
+    ConfigError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnknownArtifactError,
+    UnknownJobError,
+    WireError,
+)
+from kernfed.events import EventKind, JobState
+from kernfed.identity import Identity, admission, server_credentials
+from kernfed.operator_client import OperatorClient
+from kernfed.status import StatusInterceptor
+from kernfed.v1 import operator_service_pb2_grpc
+from kernfed_server.services.operator import OperatorServicer
+from kernfed_testing.identities import make_identities
+from kernfed_testing.job_world import World, probe_toml, world
+
+
+@dataclass
+class Service:
+    """A coordinator's operator service over the jobs of `world`."""
+
+    world: World
+    operator: Path
+    client: Path
+    address: str
+    server: grpc.aio.Server
+
+    def dial(self, folder: Path | None = None, **settings) -> OperatorClient:
+        return OperatorClient(Identity.load(folder or self.operator), self.address, timeout_s=10, **settings)
+
+    async def command(self, *arguments: str) -> tuple[int, str, str]:
+        """Run `kernfed`, piped; returns exit status, stdout, stderr."""
+        script = Path(sys.executable).with_name("kernfed")
+        process = await asyncio.create_subprocess_exec(
+            *(str(script), *arguments, "--identity", str(self.operator), "--coordinator", self.address),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self.world.folder,
+        )
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, *clients: str, servicer=OperatorServicer, **settings):
+    pki = make_identities(folder / "ids")
+    async with world(folder / "data", *clients, **settings) as w:
+        admit = admission("hearts", lambda _: False)
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor(admit)])
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(servicer(w.runs), server)
+        port = server.add_secure_port("localhost:0", server_credentials(pki.coordinator))
+        await server.start()
+        try:
+            yield Service(w, pki.operator, pki.client("a"), f"localhost:{port}", server)
+        finally:
+            w.runs.drain()
+            await server.stop(1)
+
+
+async def test_a_job_from_submission_to_files(tmp_path):
+    """Submit, watch, list, fetch: the file that arrives is the file that was left."""
+    async with serving(tmp_path, "a", "b") as service, service.dial() as operator:
+        service.world.script.free = True
+        job = await operator.submit(probe_toml("demo", ["a", "b"]))
+        updates = [update async for update in operator.watch(job.job_id)]
+        assert updates[-1].job.state is JobState.SUCCEEDED
+        numbers = [u.event.sequence for u in updates if u.event and u.event.sequence]
+        assert numbers == list(range(1, len(numbers) + 1))
+        last = [u.event.event for u in updates if u.event and u.event.event.kind is EventKind.ROUND_CLOSED][-1]
+        assert last.metrics.pooled == {"global": {"auc": 0.8}}
+        assert last.metrics.clients["b"] == {"global": {"auc": 0.8}}
+        assert last.metrics.training == {"seconds": 0.5}
+        assert await operator.get(job.job_id[:-2]) == updates[-1].job
+        assert [j.job_id for j in (await operator.list_jobs()).jobs] == [job.job_id]
+        assert await operator.events(job.job_id) == [u.event for u in updates if u.event and u.event.sequence]
+        artifacts = {a.name: a for a in await operator.artifacts(job.job_id)}
+        paths = await operator.fetch(job.job_id, tmp_path / "out")
+        assert {path.name for path in paths} == set(artifacts)
+        for path in paths:
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == artifacts[path.name].sha256
+        assert (tmp_path / "out" / "job.toml").read_text() == probe_toml("demo", ["a", "b"])
+
+
+async def test_a_large_artifact_arrives_in_pieces(tmp_path):
+    """More than a frame holds, bit for bit, with nothing left over beside it."""
+    async with serving(tmp_path, "a") as service, service.dial() as operator:
+        service.world.script.free = True
+        job = await service.world.submit("demo", ["a"])
+        await service.world.finished(job.job_id)
+        content = bytes(range(256)) * 50_000 + b"end"
+        (service.world.runs.artifact_folder(job.job_id) / "big.bin").write_bytes(content)
+        (path,) = await operator.fetch(job.job_id, tmp_path / "out", ["big.bin"])
+        assert path.read_bytes() == content
+        assert [p.name for p in (tmp_path / "out").iterdir()] == ["big.bin"]
+
+
+async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path, monkeypatch):
+    """The digest is checked before the file gets its name."""
+
+    async def corrupted(path):
+        yield b"x" * path.stat().st_size
+
+    monkeypatch.setattr("kernfed_server.services.operator.read_pieces", corrupted)
+    async with serving(tmp_path, "a") as service, service.dial() as operator:
+        service.world.script.free = True
+        job = await service.world.submit("demo", ["a"])
+        await service.world.finished(job.job_id)
+        with pytest.raises(WireError, match="not what the coordinator announced"):
+            await operator.fetch(job.job_id, tmp_path / "out", ["job.json"])
+        assert not list((tmp_path / "out").iterdir())
+
+
+async def test_errors_cross_the_line_as_themselves(tmp_path):
+    """Class and text of the coordinator's error reach the caller."""
+    async with serving(tmp_path, "a", known={"a"}) as service, service.dial() as operator:
+        with pytest.raises(ConfigError, match="job file: method: "):
+            await operator.submit('name = "x"\n')
+        with pytest.raises(UnknownJobError, match="no job 'zz'"):
+            await operator.get("zz")
+        with pytest.raises(UnknownJobError):
+            await anext(operator.watch("zz"))
+        job = await operator.submit(probe_toml("demo", ["a"]))
+        with pytest.raises(UnknownArtifactError, match="none yet"):
+            await operator.fetch(job.job_id, tmp_path / "out", ["model.json"])
+        with pytest.raises(WireError, match="plain file name"):
+            await operator.fetch(job.job_id, tmp_path / "out", ["../x"])
+        assert (await operator.cancel(job.job_id)).state is JobState.CANCELLED
+
+
+async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path):
+    """Every call asks for the role."""
+    async with serving(tmp_path, "a") as service, service.dial(service.client) as impostor:
+        calls = [
+            impostor.submit(probe_toml()),
+            impostor.list_jobs(),
+            impostor.get("x"),
+            impostor.cancel("x"),
+            impostor.clients(),
+            impostor.artifacts("x"),
+            impostor.fetch("x", tmp_path / "out", ["model.json"]),
+            anext(impostor.watch("x")),
+        ]
+        for call in calls:
+            with pytest.raises(PermissionDeniedError, match="client/a may not"):
+                await call
+
+
+async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path):
+    """The request id decides."""
+    async with serving(tmp_path) as service, service.dial() as operator:
+        first = await operator.submit(probe_toml("demo", ["a"]), "id-1")
+        assert (await operator.submit(probe_toml("demo", ["a"]), "id-1")).job_id == first.job_id
+        assert len((await operator.list_jobs()).jobs) == 1
+
+
+async def test_no_coordinator_is_said_in_words(tmp_path):
+    """The diagnosis names the address and what to check."""
+    async with serving(tmp_path) as service:
+        address, identity = service.address, Identity.load(service.operator)
+    async with OperatorClient(identity, address, timeout_s=5) as operator:
+        with pytest.raises(UnavailableError, match=address):
+            await operator.clients()
+
+
+async def test_the_commands(tmp_path):
+    """Submit and watch in a pipe, show, list, fetch, clients; JSON where asked."""
+    job_file = tmp_path / "job.toml"
+    job_file.write_text(probe_toml("demo", ["a", "b"]))
+    async with serving(tmp_path, "a", "b") as service:
+        service.world.script.free = True
+        code, out, err = await service.command("job", "submit", str(job_file), "--watch")
+        assert (code, out.count("round 3/3  global auc 0.8 | seconds 0.5")) == (0, 1), err
+        assert "running on a, b" in out
+        assert "\x1b" not in out
+        code, out, _ = await service.command("job", "list", "--json")
+        (listed,) = json.loads(out)
+        assert (code, listed["state"], listed["name"]) == (0, "succeeded", "demo")
+        code, out, _ = await service.command("job", "show", "demo")
+        assert code == 0
+        assert "cohort.min_fraction" in out
+        assert "auc global" in out
+        code, out, _ = await service.command("job", "watch", "demo", "--json")
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert (code, lines[-1]["job"]["state"], lines[1]["event"]["sequence"]) == (0, "succeeded", 1)
+        code, out, _ = await service.command("job", "fetch", "demo", "job.toml", "--out", str(tmp_path / "out"))
+        assert (code, out.strip()) == (0, str(tmp_path / "out" / "job.toml"))
+        assert (tmp_path / "out" / "job.toml").read_text() == job_file.read_text()
+        code, out, _ = await service.command("job", "artifacts", "demo")
+        assert (code, "metrics.jsonl" in out) == (0, True)
+        code, out, _ = await service.command("client", "list")
+        assert (code, out.splitlines()[1].split()[:3]) == (0, ["a", "connected", "default"])
+
+
+async def test_the_commands_fail_with_their_codes(tmp_path):
+    """3: the file; 5: the job, and no such job; one line each, without a traceback."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('name = "x"\n[method]\nname = "newton"\nrouns = 3\n')
+    failing = tmp_path / "failing.toml"
+    failing.write_text(probe_toml("demo", ["a", "gone"], wait_s=0.05))
+    async with serving(tmp_path, "a") as service:
+        code, _, err = await service.command("job", "submit", str(wrong))
+        assert code == 3
+        assert f"{wrong}: method.newton.rouns: unknown key" in err
+        code, _, err = await service.command("job", "submit", str(failing), "--watch")
+        assert code == 5
+        assert "QUORUM_NOT_MET" in err
+        assert "missing: gone" in err
+        code, _, err = await service.command("job", "cancel", "demo")
+        assert (code, err.count("\n"), "is over (failed)" in err) == (5, 1, True)
+        code, _, err = await service.command("job", "show", "nothing")
+        assert (code, "Traceback" in err) == (5, False)
+
+
+async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path):
+    """The caller sees every event once, and is told of the gap."""
+    pki = make_identities(tmp_path / "ids")
+    gaps, numbers = [], []
+
+    async def start(w, port):
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(w.runs), server)
+        port = server.add_secure_port(f"localhost:{port}", server_credentials(pki.coordinator))
+        await server.start()
+        return server, port
+
+    async def follow(operator, job_id, seen):
+        async for update in operator.watch(job_id, on_gap=gaps.append):
+            if update.event and update.event.sequence:
+                numbers.append(update.event.sequence)
+            if update.event and update.event.event.kind is EventKind.ROUND_CLOSED:
+                seen.set()
+        return update.job
+
+    seen = asyncio.Event()
+    async with world(tmp_path / "data", "a") as w:
+        server, port = await start(w, 0)
+        operator = OperatorClient(Identity.load(pki.operator), f"localhost:{port}", timeout_s=10)
+        job = await operator.submit(probe_toml("demo", ["a"]))
+        watching = asyncio.ensure_future(follow(operator, job.job_id, seen))
+        w.script.go("demo")
+        async with asyncio.timeout(20):
+            await seen.wait()
+        w.runs.drain()
+        await server.stop(0)
+    async with world(tmp_path / "data", "a") as w:
+        server, _ = await start(w, port)
+        w.script.free = True
+        async with asyncio.timeout(40), operator:
+            assert (await watching).state is JobState.SUCCEEDED
+        await server.stop(0)
+    assert len(gaps) >= 1
+    assert numbers == list(range(1, len(numbers) + 1))
