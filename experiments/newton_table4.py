@@ -1,6 +1,6 @@
 """Table 4 of the FedNewton paper on dna, letter, satimage and usps: published against measured.
 
-The paper's setting: 2000 features M^-1/2 cos(Omega'x + b), where what Table 3 calls sigma^2 is the standard deviation of
+The paper's setting: 2000 features M^-1/2 cos(Omega'x + b), where Table 3's sigma^2 is the standard deviation of
 Omega; one-hot least squares with Table 3's ridge; 10 clients; all test rows. Table 4's figures are those of near-iid
 splits: sizes drawn from Dir(1), labels shuffled (usps: iid). Under true label skew, each class dealt out by Dir(0.5),
 the paper's step collapses at the same ridge, and the default does not: the last settings show it.

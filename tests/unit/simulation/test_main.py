@@ -1,0 +1,119 @@
+"""`kernfed-simulate` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+
+from kernfed.metrics_file import read_metrics
+from kernfed.model import load_model
+from kernfed_simulation.__main__ import main
+
+HEART = Path(__file__).parents[3] / "examples" / "heart"
+SITES = ("cleveland", "hungarian", "switzerland", "va")
+FILES = [arg for site in SITES for arg in ("--client-file", str(HEART / "clients" / f"{site}.toml"))]
+
+
+def simulate(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "kernfed_simulation", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def test_heart_prints_a_table_and_leaves_model_and_metrics(tmp_path: Path) -> None:
+    """A row per hospital, AUC as known for these data, files as from a coordinator."""
+    done = simulate(HEART / "newton.toml", *FILES, "--out", "results", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[1] == ["client", "local", "global", "central"]
+    assert [line[0] for line in lines[2:]] == [*SITES, "pooled"]
+    auc = {line[0]: line[1:] for line in lines[2:]}
+    assert auc["switzerland"] == ["-", "-", "-"]  # 98 % have the disease: one class among the test rows
+    assert all(0.8 < float(value) < 0.95 for value in auc["pooled"] + auc["cleveland"])
+    assert auc["pooled"][1] == auc["pooled"][2]  # newton reaches the pooled solution
+    assert "round 1: " in done.stderr
+    assert "converged" in done.stderr
+    results = tmp_path / "results"
+    assert load_model(results).classes == ("0", "1")
+    metrics = read_metrics(results / "metrics.jsonl")
+    assert {line.model for line in metrics} == {"local", "global", "central", "training"}
+    assert {"job.json", "job.toml", "metrics.csv"} <= {p.name for p in results.iterdir()}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]
+
+
+def test_json_holds_the_same_numbers_and_own_models_are_kept_apart(tmp_path: Path) -> None:
+    """With --json only JSON is on stdout; `local` leaves one model per client and no global one."""
+    done = simulate(HEART / "local.toml", *FILES, "--json", "--out", "results", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["state"] == "succeeded"
+    assert set(found["clients"]) == set(SITES)
+    assert set(found["pooled"]) == {"local", "central"}
+    assert not (tmp_path / "results" / "model.safetensors").exists()
+    assert load_model(tmp_path / "results" / "clients" / "va").job["client"] == "va"
+
+
+def test_one_file_is_dealt_out(tmp_path: Path) -> None:
+    """--data with --partition and --clients needs no client files, and the cohort of the job does not matter."""
+    data = HEART / "data" / "cleveland.csv"
+    done = simulate(HEART / "dkrr.toml", "--data", data, "--partition", "dirichlet:0.5", "--clients", 3, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == [
+        "client-01",
+        "client-02",
+        "client-03",
+        "pooled",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["missing.toml", *FILES], 3, "missing.toml: no such file"),
+        ([str(HEART / "newton.toml")], 3, "give either --data with --partition, or a --client-file"),
+        ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "iid"], 3, "--clients: say how many"),
+        (
+            [str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "column:site", "--clients", "2"],
+            3,
+            "--clients: leave it out",
+        ),
+        ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "odd", "--clients", "2"], 3, "--partition odd"),
+        ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "iid", "--clients", "2"], 3, "no such file"),
+        ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "iid", "--clients", "0"], 3, "--clients is 0"),
+        ([str(HEART / "newton.toml"), *FILES, "--out", "."], 3, "--out . exists"),
+        ([str(HEART / "newton.toml"), *FILES[:2]], 3, "cohort.clients names hungarian"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_wrong_use_is_one_clear_message_and_an_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    code: int,
+    message: str,
+) -> None:
+    """No traceback; 2 for usage, 3 for configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["kernfed-simulate", *args])
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    finally:
+        structlog.reset_defaults()
+    shown = capsys.readouterr()
+    assert stopped.value.code == code, shown.err
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
