@@ -100,20 +100,23 @@ def predict_rows(model: GlobalModel, rows: pd.DataFrame, source: Path, *, device
 
     from kernfed.messages.data import LearningTask
 
-    numbers = _numbers(model, rows, source)
-    scores = model.predict_scores(numbers, device=device)
-    added: dict[str, object] = {}
-    if model.task is LearningTask.REGRESSION:
-        added["prediction"] = scores[:, 0]
-    elif model.task is LearningTask.BINARY:
-        added["prediction"] = [model.classes[int(score >= 0.5)] for score in scores[:, 0]]
-        added["score"] = scores[:, 0]
-    else:
-        added["prediction"] = [model.classes[i] for i in scores.argmax(axis=1)]
-        added |= {f"score_{name}": scores[:, i] for i, name in enumerate(model.classes)}
-    taken = [name for name in added if name in rows.columns]
+    classes = model.classes if model.task is LearningTask.CLASSIFICATION else ()
+    names = [f"score_{name}" for name in classes] or ["score"] * (model.task is LearningTask.BINARY)
+    taken = [name for name in ("prediction", *names) if name in rows.columns]
     if taken:
         raise DataError(f"{source}: column {taken[0]!r} is in the way of the predictions; rename it")
+    numbers = _numbers(model, rows, source)
+    try:
+        scores = model.predict_scores(numbers, device=device)
+    except (RuntimeError, AssertionError) as err:  # what torch raises for a device that is not there
+        raise ConfigError(f"--device {device}: cannot be used: {str(err).splitlines()[0]}") from err
+    if model.task is LearningTask.REGRESSION:
+        chosen: list[object] = list(scores[:, 0])
+    elif model.task is LearningTask.BINARY:
+        chosen = [model.classes[int(score >= 0.5)] for score in scores[:, 0]]
+    else:
+        chosen = [model.classes[i] for i in scores.argmax(axis=1)]
+    added = {"prediction": chosen} | {name: list(scores[:, i]) for i, name in enumerate(names)}
     return pd.concat([rows, pd.DataFrame(added, index=rows.index)], axis=1)
 
 

@@ -1,0 +1,140 @@
+"""Words and lines of `kernfed job`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kernfed.cli.job_text import clean, client_table, duration_text, event_line, flatten, update_json
+from kernfed.cli.operator_options import find_identity
+from kernfed.cli.watching import Progress, plain_lines, render
+from kernfed.errors import ConfigError
+from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics
+from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+METRICS = RoundMetrics(
+    {"global": {"auc": 0.87654321, "accuracy": 0.8, "mse": 0.1}, "local": {"auc": 0.8}},
+    {"va": {"global": {"auc": 0.7}, "local": {"accuracy": 0.5}}},
+    {"relative_distance_bound": 1e-9},
+)
+
+
+def job(state=JobState.RUNNING, **changes):
+    facts = {"submitted_by": "ann", "submitted_at": NOW, "clients": ("a", "va"), "num_rounds": 9, "round_num": 2}
+    return JobInfo("demo-abc234", "demo", "newton", state, **{**facts, **changes})
+
+
+def event(kind, sequence=1, **facts):
+    return NumberedEvent(sequence, NOW, JobEvent(kind, **facts))
+
+
+async def stream(*updates):
+    for update in updates:
+        yield update
+
+
+def test_events_in_a_line_each():
+    """Failures name client and step; what is told in passing gets no line."""
+    line = event_line(event(EventKind.CLIENT_FAILED, client="va", step="newton.gradient", message="X: holds NaN"))
+    assert line.endswith("va failed newton.gradient: X: holds NaN")
+    line = event_line(event(EventKind.ROUND_CLOSED, round_num=3, metrics=METRICS), 9)
+    expected = "round 3/9  global auc 0.8765, accuracy 0.8 | local auc 0.8 | relative_distance_bound 1e-09"
+    assert line.endswith(expected)
+    assert event_line(event(EventKind.STEP_ASKED)) is None
+    assert event_line(event(EventKind.WAITING)).endswith("no longer waiting")
+
+
+def test_text_from_elsewhere_cannot_steer_the_terminal():
+    """Escape sequences and carriage returns are made visible."""
+    assert clean("\x1b[2Jgone\r\x9b1m") == "�[2Jgone��1m"
+    assert "\x1b" not in event_line(event(EventKind.NOTE, message="\x1b]0;title\x07"))
+
+
+async def test_piped_output_has_plain_lines(capsys):
+    """Quiet rounds are thinned out, measured ones and the last are not."""
+    quiet = [JobUpdate(event(EventKind.ROUND_CLOSED, i, round_num=i, metrics=RoundMetrics())) for i in range(1, 9)]
+    ended = await plain_lines(
+        stream(
+            JobUpdate(job=job()),
+            *quiet,
+            JobUpdate(event(EventKind.ROUND_CLOSED, 9, round_num=9, metrics=METRICS)),
+            JobUpdate(event(EventKind.STATE, 10, message="succeeded after round 9"), job(JobState.SUCCEEDED)),
+        )
+    )
+    assert ended.state is JobState.SUCCEEDED
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "job demo-abc234 (newton), submitted by ann"
+    assert len(lines) == 4
+    assert "round 9/9  global auc 0.8765" in lines[2]
+    assert lines[3].endswith("succeeded after round 9")
+
+
+def test_the_live_display_shows_who_answered():
+    """Round, step, answers, metrics, notes; markup in names is text."""
+    from rich.console import Console
+
+    progress = Progress()
+    for update in (
+        JobUpdate(job=job()),
+        JobUpdate(event(EventKind.STEP_ASKED, 0, step="newton.gradient", message="2 clients")),
+        JobUpdate(event(EventKind.CLIENT_ANSWERED, 0, step="newton.gradient", client="va")),
+        JobUpdate(event(EventKind.NOTE, 4, message="[red]note[/red]")),
+        JobUpdate(event(EventKind.ROUND_CLOSED, 5, round_num=3, metrics=METRICS)),
+    ):
+        progress.take(update)
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(render(progress))
+    console.file.close()
+    text = console.export_text()
+    for wanted in (
+        "demo-abc234",
+        "newton.gradient",
+        "answered 1/2",
+        "● va",
+        "○ a",
+        "3/9",
+        "global  auc 0.8765",
+        "[red]",
+    ):
+        assert wanted in text, wanted
+
+
+def test_json_lines_hold_everything():
+    """An update as JSON values."""
+    value = update_json(JobUpdate(event(EventKind.ROUND_CLOSED, 7, round_num=3, metrics=METRICS), job()))
+    assert value["event"]["sequence"] == 7
+    assert value["event"]["metrics"]["clients"]["va"]["global"] == {"auc": 0.7}
+    assert value["job"]["state"] == "running"
+
+
+def test_the_table_sets_local_against_global():
+    """Pooled numbers come last; what was not measured is empty."""
+    columns, rows = client_table(METRICS)
+    assert columns[:3] == ["client", "auc global", "auc local"]
+    assert rows[0][:3] == ["va", "0.7", ""]
+    assert rows[-1][:3] == ["(all rows)", "0.8765", "0.8"]
+
+
+def test_small_words():
+    """Settings and durations as a person reads them."""
+    assert dict(flatten({"a": {"b": [1, 2]}, "c": None})) == {"a.b": "1, 2", "c": ""}
+    assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=3725)) == "1 h 02 min"
+    assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=61)) == "1 min 01 s"
+    assert duration_text(job(), NOW) == ""
+
+
+def test_the_operators_identity_is_found_or_asked_for(tmp_path):
+    """One in ./pki is taken; several, or none, are a question to the caller."""
+    home = tmp_path / "home"
+    with pytest.raises(ConfigError, match="KERNFED_IDENTITY"):
+        find_identity(None, tmp_path, home)
+    (home / ".kernfed" / "operator").mkdir(parents=True)
+    assert find_identity(None, tmp_path, home) == home / ".kernfed" / "operator"
+    (tmp_path / "pki" / "operator-ann").mkdir(parents=True)
+    assert find_identity(None, tmp_path, home) == tmp_path / "pki" / "operator-ann"
+    (tmp_path / "pki" / "operator-bob").mkdir()
+    with pytest.raises(ConfigError, match="several operators"):
+        find_identity(None, tmp_path, home)
+    assert find_identity(home, tmp_path, home) == home

@@ -1,0 +1,138 @@
+"""`kernfed predict` on the heart data."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from kernfed.cli.main import app
+from kernfed.errors import ConfigError, DataError
+from kernfed.features import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.messages.data import LearningTask
+from kernfed.model import GlobalModel, load_model
+
+HEART = Path(__file__).parents[4] / "examples" / "heart" / "data"
+COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
+
+
+def model_of(task, classes, columns=COLUMNS):
+    frame = pd.read_csv(HEART / "cleveland.csv")
+    spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, len(columns), 3.0, 20, 7)
+    outputs = len(classes) if task is LearningTask.CLASSIFICATION else 1
+    rng = np.random.default_rng(0)
+    return GlobalModel(
+        task=task,
+        feature_names=columns,
+        target="disease",
+        classes=classes,
+        mean=frame[list(columns)].mean().to_numpy(),
+        deviation=frame[list(columns)].std().to_numpy(),
+        spec=spec,
+        fingerprint=fingerprint(spec),
+        weights=rng.normal(size=(spec.num_features, outputs)),
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.full(outputs, 0.4),
+    )
+
+
+@pytest.fixture
+def model(tmp_path):
+    model_of(LearningTask.BINARY, ("0", "1")).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def run(model, data, out, *more):
+    arguments = ["predict", "--model", str(model), "--data", str(data), "--out", str(out), *more]
+    return CliRunner().invoke(app, arguments)
+
+
+def rows(path, **settings):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file, **settings))
+
+
+def test_predictions_do_not_depend_on_the_order_of_columns(model, tmp_path):
+    """Columns are found by name; all that was there is still there, as it was written."""
+    content = rows(HEART / "cleveland.csv")
+    shuffled = ["oldpeak", "note", *reversed(COLUMNS[:-1]), "disease"]
+    with (tmp_path / "new.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, shuffled, lineterminator="\r\n")
+        writer.writeheader()
+        writer.writerows({**row, "note": f'00{i}, "x"\n'} for i, row in enumerate(content))
+    assert run(model, HEART / "cleveland.csv", tmp_path / "a.csv").exit_code == 0
+    assert run(model, tmp_path / "new.csv", tmp_path / "b.csv").exit_code == 0
+    first, second = rows(tmp_path / "a.csv"), rows(tmp_path / "b.csv")
+    assert [(r["prediction"], r["score"]) for r in first] == [(r["prediction"], r["score"]) for r in second]
+    assert {r["prediction"] for r in first} == {"0", "1"}
+    assert [r["oldpeak"] for r in second] == [r["oldpeak"] for r in content]
+    assert second[7]["note"] == '007, "x"\n'
+    frame = pd.read_csv(HEART / "cleveland.csv")
+    np.testing.assert_allclose([float(r["score"]) for r in first], load_model(model).predict_scores(frame)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.replace("chol", "cholesterol", 1), r"new\.csv: column 'chol' is missing"),
+        (
+            lambda t: t.replace(",1,4,140,", ",1,4,high,", 1),
+            r"new\.csv: column 'trestbps', row 1 .*not a finite number",
+        ),
+        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,,", 1), r"new\.csv: column 'trestbps', row 2 .*is empty"),
+        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,inf,", 1), r"row 2 .*not a finite number"),
+        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,130,9,", 1), r"new\.csv, line 3: 12 fields, the header has 11"),
+        (lambda t: t.replace("sex", "age", 1), r"new\.csv: column 'age' is there twice"),
+        (lambda t: t.splitlines()[0] + "\n", r"new\.csv: no rows below the header"),
+        (lambda t: "", r"new\.csv: empty"),
+        (lambda t: t.replace("disease", "prediction", 1), r"'prediction' is in the way"),
+    ],
+)
+def test_faulty_data_are_refused_with_file_column_and_row(model, tmp_path, change, message):
+    """Nothing is written then."""
+    (tmp_path / "new.csv").write_text(change((HEART / "va.csv").read_text()))
+    result = run(model, tmp_path / "new.csv", tmp_path / "out.csv")
+    assert isinstance(result.exception, DataError)
+    with pytest.raises(DataError, match=message):
+        raise result.exception
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_device_that_is_not_there_is_said(model, tmp_path):
+    """The option is named."""
+    result = run(model, HEART / "cleveland.csv", tmp_path / "out.csv", "--device", "cuda:99")
+    assert isinstance(result.exception, ConfigError)
+    assert "--device cuda:99" in str(result.exception)
+
+
+def test_every_task_has_its_columns(tmp_path):
+    """Regression: a number. Classes: the name, and a score for each."""
+    model_of(LearningTask.REGRESSION, ()).save(tmp_path / "r")
+    assert run(tmp_path / "r", HEART / "cleveland.csv", tmp_path / "r.csv").exit_code == 0
+    assert list(rows(tmp_path / "r.csv")[0])[-2:] == ["disease", "prediction"]
+    model_of(LearningTask.CLASSIFICATION, ("low", "mid", "high")).save(tmp_path / "c")
+    assert run(tmp_path / "c", HEART / "cleveland.csv", tmp_path / "c.csv").exit_code == 0
+    for row in rows(tmp_path / "c.csv"):
+        scores = {name: float(row[f"score_{name}"]) for name in ("low", "mid", "high")}
+        assert row["prediction"] == max(scores, key=scores.__getitem__)
+
+
+def test_semicolons_and_encodings_are_declared(model, tmp_path):
+    """What goes in with semicolons comes out with them."""
+    text = (HEART / "cleveland.csv").read_text().replace(",", ";").replace("disease", "krank\u00e4")
+    (tmp_path / "new.csv").write_bytes(text.encode("latin-1"))
+    wrong = run(model, tmp_path / "new.csv", tmp_path / "out.csv", "--delimiter", ";")
+    assert isinstance(wrong.exception, DataError)
+    done = run(model, tmp_path / "new.csv", tmp_path / "out.csv", "--delimiter", ";", "--encoding", "latin-1")
+    assert done.exit_code == 0
+    assert "krank\u00e4" in rows(tmp_path / "out.csv", delimiter=";")[0]
+
+
+def test_a_folder_without_a_model_is_said(tmp_path):
+    """The error names the folder's file."""
+    result = run(tmp_path, HEART / "cleveland.csv", tmp_path / "out.csv")
+    assert isinstance(result.exception, ConfigError)
