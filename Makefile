@@ -74,7 +74,7 @@ proto-check: proto-lint proto-generate ## lint of proto/, nothing broken since m
 	@diff -r --exclude=__pycache__ $(PROTO_OUT)/kernfed/v1 common/kernfed/v1 || { echo "common/kernfed/v1 is not what proto/ generates; run make proto and commit it"; exit 1; }
 
 $(BUF):
-	@mkdir -p .tools && npm install --silent --no-save --prefix .tools @bufbuild/buf@$(BUF_VERSION)
+	@mkdir -p .tools && timeout 180 npm install --silent --no-save --fetch-retries 2 --prefix .tools @bufbuild/buf@$(BUF_VERSION)
 
 proto-lint:
 	@if test -x $(BUF) || command -v npm >/dev/null; then $(MAKE) -s proto-buf; \
