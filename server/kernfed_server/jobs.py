@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,9 @@ async def execute(job: JobFile, cohort: Cohort, run: Run) -> GlobalModel | None:
     try:
         weights = await workflow.run(setup, job.method, cohort, run)
     except DivergedRunError as err:
-        err.model = assemble(job, setup, err.weights)
+        err.model = await asyncio.to_thread(assemble, job, setup, err.weights)
         raise
-    return None if weights is None else assemble(job, setup, weights)
+    return None if weights is None else await asyncio.to_thread(assemble, job, setup, weights)
 
 
 def assemble(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:

@@ -10,6 +10,7 @@ intercept (`mean_embedding`).
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run) -> Setup:
     median = job.features.lengthscale == "median" and job.features.kernel not in EXACT_KERNELS
     standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
     spec = _agree_features(job, standardised, run)
-    own = fingerprint(spec)
+    own = await asyncio.to_thread(fingerprint, spec)
     num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
     await gate.ask(
         MapFeaturesRequest(features=spec, num_outputs=num_outputs),

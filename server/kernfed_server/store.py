@@ -1,7 +1,7 @@
 """The coordinator's memory: jobs, their events and checkpoints, clients seen. SQLite in a file, or any database by URL.
 
-All statements run in one worker thread, in the order of the calls. Events are queued and written in batches: while
-one transaction is on its way to the disk the next batch gathers, so a busy job costs few of them.
+All statements run in one worker thread, in the order of the calls. Events are queued and go with the next statement, at
+the latest a moment later, so a busy job costs one transaction per round.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ T = TypeVar("T")
 MAX_PENDING_EVENTS = 100_000
 """Events that may wait for the disk; more means that the disk does not follow, or is full."""
 
+FLUSH_AFTER_S = 0.25
+"""Events wait this long for a statement that takes them along, such as the checkpoint of their round."""
+
 _LOCK_WAIT_S = 10.0
 
 
@@ -67,7 +70,7 @@ class Store:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._lock = threading.Lock()
         self._pending: deque[tuple[str, NumberedEvent]] = deque()
-        self._flush_queued = False
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     @classmethod
@@ -100,6 +103,8 @@ class Store:
         if self._closed:
             return
         self._closed = True
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         try:
             await self._in_worker(self._flush_now)
         except UnavailableError:
@@ -109,7 +114,7 @@ class Store:
             self._engine.dispose()
 
     def add_event(self, job_id: str, event: NumberedEvent) -> None:
-        """Queue an event for writing; returns at once.
+        """Queue an event for writing; returns at once. Called in the event loop.
 
         Raises:
             BusyError: Too many wait already.
@@ -118,10 +123,8 @@ class Store:
             if len(self._pending) >= MAX_PENDING_EVENTS:
                 raise BusyError(f"{MAX_PENDING_EVENTS} events wait to be stored; is the coordinator's disk full?")
             self._pending.append((job_id, event))
-            if self._flush_queued:
-                return
-            self._flush_queued = True
-        self._worker.submit(self._flush_in_background)
+        if self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_AFTER_S, self._flush_soon)
 
     async def submit(self, info: JobInfo, request_id: str) -> tuple[JobInfo, bool]:
         """Keep a new job, or find the one that the same operator submitted under this request id before.
@@ -333,9 +336,13 @@ class Store:
     def _flush_now(self) -> None:
         self._begin(lambda _: None)
 
+    def _flush_soon(self) -> None:
+        self._flush_timer = None
+        if not self._closed:
+            self._worker.submit(self._flush_in_background)
+
     def _flush_in_background(self) -> None:
         with self._lock:
-            self._flush_queued = False
             if not self._pending:
                 return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -72,7 +73,8 @@ async def _auto(problem: _Problem) -> Array | None:
                 if answered != members:  # V and R stand for another objective than H Z now does
                     solver, members = await _start(problem, solver.weights, problem.shrink(members, answered))
                 else:
-                    finished = solver.absorb(z.newton_step, hz.product) == 0 and complete
+                    num_new = await asyncio.to_thread(solver.absorb, z.newton_step, hz.product)
+                    finished = num_new == 0 and complete
         training["objective"] = _objective(solver.weights, solver.residual, solver.moment)
         state = {**solver.to_arrays(), "members": _encode(members), "finished": np.array([finished])}
         if finished:
@@ -92,7 +94,8 @@ async def _start(problem: _Problem, weights: Array | None, members: Members) -> 
         slope, answered = await problem.mean(GradientRequest(problem.ridge, w0), members, everyone=True)
         if answered == members:
             product = slope.gradient + start.moment
-            return BlockConjugateGradients.start(w0, product, start.moment, problem.eps), members
+            start_at = BlockConjugateGradients.start
+            return await asyncio.to_thread(start_at, w0, product, start.moment, problem.eps), members
         members = problem.shrink(members, answered)
 
 
@@ -184,7 +187,7 @@ class _Problem:
         """Mean over those of the members who answered, and who they are."""
         replies = await self.cohort.ask(request, clients=members, everyone=everyone)
         parts = [Weighted(float(self.setup.num_rows[client]), reply) for client, reply in replies.items()]
-        return weighted_mean(parts), tuple(replies)
+        return await asyncio.to_thread(weighted_mean, parts), tuple(replies)
 
     def shrink(self, members: Members, answered: Members) -> Members:
         """Go on with those who answered: the pooled problem is theirs from here on."""
