@@ -44,6 +44,9 @@ test: setup ## all tests
 
 check: lint proto-check test ## all that CI runs
 
+bench: setup ## rounds per second, CPU and memory of the session beside a bare gRPC loop
+	$(PY) bench/session.py
+
 docs: setup ## write the tables in docs/ from the code
 	$(PY) docs/reference.py
 

@@ -228,7 +228,7 @@ class Cohort:
                 needed=0,
             )
             self._asked[request.step] -= 1
-            outcomes = await self._exchange.ask(cast("Call[Any]", again))
+            outcomes = await self._exchange.ask(again)
             clients = [c for c in clients if isinstance(outcomes.get(c), Reply)]
         return await self._exchange.ask(
             replace(call, clients=tuple(clients), task_id=f"{call.task_id}/again", needed=0)
