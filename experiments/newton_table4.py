@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -223,8 +224,13 @@ def plot(results: list[tuple[Setting, list[Repetition]]], path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, len(results), figsize=(3.4 * len(results), 3.8), constrained_layout=True, squeeze=False)
-    for ax, (setting, repetitions) in zip(axes[0], results, strict=True):
+    columns = min(3, len(results))
+    rows = math.ceil(len(results) / columns)
+    figsize = (3.8 * columns, 3.6 * rows)
+    fig, axes = plt.subplots(rows, columns, figsize=figsize, constrained_layout=True, squeeze=False)
+    for ax in axes.flat[len(results) :]:
+        ax.set_visible(False)
+    for ax, (setting, repetitions) in zip(axes.flat, results, strict=False):
         methods = list(repetitions[0].accuracy)
         values = np.array([[r.accuracy[m] for m in methods] for r in repetitions])
         deviation = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(methods))
