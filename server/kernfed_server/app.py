@@ -123,6 +123,7 @@ class Coordinator:
             for task in done - {stopped}:
                 task.result()  # a background task ends only by an error
             log.info("coordinator stops", sessions=len(self.sessions.present()))
+            runs.drain()
             self.sessions.drain("the coordinator is shutting down; connect again in a moment")
 
     def _exchange(self, job: JobInfo) -> RemoteExchange:
