@@ -20,7 +20,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed.channel import CHANNEL_OPTIONS
-from kernfed.errors import JobCancelledError, KernfedError, UnavailableError, WireError
+from kernfed.errors import JobCancelledError, KernfedError, UnavailableError, WireError, error_from_reason
 from kernfed.identity import Identity, channel_credentials
 from kernfed.status import error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
@@ -408,9 +408,9 @@ def _parse(data: bytes) -> pb.ConnectResponse:
         raise WireError("a frame is not a ConnectResponse") from None
 
 
-def _goodbye(goodbye: pb.Goodbye) -> KernfedError:
-    from kernfed.errors import error_from_reason
-
+def _goodbye(goodbye: pb.Goodbye) -> Exception:
+    if goodbye.reason == UnavailableError.reason:
+        return _LineDownError(goodbye.message)  # it says all there is to say: nothing to diagnose
     return error_from_reason(goodbye.reason, goodbye.message)
 
 
@@ -433,9 +433,8 @@ def _logged(_done: None, error: BaseException | None) -> None:
 
 def _foremost(errors: Sequence[BaseException]) -> BaseException:
     """The most telling of the errors that ended a connection's tasks."""
-    for err in errors:
-        if isinstance(err, grpc.aio.AioRpcError):
-            return error_from_rpc(err)
-        if isinstance(err, KernfedError):
-            return err
+    for kind in (_LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
+        for err in errors:
+            if isinstance(err, kind):
+                return error_from_rpc(err) if isinstance(err, grpc.aio.AioRpcError) else err
     return _LineDownError("the line to the coordinator broke")

@@ -148,6 +148,8 @@ class OpenCall:
             now = time.monotonic()
             decision = self._state.decide(now)
             if decision is Decision.CLOSE:
+                if self._waiting:
+                    self._observe(EventKind.WAITING, "", "")  # no more
                 for client in self._state.pending:
                     self._observe(EventKind.CLIENT_MISSING, client, "no answer by the deadline")
                 return self.outcomes

@@ -47,6 +47,13 @@ def make_csv(name: str, num_rows: int = 60) -> str:
     return "\n".join(lines) + "\n"
 
 
+async def until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    """Wait for what has no event of its own."""
+    async with asyncio.timeout(limit_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 class Node(Protocol):
     """A coordinator or client daemon that can be started, stopped and killed."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PIECE_BYTES = 16 << 10
@@ -27,6 +27,8 @@ class _Line:
     client: asyncio.StreamWriter
     coordinator: asyncio.StreamWriter
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    held: bool = False
+    """Whether the coordinator's half stays open when the client's is gone."""
 
     def writer(self, direction: Direction) -> asyncio.StreamWriter:
         return self.coordinator if direction is Direction.UP else self.client
@@ -83,6 +85,13 @@ class Proxy:
         for line in list(self._lines):
             line.abort()
 
+    def cut_client_side(self) -> None:
+        """Break the clients' halves only: the coordinator holds half-open connections."""
+        self.num_cuts += 1
+        for line in list(self._lines):
+            line.held = True
+            line.client.transport.abort()
+
     def stall(self) -> None:
         """Let connections stand, and pass nothing on until `resume`."""
         self._flows.clear()
@@ -123,14 +132,18 @@ class Proxy:
             asyncio.ensure_future(self._relay(line, up_reader, Direction.DOWN)),
         ]
         try:
-            await _all(line.tasks)
+            await asyncio.wait(line.tasks)
+            if line.held:
+                await line.coordinator.wait_closed()
+        except OSError:
+            pass
         finally:
             line.abort()
             self._lines.discard(line)
 
     async def _relay(self, line: _Line, reader: asyncio.StreamReader, direction: Direction) -> None:
         writer = line.writer(direction)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # broken, or closed for writing by a test
             while piece := await reader.read(PIECE_BYTES):
                 await self._flows.wait()
                 if self.delay_s:
@@ -145,8 +158,3 @@ class Proxy:
                     self.cut()
             await self._flows.wait()
             writer.write_eof()
-
-
-async def _all(tasks: list[asyncio.Task[None]]) -> None:
-    waiting: Awaitable[object] = asyncio.wait(tasks)
-    await waiting
