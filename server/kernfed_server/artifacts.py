@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import importlib
 import json
 import os
 import pkgutil
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -133,23 +133,23 @@ async def render_report(folder: Path, cache: Path, timeout_s: float) -> str:
     Returns:
         What went wrong, for the log; empty if nothing did.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kernfed.report", str(folder)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+    # Not by asyncio's own call: uvloop forks, and gRPC aborts a forked child now and then. `Popen` does not fork.
+    process = await asyncio.to_thread(
+        subprocess.Popen,
+        (sys.executable, "-m", "kernfed.report", str(folder)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         env={**os.environ, "MPLCONFIGDIR": str(cache), "OMP_NUM_THREADS": "1"},
     )
     try:
         async with asyncio.timeout(timeout_s):
-            _, stderr = await process.communicate()
+            _, stderr = await asyncio.to_thread(process.communicate)
     except TimeoutError:
         return f"no report after {timeout_s:g} s"
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            process.kill()
     return "" if process.returncode == 0 else stderr.decode(errors="replace")[-2000:]
 
 
