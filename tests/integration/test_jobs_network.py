@@ -1,0 +1,100 @@
+"""The same job gives the same model, over the network or in one process, disturbed or not."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import psutil
+import pytest
+
+from kernfed.events import EventKind, JobState
+from kernfed.job_file import parse_job
+from kernfed_simulation.federation import from_client_files
+from kernfed_simulation.run import simulate
+from kernfed_testing.federation import Federation
+
+ABC = ["a", "b", "c"]
+
+
+async def simulated_sha256(fed, text):
+    """Digest of the model of the same job on the same client files, in this process."""
+    out = fed.root / "simulated"
+    jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in ABC], fed.root / "state")
+    result = await asyncio.to_thread(simulate, parse_job(text), jobs, text=text, out=out)
+    assert result.error is None
+    return hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("method", ["newton", "fedavg"])
+async def test_network_equals_one_process(tmp_path, method):
+    """Networked runs with replies in different orders, and the simulation, leave the same bytes."""
+    async with Federation(tmp_path, ABC, proxied=["a"]) as fed:
+        text = fed.job(method, rounds=12)
+        first = await fed.run(text)
+        fed.proxies["a"].delay_s = 0.02
+        second = await fed.run(text)
+        digests = {await fed.model_sha256(first), await fed.model_sha256(second), await simulated_sha256(fed, text)}
+
+    def order(ended):
+        return [e.client for e in ended.of(EventKind.CLIENT_ANSWERED)]
+
+    assert order(second) != order(first)
+    assert set(order(second)[2::3]) == {"a"}
+    assert len(digests) == 1
+
+
+async def test_float32_equals_one_process(tmp_path):
+    """So do they with float32 on the wire."""
+    async with Federation(tmp_path, ABC) as fed:
+        text = 'precision = "float32"\n' + fed.job("dkrr")
+        assert await fed.model_sha256(await fed.run(text)) == await simulated_sha256(fed, text)
+
+
+async def test_processes_are_killed(tmp_path):
+    """A job in which the coordinator and a client were killed leaves the model of one left in peace."""
+    async with Federation(tmp_path, ABC, processes=True, proxied=["a"]) as fed:
+        line = fed.proxies["a"]
+        text = "evaluate_every = 50\n" + fed.job("fedavg", rounds=100, cohort_min_clients=3)
+        undisturbed = await simulated_sha256(fed, text)
+
+        job = await fed.submit(text)
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=4)
+        line.stall()  # the job cannot end while one client is deaf
+        await fed.coordinator.kill()
+        await fed.start_coordinator()
+        line.cut()
+        line.resume()
+        await fed.wait_connected(*ABC)
+        ended = await fed.end(job.job_id)
+        assert await fed.model_sha256(ended) == undisturbed
+        assert "the coordinator was restarted" in {e.message for e in ended.of(EventKind.NOTE)}
+
+        job = await fed.submit(text)
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=4)
+        line.stall()
+        await fed.clients["b"].kill()
+        await fed.clients["b"].start()
+        line.resume()
+        ended = await fed.end(job.job_id)
+        assert await fed.model_sha256(ended) == undisturbed
+        assert any(e["event"] == "job state rebuilt after restart" for e in fed.clients["b"].log)
+        for node in (fed.coordinator, *fed.clients.values()):
+            assert [e for e in node.log if e["level"] not in ("info", "warning")] == []
+
+
+@pytest.mark.slow
+async def test_gigabyte(tmp_path):
+    """A 1 GiB body goes to another process and back, is the same to the bit, and is held in memory once at each end."""
+    async with Federation(tmp_path, ["a"], processes=True) as fed:
+        job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=1 << 30))
+        peak = {"coordinator": 0, "client": 0}
+        processes = {"coordinator": fed.coordinator.pid, "client": fed.clients["a"].pid}
+        ending = asyncio.ensure_future(fed.end(job.job_id))
+        while not (await asyncio.wait([ending], timeout=0.1))[0]:
+            for name, pid in processes.items():
+                memory = psutil.Process(pid).memory_full_info()
+                peak[name] = max(peak[name], memory.uss)
+        ended = ending.result()
+    assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+    assert {name: bytes_ / 2**30 < 2.6 for name, bytes_ in peak.items()} == dict.fromkeys(peak, True), peak
