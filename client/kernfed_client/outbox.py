@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass
 
 from kernfed.v1 import federation_service_pb2 as pb
@@ -35,7 +35,9 @@ class Outbox:
     """Answers by task id."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: dict[str, Entry] = {}
+        self._kept: dict[str, deque[str]] = {}
+        """Delivered replies of each job, oldest first."""
         self._transfers = 0
 
     def add_reply(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
@@ -76,15 +78,16 @@ class Outbox:
     def acknowledge(self, task_id: str) -> None:
         """The coordinator has the answer, or does not want it: keep it only if it is small and lately given."""
         entry = self._entries.get(task_id)
-        if entry is None:
+        if entry is None or entry.delivered:
             return
         entry.delivered = True
         if entry.failure is not None or (entry.payload and entry.payload.body_size > KEPT_BYTES):
             del self._entries[task_id]
             return
-        kept = [t for t, e in self._entries.items() if e.delivered and e.job_id == entry.job_id]
-        for old in kept[:-KEPT_REPLIES]:
-            del self._entries[old]
+        kept = self._kept.setdefault(entry.job_id, deque())
+        kept.append(task_id)
+        if len(kept) > KEPT_REPLIES:
+            self._entries.pop(kept.popleft(), None)
 
     def transfer(self, task_id: str) -> int:
         """Number of the fragments under which a reply was last sent; 0: none."""
@@ -96,5 +99,6 @@ class Outbox:
 
     def drop_job(self, job_id: str) -> None:
         """A job is over."""
+        self._kept.pop(job_id, None)
         for task_id in self.of_job(job_id):
             del self._entries[task_id]

@@ -78,6 +78,11 @@ def combine_arrays(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
         arrays: Of one shape; may be memory-mapped.
         weights: One per array.
     """
+    if arrays[0].size <= SLICE and not any(isinstance(a, np.memmap) for a in arrays):
+        small: Array = np.multiply(arrays[0], weights[0], dtype=np.float64)
+        for array, weight in zip(arrays[1:], weights[1:], strict=True):
+            small += np.multiply(array, weight, dtype=np.float64)
+        return small
     out = np.empty(arrays[0].shape, dtype=np.float64)
     flat = out.reshape(-1)
     sources = [a.reshape(-1) for a in arrays]
@@ -88,9 +93,9 @@ def combine_arrays(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
         for i, (source, weight) in enumerate(zip(sources, weights, strict=True)):
             piece = source[start : start + SLICE]
             if i == 0:
-                np.multiply(piece, weight, out=target)
+                np.multiply(piece, weight, out=target, dtype=np.float64)
             else:
-                np.multiply(piece, weight, out=part)
+                np.multiply(piece, weight, out=part, dtype=np.float64)
                 target += part
         for array in arrays:
             _forget(array, start, target.size)

@@ -19,7 +19,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 import kernfed.v1
 from kernfed.errors import WireError
-from kernfed.messages.base import Array, Dims, FieldInfo, Message, fields_of, validate
+from kernfed.messages.base import Array, Dims, FieldInfo, Message, all_finite, fields_of, validate
 from kernfed.wire.payload import (
     MAX_HEADER_BYTES,
     Payload,
@@ -31,6 +31,9 @@ from kernfed.wire.payload import (
 )
 
 M = TypeVar("M", bound=Message)
+
+MAX_KEPT_HEADERS = 256
+MAX_KEPT_HEADER_BYTES = 4096
 
 
 @functools.cache
@@ -98,11 +101,16 @@ def _to_proto(message: Any, slots: Any) -> ProtoMessage:
 
 
 class Header:
-    """A decoded header that waits for its body: where each tensor will lie, before a byte of it is read."""
+    """A decoded header that waits for its body: where each tensor will lie, before a byte of it is read.
+
+    In a loop of rounds the same header comes again and again, so decoded headers are kept, and what was checked of one
+    (shapes, ranges) is not checked twice.
+    """
 
     def __init__(self, cls: type[Message], proto: ProtoMessage, body_size: int) -> None:
         self._cls = cls
         self._proto = proto
+        self._accepted: set[tuple[tuple[str, int], ...]] = set()
         reader = SlotReader(body_size)
         self.slots: list[Slot] = []
         """Slots of the tensors, in body order."""
@@ -128,11 +136,29 @@ class Header:
             else:
                 self.slots.append(reader.read(value, path))
 
-    def message(self, arrays: list[Array]) -> Message:
-        """The message, with its tensors given in the order of `slots`."""
-        supply = iter(arrays)
-        built = self._build(self._cls, self._proto, supply, self._cls.__name__)
+    def message(self, arrays: list[Array], dims: Dims, *, finite: bool = True) -> Message:
+        """The message, validated.
+
+        Args:
+            arrays: Its tensors in the order of `slots`.
+            dims: Shape symbols already bound, e.g. by the request that this answers.
+            finite: Whether to look for NaN and infinity; False where that was done as the bytes arrived.
+
+        Raises:
+            WireError: A number is out of range.
+            InvalidTensorError: Wrong shape, NaN or infinity.
+        """
+        built = self._build(self._cls, self._proto, iter(arrays), self._cls.__name__)
         assert isinstance(built, Message)  # noqa: S101  # _build returns an instance of the class it is given
+        bound = tuple(dims.items())
+        if bound not in self._accepted:
+            validate(built, dims, finite=False)
+            if len(self._accepted) < MAX_KEPT_HEADERS:
+                self._accepted.add(bound)
+        if finite:
+            for slot, array in zip(self.slots, arrays, strict=True):
+                if slot.dtype.kind == "f" and not all_finite(array):
+                    validate(built, dims)  # names the field
         return built
 
     def _build(self, cls: type, proto: Any, arrays: Any, where: str) -> Any:
@@ -169,12 +195,21 @@ def decode_header(cls: type[Message], header: bytes, body_size: int) -> Header:
     """
     if len(header) > MAX_HEADER_BYTES:
         raise WireError(f"{cls.__name__}: header of {len(header)} bytes, at most {MAX_HEADER_BYTES} are read")
+    if len(header) > MAX_KEPT_HEADER_BYTES:
+        return _read_header(cls, header, body_size)
+    return _read_small_header(cls, header, body_size)  # type: ignore[arg-type]  # mypy misses that classes are hashable
+
+
+def _read_header(cls: type[Message], header: bytes, body_size: int) -> Header:
     proto = proto_class(cls)()
     try:
         proto.ParseFromString(header)
     except DecodeError as err:
         raise WireError(f"{cls.__name__}: not a {cls.__name__} message") from err
     return Header(cls, proto, body_size)
+
+
+_read_small_header = functools.lru_cache(MAX_KEPT_HEADERS)(_read_header)
 
 
 def decode(cls: type[M], header: bytes, body: memoryview, dims: Dims | None = None) -> M:
@@ -191,8 +226,7 @@ def decode(cls: type[M], header: bytes, body: memoryview, dims: Dims | None = No
         InvalidTensorError: Wrong shape, NaN or infinity.
     """
     parsed = decode_header(cls, header, len(body))
-    message = parsed.message([slot.view(body) for slot in parsed.slots])
-    validate(message, dims or {})
+    message = parsed.message([slot.view(body) for slot in parsed.slots], dims or {})
     assert isinstance(message, cls)  # noqa: S101  # built from cls
     return message
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kernfed.errors import InvalidTensorError, PayloadTooLargeError, WireError
-from kernfed.messages.base import Array, Dims, Message, all_finite, validate
+from kernfed.messages.base import Array, Dims, Message, all_finite
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import Header, decode_header
 from kernfed.wire.frames import FragmentView
@@ -130,8 +130,7 @@ class IncomingPayload:
                 else np.empty(s.shape, s.dtype)
                 for s in self._header.slots
             ]
-        message = self._header.message(arrays)
-        validate(message, self._dims, finite=self._buffer is not None)
+        message = self._header.message(arrays, self._dims, finite=self._buffer is not None)
         self.close()
         return message
 
