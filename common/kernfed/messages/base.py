@@ -246,13 +246,11 @@ def _validate_array(value: Array, f: FieldInfo, dims: Dims, where: str, finite: 
 def all_finite(value: Array) -> bool:
     """Whether every number of a float array is finite, without a temporary of the array's size."""
     flat = value.reshape(-1)
-    # A finite sum has only finite terms; a sum that is not finite may have overflowed, and is looked at closely.
     if flat.size <= 1024:
-        if math.isfinite(np.dot(flat, flat)):
+        return bool(np.isfinite(flat).all())
+    # A finite sum has only finite terms; a sum that is not finite may have overflowed, and is looked at closely.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if math.isfinite(flat.sum()):
             return True
-    else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if math.isfinite(flat.sum()):
-                return True
     step = 1 << 17
     return all(bool(np.isfinite(flat[i : i + step]).all()) for i in range(0, flat.size, step))
