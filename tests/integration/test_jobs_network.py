@@ -85,7 +85,7 @@ async def test_processes_are_killed(tmp_path):
 
 @pytest.mark.slow
 async def test_gigabyte(tmp_path):
-    """A 1 GiB body goes to another process and back, is the same to the bit, and is held in memory once at each end."""
+    """A 1 GiB body goes to another process and back; the coordinator holds it and the mean, the client holds it once."""
     async with Federation(tmp_path, ["a"], processes=True) as fed:
         job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=1 << 30))
         peak = {"coordinator": 0, "client": 0}
@@ -97,4 +97,5 @@ async def test_gigabyte(tmp_path):
                 peak[name] = max(peak[name], memory.uss)
         ended = ending.result()
     assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
-    assert {name: bytes_ / 2**30 < 2.6 for name, bytes_ in peak.items()} == dict.fromkeys(peak, True), peak
+    assert peak["coordinator"] < 2.4 * 2**30
+    assert peak["client"] < 1.5 * 2**30

@@ -1,0 +1,160 @@
+"""Messages to bytes and back; every class agrees with its .proto file; hostile headers are WireErrors."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernfed.errors import InvalidTensorError, WireError
+from kernfed.messages.base import fields_of, validate
+from kernfed.messages.data import DataDescription, DescribeDataRequest, StandardiseRequest
+from kernfed.messages.evaluation import Evaluation, MetricSums
+from kernfed.messages.ridge import GradientRequest, LocalModel
+from kernfed.v1 import data_pb2, evaluation_pb2, ridge_pb2, tensor_pb2
+from kernfed.wire.codec import check_schema, decode, decode_header, encode
+from kernfed.wire.payload import MAX_HEADER_BYTES
+from kernfed_testing.messages import message_classes, messages
+
+CLASSES = message_classes()
+FLOAT64 = tensor_pb2.ELEMENT_TYPE_FLOAT64
+
+
+def test_all_classes_are_found():
+    assert {LocalModel, DataDescription, Evaluation} <= set(CLASSES)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
+def test_schema_agrees_with_proto(cls):
+    assert check_schema(cls) == []
+
+
+def equal(a, b):
+    for f in fields_of(type(a)):
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        if f.type is np.ndarray:
+            np.testing.assert_array_equal(x, y)
+        elif f.type is tuple and f.item is not None and dataclasses.is_dataclass(f.item):
+            assert len(x) == len(y)
+            for i, j in zip(x, y, strict=True):
+                equal(i, j)
+        elif dataclasses.is_dataclass(x):
+            equal(x, y)
+        else:
+            assert x == y
+            assert type(x) is type(y)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_decode_inverts_encode(cls, data):
+    message = data.draw(messages(cls))
+    validate(message, {})
+    payload = encode(message)
+    equal(decode(cls, payload.header, memoryview(payload.body())), message)
+    assert encode(message).header == payload.header
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(header=st.binary(max_size=80), body=st.binary(max_size=80))
+def test_garbage_is_a_wire_error(cls, header, body):
+    with contextlib.suppress(WireError):
+        decode(cls, header, memoryview(body))
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_bent_header_is_a_wire_error(data):
+    """A good message with some of its bytes changed is decoded to something valid, or is a WireError."""
+    payload = encode(StandardiseRequest(("no", "yes"), np.zeros(3), np.ones(3), True))
+    header = bytearray(payload.header)
+    for _ in range(data.draw(st.integers(1, 4))):
+        header[data.draw(st.integers(0, len(header) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(WireError):
+        validate(decode(StandardiseRequest, bytes(header), memoryview(payload.body())), {})
+
+
+def test_float32_on_the_wire():
+    payload = encode(LocalModel(num_rows=3, weights=np.full((2, 1), 0.1)), float_bits=32)
+    back = decode(LocalModel, payload.header, memoryview(payload.body()))
+    assert back.weights.dtype == np.float32
+    assert back.weights[0, 0] == np.float32(0.1)
+
+
+def test_arrays_are_views_of_the_body():
+    payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
+    body = np.frombuffer(payload.body(), np.uint8)
+    assert np.shares_memory(decode(LocalModel, payload.header, body.data).weights, body)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bits", [64, 32])
+def test_not_finite(value, bits):
+    weights = np.zeros((5, 1))
+    weights[3] = value
+    payload = encode(LocalModel(num_rows=3, weights=weights), bits)
+    with pytest.raises(InvalidTensorError, match="NaN or infinity"):
+        decode(LocalModel, payload.header, memoryview(payload.body()))
+
+
+def test_missing_tensor():
+    with pytest.raises(WireError, match=r"LocalModel\.weights is missing"):
+        decode_header(LocalModel, ridge_pb2.LocalModel(num_rows=1).SerializeToString(), 0)
+
+
+def test_missing_part():
+    with pytest.raises(WireError, match=r"DescribeDataRequest\.schema is missing"):
+        decode_header(DescribeDataRequest, data_pb2.DescribeDataRequest(dataset="x").SerializeToString(), 0)
+
+
+@pytest.mark.parametrize("task", [0, 99])
+def test_unknown_enum(task):
+    schema = data_pb2.DataSchema(task=task, missing=1)  # type: ignore[arg-type]
+    header = data_pb2.DescribeDataRequest(dataset="x", schema=schema).SerializeToString()
+    with pytest.raises(WireError, match="unknown value"):
+        decode(DescribeDataRequest, header, memoryview(b""))
+
+
+def test_truncated_and_trailing():
+    payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
+    body = memoryview(payload.body())
+    with pytest.raises(InvalidTensorError, match="needs 16 bytes, the body has 15"):
+        decode(LocalModel, payload.header, body[:-1])
+    with pytest.raises(InvalidTensorError, match="its tensors fill 16"):
+        decode(LocalModel, payload.header, memoryview(bytes(body) + b"\0"))
+    with pytest.raises(WireError):
+        decode(LocalModel, payload.header[:-1], body)
+
+
+def test_shape_bound_by_request():
+    request = GradientRequest(ridge=1.0, weights=np.ones((4, 1)))
+    payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
+    with pytest.raises(InvalidTensorError, match=r"want shape \(4, 1\), got \(2, 1\)"):
+        decode(LocalModel, payload.header, memoryview(payload.body()), validate(request, {}))
+
+
+def test_header_too_long():
+    with pytest.raises(WireError, match="header of"):
+        decode_header(LocalModel, bytes(MAX_HEADER_BYTES + 1), 0)
+
+
+def test_too_many_parts():
+    header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[evaluation_pb2.MetricSums()] * 17).SerializeToString()
+    with pytest.raises(WireError, match="17 items, more than 16"):
+        decode_header(Evaluation, header, 0)
+
+
+@pytest.mark.parametrize("field", ["squared_error", "auc", "log_loss", "target_mean"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e400])
+def test_numbers_are_finite(field, value):
+    sums = evaluation_pb2.MetricSums(model="global", num_rows=1, **{field: value})
+    header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[sums]).SerializeToString()
+    with pytest.raises(WireError, match=f"{field} is .*, want a"):
+        decode(Evaluation, header, memoryview(b""))
+    assert field in {f.name for f in fields_of(MetricSums)}

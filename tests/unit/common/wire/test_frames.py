@@ -1,0 +1,90 @@
+"""Fragments written by hand are what protobuf writes, and nothing malformed gets through."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernfed.errors import WireError
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.frames import (
+    REQUEST_FRAGMENT_TAG,
+    RESPONSE_FRAGMENT_TAG,
+    FragmentView,
+    decode_fragment,
+    encode_fragment,
+    identity,
+)
+from kernfed.wire.payload import CHUNK_BYTES
+
+ENDS = [(REQUEST_FRAGMENT_TAG, pb.ConnectRequest), (RESPONSE_FRAGMENT_TAG, pb.ConnectResponse)]
+
+transfers = st.integers(0, 2**32 - 1)
+offsets = st.integers(0, 2**64 - 1)
+
+
+@pytest.mark.parametrize(("tag", "cls"), ENDS)
+@given(transfers, offsets, st.lists(st.binary(max_size=300), max_size=4))
+def test_protobuf_reads_what_we_write(tag, cls, transfer, offset, parts):
+    frame = cls.FromString(encode_fragment(tag, transfer, offset, [memoryview(p) for p in parts]))
+    assert frame.WhichOneof("frame") == "fragment"
+    assert (frame.fragment.transfer, frame.fragment.offset) == (transfer, offset)
+    assert frame.fragment.data == b"".join(parts)
+    assert frame.ByteSize() == len(cls(fragment=frame.fragment).SerializeToString())  # no unknown fields
+
+
+@pytest.mark.parametrize(("tag", "cls"), ENDS)
+@given(transfers, offsets, st.binary(max_size=300))
+def test_we_read_what_protobuf_writes(tag, cls, transfer, offset, data):
+    written = cls(fragment=task_pb2.Fragment(transfer=transfer, offset=offset, data=data)).SerializeToString()
+    assert decode_fragment(tag, written) == FragmentView(transfer, offset, memoryview(data))
+
+
+@pytest.mark.parametrize(("tag", "cls"), ENDS)
+def test_other_frames_are_left_to_protobuf(tag, cls):
+    assert decode_fragment(tag, cls(heartbeat=pb.Heartbeat(busy_task_ids=["x"])).SerializeToString()) is None
+    assert decode_fragment(tag, b"") is None
+
+
+@given(st.binary(max_size=64))
+def test_garbage_is_a_wire_error(data):
+    """Bytes after a fragment's tag are a fragment or a WireError, never anything else."""
+    with contextlib.suppress(WireError):
+        fragment = decode_fragment(REQUEST_FRAGMENT_TAG, bytes([REQUEST_FRAGMENT_TAG]) + data)
+        assert fragment is not None
+        assert len(fragment.data) <= len(data)
+
+
+@given(st.binary(min_size=1, max_size=40), st.data())
+def test_truncated_is_a_wire_error(data, draw):
+    frame = encode_fragment(REQUEST_FRAGMENT_TAG, 300, 2**40, [memoryview(data)])
+    cut = draw.draw(st.integers(1, len(frame) - 1))
+    with pytest.raises(WireError):
+        decode_fragment(REQUEST_FRAGMENT_TAG, frame[:cut])
+    with pytest.raises(WireError):
+        decode_fragment(REQUEST_FRAGMENT_TAG, frame + b"\0")
+
+
+def test_too_much_data():
+    chunk = memoryview(bytes(CHUNK_BYTES))
+    assert decode_fragment(REQUEST_FRAGMENT_TAG, encode_fragment(REQUEST_FRAGMENT_TAG, 1, 0, [chunk])) is not None
+    with pytest.raises(WireError, match="at most 1048576"):
+        decode_fragment(REQUEST_FRAGMENT_TAG, encode_fragment(REQUEST_FRAGMENT_TAG, 1, 0, [chunk, chunk[:1]]))
+
+
+def test_endless_number():
+    body = b"\x08" + b"\xff" * 20
+    with pytest.raises(WireError, match="number too long"):
+        decode_fragment(REQUEST_FRAGMENT_TAG, bytes([REQUEST_FRAGMENT_TAG, len(body)]) + body)
+
+
+def test_data_are_not_copied():
+    frame = encode_fragment(REQUEST_FRAGMENT_TAG, 1, 0, [memoryview(b"abc")])
+    fragment = decode_fragment(REQUEST_FRAGMENT_TAG, frame)
+    assert fragment is not None
+    assert fragment.data.obj is frame
+    assert identity(frame) is frame
