@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from google.protobuf.message import DecodeError
 
-from kernfed.errors import JobStateMissingError, KernfedError, StepFailedError, UnknownStepError
+from kernfed.errors import JobStateMissingError, KernfedError, StepFailedError, UnknownStepError, WireError
 from kernfed.messages.base import Reply, Request
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -151,6 +152,7 @@ class TaskRunner:
             method=task.method,
             payload=payload_to_proto(payload, 0),
         )
+        kept.payload.transfer = 0
         kept.payload.inline_body = payload.body()
         path = folder / f"{self._setup_order(request):02d}.task"
         temporary = path.with_suffix(".tmp")
@@ -168,9 +170,13 @@ class TaskRunner:
         kept_files = sorted(folder.glob("*.task")) if folder.is_dir() else []
         files = [path for path in kept_files if int(path.stem) < self._setup_order(request)]
         for path in files:
-            kept = task_pb2.Task.FromString(path.read_bytes())
-            kept.payload.transfer = 0
-            setup = self.incoming(kept).message()
+            try:
+                kept = task_pb2.Task.FromString(path.read_bytes())
+                setup = self.incoming(kept).message()
+            except (OSError, DecodeError, WireError) as err:  # a broken disk, or another release wrote it
+                log.warning("kept setup of a job cannot be read", job_id=task.job_id, error=str(err))
+                shutil.rmtree(folder, ignore_errors=True)
+                raise JobStateMissingError("what was kept of this job cannot be read; it is prepared again") from err
             assert isinstance(setup, Request)  # noqa: S101  # as above
             self._permit(setup, kept, _rows_of(job))
             self._steps[setup.step][1](job, setup)
