@@ -54,7 +54,17 @@ class Call(Generic[R]):
     """Shape symbols that the request binds; the exchange validates each reply against them."""
     accept: Callable[[str, Reply], None]
     """Called with each valid reply before it counts; raises KernfedError to refuse it."""
+    own: Mapping[str, Request[R]] | None
+    """Requests of the clients' own, of one type, where they are not all asked the same; `request` is one of them."""
     observe: Callable[[JobEvent], None]
+
+    def request_of(self, client: str) -> Request[R]:
+        """What a client is asked."""
+        return self.own[client] if self.own is not None else self.request
+
+    def dims_of(self, client: str) -> Dims:
+        """Shape symbols that the request to a client binds."""
+        return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
 
 
 class Exchange(Protocol):
@@ -163,17 +173,38 @@ class Cohort:
             QuorumNotMetError: Too few valid answers.
         """
         asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
-        call = self._call(request, tuple(asked), everyone)
+        replies = await self._ask(self._call(request, tuple(asked), everyone))
+        if request.setup and clients is None:
+            self._setup.append(request)
+        return replies
+
+    async def ask_each(self, requests: Mapping[str, Request[R]], *, everyone: bool = False) -> dict[str, R]:
+        """Ask each client something of its own; all requests are of one type.
+
+        Args:
+            requests: Client to request; clients that have failed in this round are passed over.
+            everyone: As in `ask`.
+
+        Raises:
+            QuorumNotMetError: Too few valid answers.
+        """
+        asked = sorted(requests.keys() - self._out_of_round.keys())
+        first = requests[asked[0]] if asked else next(iter(requests.values()))
+        for request in requests.values():
+            validate(request, {})
+        call = replace(self._call(first, tuple(asked), everyone), own={c: requests[c] for c in asked})
+        return await self._ask(call)
+
+    async def _ask(self, call: Call[R]) -> dict[str, R]:
+        request, asked = call.request, call.clients
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
         outcomes = dict(await self._exchange.ask(call))
         unprepared = [
-            c for c, o in outcomes.items() if isinstance(o, Fault) and o.reason == JobStateMissingError.reason
+            c for c in call.clients if isinstance(o := outcomes.get(c), Fault) and o.reason == JobStateMissingError.reason
         ]
         if unprepared:
             outcomes.update(await self._prepare_again(call, unprepared))
-        if request.setup and clients is None:
-            self._setup.append(request)
-        return self._settle(call, outcomes, everyone)
+        return self._settle(call, outcomes)
 
     async def mean(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
@@ -216,6 +247,7 @@ class Cohort:
             float_bits=self._float_bits,
             dims=dims,
             accept=accept,
+            own=None,
             observe=self._observe,
         )
 
@@ -234,7 +266,7 @@ class Cohort:
             replace(call, clients=tuple(clients), task_id=f"{call.task_id}/again", needed=0)
         )
 
-    def _settle(self, call: Call[R], outcomes: dict[str, R | Fault], everyone: bool) -> dict[str, R]:
+    def _settle(self, call: Call[R], outcomes: dict[str, R | Fault]) -> dict[str, R]:
         replies: dict[str, R] = {}
         for client in call.clients:
             outcome = outcomes.get(client)
@@ -281,11 +313,12 @@ class InProcessExchange:
         """See `Exchange.ask`; there are no stragglers in one process."""
         outcomes: dict[str, R | Fault] = {}
         step = self._steps[type(call.request)]
-        request = as_sent(call.request, call.float_bits)
+        shared = None if call.own is not None else as_sent(call.request, call.float_bits)
         for client in call.clients:
+            request = as_sent(call.request_of(client), call.float_bits) if shared is None else shared
             try:
                 reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
-                validate(reply, call.dims)
+                validate(reply, call.dims_of(client))
                 call.accept(client, reply)
             except KernfedError as err:
                 outcomes[client] = Fault(err.reason, str(err))

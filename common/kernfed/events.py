@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Scores = Mapping[str, float]
 """Metric name to value, e.g. {"auc": 0.9}."""
@@ -43,6 +44,8 @@ class EventKind(enum.StrEnum):
     """Below quorum: `message` says "2 of 3"."""
     ROUND_CLOSED = "round-closed"
     """The round's metrics are attached."""
+    FINDING = "finding"
+    """A result of the method itself, e.g. who learns from whom; `message` is its name, its content is attached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,5 @@ class JobEvent:
     client: str = ""
     message: str = ""
     metrics: RoundMetrics | None = None
+    finding: Mapping[str, Any] | None = None
+    """JSON values; of several findings of one name the last counts."""

@@ -17,9 +17,11 @@ from typing import Any
 from kernfed.errors import DataError, KernfedError
 from kernfed.metrics_file import JSONL, TRAINING, MetricLine, read_metrics
 from kernfed.report_charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
+from kernfed.report_sections import SECTIONS
 
 REPORT = "report.html"
 JOB_JSON = "job.json"
+FINDINGS = "findings.json"
 
 _LABELS = {
     "auc": "AUC",
@@ -102,7 +104,7 @@ def write_report(folder: Path) -> Path:
         DataError: `job.json` or `metrics.jsonl` is missing or not what a job writes.
     """
     job = _read_job(folder / JOB_JSON)
-    html = render(job, read_metrics(folder / JSONL))
+    html = render(job, read_metrics(folder / JSONL), _read_findings(folder / FINDINGS))
     path = folder / REPORT
     part = folder / f".{REPORT}.part"
     part.write_text(html, encoding="utf-8")
@@ -110,12 +112,13 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def render(job: Mapping[str, Any], lines: Sequence[MetricLine]) -> str:
+def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mapping[str, Any] | None = None) -> str:
     """The page as text.
 
     Args:
         job: Content of `job.json`.
         lines: Content of `metrics.jsonl`.
+        findings: Content of `findings.json`, if the method left one.
 
     Raises:
         DataError: `job` lacks something.
@@ -130,17 +133,18 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine]) -> str:
         lstrip_blocks=True,
     )
     try:
-        return environment.get_template("report.html.j2").render(_page(job, Measured(lines)))
+        return environment.get_template("report.html.j2").render(_page(job, Measured(lines), findings or {}))
     except (KeyError, TypeError, AttributeError) as err:
         raise DataError(f"job.json: not the record of a job ({type(err).__name__}: {err}); fetch it again") from err
 
 
-def _page(job: Mapping[str, Any], measured: Measured) -> dict[str, Any]:
+def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any]) -> dict[str, Any]:
     metric = next(iter(measured.metrics()), None)
     return {
         "job": job,
         "tiles": list(_tiles(job, measured, metric)),
         "charts": list(_charts(measured, metric)),
+        "sections": [SECTIONS[name](finding) for name, finding in sorted(findings.items()) if name in SECTIONS],
         "table": _client_table(measured),
         "answers": _answers(job["answers"]),
         "settings": list(_flat(job["settings"])),
@@ -222,6 +226,18 @@ def _answers(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[st
         row = rows.setdefault(json.dumps([kinds, steps]), {"clients": [], "kinds": kinds, "steps": steps})
         row["clients"].append(client)
     return list(rows.values())[:_MAX_ROWS]
+
+
+def _read_findings(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as err:
+        raise DataError(f"{path.name}: cannot be read: {err}; fetch it again") from err
+    if not isinstance(found, dict):
+        raise DataError(f"{path.name}: not the findings of a job; fetch it again")
+    return found
 
 
 def _read_job(path: Path) -> dict[str, Any]:

@@ -30,10 +30,17 @@ log = structlog.get_logger(__name__)
 
 JOB_TOML: Final = "job.toml"
 JOB_JSON: Final = "job.json"
+FINDINGS: Final = "findings.json"
 CHECKPOINT: Final = "checkpoint.safetensors"
 PIECE_BYTES: Final = 1 << 20
 
-KEPT_KINDS: Final = (EventKind.ROUND_CLOSED, EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)
+KEPT_KINDS: Final = (
+    EventKind.ROUND_CLOSED,
+    EventKind.NOTE,
+    EventKind.CLIENT_FAILED,
+    EventKind.CLIENT_MISSING,
+    EventKind.FINDING,
+)
 """Events that artifacts tell of."""
 
 
@@ -70,6 +77,10 @@ def write_folder(
     (folder / JOB_JSON).write_text(text + "\n", encoding="utf-8")
     rounds = [(e.event.round_num, e.event.metrics or RoundMetrics()) for e in events if _closes_round(e)]
     write_metrics(folder, rounds)
+    findings = {e.event.message: e.event.finding for e in events if e.event.kind is EventKind.FINDING}
+    if findings:
+        text = json.dumps(findings, indent=1, ensure_ascii=False, allow_nan=False, sort_keys=True)
+        (folder / FINDINGS).write_text(text + "\n", encoding="utf-8")
     if model is not None:
         model.save(folder)
 

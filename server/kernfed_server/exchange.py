@@ -6,16 +6,16 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import structlog
-from google.protobuf.duration_pb2 import Duration
 
 from kernfed.cohort import Call, Fault, quorum_error
 from kernfed.errors import JobStateMissingError, KernfedError
 from kernfed.events import EventKind, JobEvent
-from kernfed.messages.base import Reply
+from kernfed.messages.base import Reply, Request
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -31,6 +31,15 @@ log = structlog.get_logger(__name__)
 R = TypeVar("R", bound=Reply)
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A request on its way: the frame, and the body that follows it in fragments."""
+
+    frame: bytes
+    body: Body | None
+    transfer: int
+
+
 class OpenCall:
     """A call that waits for replies."""
 
@@ -43,23 +52,33 @@ class OpenCall:
         self._wake = asyncio.Event()
         self._waiting = ""
         self._spools: list[Path] = []
-        payload = encode(call.request, call.float_bits)
-        self.transfer = registry.next_transfer()
-        self._body = Body(RESPONSE_FRAGMENT_TAG, self.transfer, payload) if payload.body_size > INLINE_BYTES else None
+        self._submitted_by = submitted_by
+        self._method = method
+        self._sent: dict[str, _Task] = {}
+        self._shared = self._task(call.request) if call.own is None else None
+        """Serialized once, whatever the number of clients."""
+
+    def _task(self, request: Request[Any]) -> _Task:
+        call = self._call
+        payload = encode(request, call.float_bits)
+        transfer = self._registry.next_transfer()
         task = task_pb2.Task(
             task_id=call.task_id,
             job_id=call.job_id,
             round=call.round_num,
-            step=call.request.step,
-            payload=payload_to_proto(payload, self.transfer),
+            step=request.step,
+            payload=payload_to_proto(payload, transfer),
             float_bits=call.float_bits,
-            submitted_by=submitted_by,
-            method=method,
+            submitted_by=self._submitted_by,
+            method=self._method,
         )
-        total_s = min(call.deadline_s + call.wait_s, 1e9)
-        task.deadline.CopyFrom(Duration(seconds=int(total_s), nanos=int(total_s % 1 * 1e9)))
-        # Serialized once, whatever the number of clients.
-        self._frame = pb.ConnectResponse(task=task).SerializeToString()
+        task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
+        body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None
+        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer)
+
+    def transfer_to(self, client: str) -> int:
+        """Number of the fragments of the request to a client; 0: nothing was sent to it."""
+        return self._sent[client].transfer if client in self._sent else 0
 
     @property
     def task_id(self) -> str:
@@ -88,7 +107,9 @@ class OpenCall:
     def send_to(self, session: Session) -> None:
         """Give a client its task, unless it has it already."""
         if session.name in self._state.pending and self.task_id not in session.known_task_ids:
-            session.outgoing.put(self._frame, self._body, shared=len(self._call.clients) > 1)
+            task = self._shared or self._sent.get(session.name) or self._task(self._call.request_of(session.name))
+            self._sent[session.name] = task
+            session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
 
     def wants(self, client: str) -> bool:
         """Whether a reply of this client would count."""
@@ -106,7 +127,8 @@ class OpenCall:
             name = hashlib.sha256(f"{self.task_id}\0{session.name}\0{session.instance_id}".encode()).hexdigest()
             spool = self._registry.spool / f"{name}-{self._registry.next_transfer()}.body"
             self._spools.append(spool)
-        return IncomingPayload(self._call.request.reply, reply.payload, limits.max_body_bytes, self._call.dims, spool)
+        dims = self._call.dims_of(session.name)
+        return IncomingPayload(self._call.request.reply, reply.payload, limits.max_body_bytes, dims, spool)
 
     def on_message(self, client: str, incoming: IncomingPayload) -> None:
         """A reply is complete: check it and count it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from kernfed.cohort import Cohort
 from kernfed.events import EventKind, JobEvent, RoundMetrics
@@ -82,6 +82,16 @@ class Run:
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, state))
         self._round = round_num
+
+    def publish(self, name: str, finding: Mapping[str, Any]) -> None:
+        """Keep a result of the method for the artifacts (`findings.json`) and the report.
+
+        Args:
+            name: Which result; a later one of the same name takes its place. The report shows those that
+                `kernfed.report_sections` knows.
+            finding: JSON values.
+        """
+        self._journal.event(JobEvent(EventKind.FINDING, self._round, message=name, finding=finding))
 
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""

@@ -201,7 +201,7 @@ class SessionRegistry:
             session = self._sessions.get(name)
             if session is not None:
                 session.known_task_ids.discard(call.task_id)
-                session.outgoing.drop(call.transfer)
+                session.outgoing.drop(call.transfer_to(name))
                 session.send(
                     pb.ConnectResponse(
                         cancel=task_pb2.Cancel(job_id=call.job_id, task_id=call.task_id, why="the step is closed")

@@ -73,13 +73,14 @@ def event_columns(job_id: str, numbered: NumberedEvent) -> dict[str, Any]:
             },
             "training": dict(metrics.training),
         },
+        "finding": None if event.finding is None else dict(event.finding),
     }
 
 
 def event_from(row: Row[Any]) -> NumberedEvent:
     """An event from its row."""
     metrics = None if row.metrics is None else RoundMetrics(**row.metrics)
-    event = JobEvent(EventKind(row.kind), row.round_num, row.step, row.client, row.message, metrics)
+    event = JobEvent(EventKind(row.kind), row.round_num, row.step, row.client, row.message, metrics, row.finding)
     return NumberedEvent(row.sequence, datetime.fromtimestamp(row.time, UTC), event)
 
 

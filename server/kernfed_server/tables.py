@@ -47,6 +47,7 @@ events = Table(
     Column("client", String(64), nullable=False),
     Column("message", Text, nullable=False),
     Column("metrics", JSON(none_as_null=True)),
+    Column("finding", JSON(none_as_null=True)),
     Index("events_by_kind", "job_id", "kind"),
 )
 

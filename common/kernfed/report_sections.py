@@ -1,0 +1,42 @@
+"""What the report shows of a method's own results: one entry per finding's name, each a function to a section.
+
+A method adds its line to `SECTIONS` and keeps its rendering in a module of its own, `report_<method>.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture and its title."""
+
+    title: str
+    svg: str
+    """Made by `kernfed.report_charts`; every text in it is escaped."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOf:
+    """Column names, and rows of text."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the report."""
+
+    title: str
+    text: str = ""
+    charts: Sequence[Chart] = field(default_factory=tuple)
+    table: TableOf | None = None
+
+
+SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {}
+"""Finding's name, as `Run.publish` gave it, to its section."""
