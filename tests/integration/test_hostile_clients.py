@@ -22,6 +22,7 @@ from kernfed_testing.scripted_client import ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+TRIO = ["a", "b", "mallory"]
 STEP = "ridge.local_solve"
 BODY_SIZE = 160
 """Weights of 20 features and one output."""
@@ -30,7 +31,7 @@ BODY_SIZE = 160
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fed(tmp_path_factory):
     root = tmp_path_factory.mktemp("hostile")
-    async with Federation(root, ["a", "b", "mallory"], idle=["mallory"]) as fed:
+    async with Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"]) as fed:
         yield fed
 
 
@@ -56,7 +57,7 @@ async def mallory(fed, misbehave=None, **settings):
 
 
 def job(fed):
-    return fed.job("dkrr", cohort_min_clients=2, cohort_deadline_s=0.5)
+    return fed.job("dkrr", TRIO, cohort_min_clients=2, cohort_deadline_s=0.5)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -156,7 +157,7 @@ async def test_nan_in_a_large_body(fed):
 
     folder = fed.client_folder("mallory")
     async with ScriptedClient(folder, fed.ports.federation, misbehave=poison) as client:
-        ended = await fed.run(fed.job("probe", payload_bytes=8_000_000, rounds=2, cohort_min_clients=2))
+        ended = await fed.run(fed.job("probe", TRIO, payload_bytes=8_000_000, rounds=2, cohort_min_clients=2))
         assert not client.over.done()
     await fed.wait_disconnected("mallory")
     assert ended.info.state is JobState.SUCCEEDED
@@ -306,3 +307,16 @@ async def test_client_that_asks_and_never_reads(fed, monkeypatch):
         async with asyncio.timeout(20):
             while "mallory" in fed.sessions.present():
                 await client.send(failure)
+
+
+async def test_revoked_client_that_does_not_read(fed):
+    """A revoked client is cut off though the coordinator is stuck in writing to it, and though it sends heartbeats."""
+    async with ScriptedClient(fed.client_folder("eve"), fed.ports.federation, reads=False):
+        await fed.wait_connected("eve")
+        text = fed.job("probe", ["a", "b", "eve"], rounds=1, payload_bytes=8_000_000, cohort_min_clients=2)
+        submitted = await fed.submit(text)
+        await fed.event(submitted.job_id, EventKind.CLIENT_ANSWERED, client="b")
+        await asyncio.to_thread(fed.identities.pki.revoke, "client/eve")
+        async with asyncio.timeout(6):
+            await fed.wait_disconnected("eve")
+        await fed.operator.cancel(submitted.job_id)

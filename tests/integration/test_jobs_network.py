@@ -85,7 +85,7 @@ async def test_processes_are_killed(tmp_path):
 
 @pytest.mark.slow
 async def test_gigabyte(tmp_path):
-    """A 1 GiB body goes to another process and back; the coordinator holds it and the mean, the client holds it once."""
+    """A 1 GiB body goes to another process and back; the coordinator holds it and the mean, the client only it."""
     async with Federation(tmp_path, ["a"], processes=True) as fed:
         job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=1 << 30))
         peak = {"coordinator": 0, "client": 0}

@@ -11,6 +11,7 @@ from kernfed.client_file import load_client_file
 from kernfed.events import EventKind, JobState
 from kernfed.messages.probe import EchoRequest
 from kernfed_client.app import ClientDaemon
+from kernfed_server.runs import RunManager
 from kernfed_testing.federation import Federation, until
 from kernfed_testing.gate import Gate
 from kernfed_testing.proxy import Direction
@@ -149,6 +150,31 @@ async def test_revoked_in_mid_session(tmp_path, monkeypatch):
     assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
     assert len(ended.of(EventKind.CLIENT_MISSING, "c")) == 2
     assert not ended.of(EventKind.CLIENT_ANSWERED, "c")
+
+
+async def test_reply_that_comes_before_its_job_resumes(tmp_path, monkeypatch):
+    """A reply that a restarted coordinator cannot place yet is asked for again, and not computed again."""
+    gate = Gate(monkeypatch, EchoRequest, "a")
+    resume, take_up = asyncio.Event(), RunManager._take_up
+
+    async def take_up_late(self, stored):
+        await resume.wait()
+        await take_up(self, stored)
+
+    async with Federation(tmp_path, ["a", "b"]) as fed:
+        job = await fed.submit(fed.job("probe", rounds=1, cohort_min_clients=2))
+        await gate.wait_reached()
+        await fed.coordinator.stop()
+        gate.open()
+        await until(lambda: not fed.daemons["a"].session.busy_task_ids)
+        monkeypatch.setattr(RunManager, "_take_up", take_up_late)
+        with structlog.testing.capture_logs() as logs:
+            await fed.start_coordinator()
+            await until(lambda: any(e["event"] == "answer not taken by the coordinator" for e in logs))
+        resume.set()
+        ended = await fed.end(job.job_id)
+    assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+    assert gate.calls == {"a": 1, "b": 1}
 
 
 async def test_coordinator_stops_in_good_order(tmp_path):
