@@ -25,10 +25,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 32 << 20
 _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 
 def keep_freed_memory() -> None:
@@ -37,6 +38,8 @@ def keep_freed_memory() -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        # One arena per thread would keep as much again for each thread that ever placed a fragment.
+        mallopt(_M_ARENA_MAX, 2)
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_M_TOP_PAD, 4 << 20)
