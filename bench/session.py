@@ -1,8 +1,8 @@
 """Rounds of the session beside a bare gRPC loop of the same shape, over TLS on loopback, in one run.
 
-A round sends a payload to every client and, once a client has all of it, gets one of the same size back. The bare loop
-is a bidirectional stream of 1 MiB chunks that looks at nothing and keeps nothing; the session checks every frame and number, keeps replies until the round
-closes, and averages them. Coordinator and clients are processes of their own.
+A round sends a payload to every client and, once a client has all of it, gets one of the same size back. The bare
+loop is a bidirectional stream of 1 MiB chunks that looks at nothing and keeps nothing; the session checks every frame
+and number, keeps replies until the round closes, and averages them. Coordinator and clients are processes of their own.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ def _run(kind: str, clients: int, size: int, rounds: int, root: Path) -> dict[st
     assert coordinator.stdin is not None
     assert coordinator.stdout is not None
     port = json.loads(next(text for text in coordinator.stdout if text.startswith("{")))["port"]
+    address = ["--address", f"localhost:{port}"]
     peers = [
         subprocess.Popen(
-            [*command, f"{kind}-client", "--identity", str(root / f"client-c{i}"), "--address", f"localhost:{port}"]
-            + common,
+            [*command, f"{kind}-client", "--identity", str(root / f"client-c{i}"), *address, *common],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
