@@ -159,7 +159,7 @@ def fixed_point(maps: AffineMaps, gram: Floats | None = None, ridge: float = 0.0
         raise NumericalError("the iteration has no single limit: its map has an eigenvalue of 1 or more") from None
     found: Floats = cho_solve((factor, True), right)
     if root is not None:
-        found = np.linalg.solve(root, found)
+        found = np.asarray(np.linalg.solve(root, found), dtype=np.float64)
     return found
 
 

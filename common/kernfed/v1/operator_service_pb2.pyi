@@ -641,3 +641,47 @@ class Client(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "software_version", b"software_version"]) -> None: ...
 
 Global___Client: typing_extensions.TypeAlias = Client
+
+@typing.final
+class UploadFileRequest(google.protobuf.message.Message):
+    """See UploadFile."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    sha256: builtins.str
+    """SHA-256 of the whole content, 64 hexadecimal digits; in the first request only, which has no data."""
+    size: builtins.int
+    """Size of the whole content in bytes, from 1 to 2^30; in the first request only."""
+    data: builtins.bytes
+    """The next piece of the content, at most 1 MiB."""
+    def __init__(
+        self,
+        *,
+        sha256: builtins.str = ...,
+        size: builtins.int = ...,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "sha256", b"sha256", "size", b"size"]) -> None: ...
+
+Global___UploadFileRequest: typing_extensions.TypeAlias = UploadFileRequest
+
+@typing.final
+class UploadFileResponse(google.protobuf.message.Message):
+    """See UploadFile."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: builtins.int
+    known: builtins.bool
+    """Whether the coordinator had the file before, and read no piece."""
+    def __init__(
+        self,
+        *,
+        known: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["known", b"known"]) -> None: ...
+
+Global___UploadFileResponse: typing_extensions.TypeAlias = UploadFileResponse

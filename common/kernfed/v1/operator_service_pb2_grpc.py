@@ -75,6 +75,11 @@ class OperatorServiceStub(object):
                 request_serializer=kernfed_dot_v1_dot_operator__service__pb2.ListClientsRequest.SerializeToString,
                 response_deserializer=kernfed_dot_v1_dot_operator__service__pb2.ListClientsResponse.FromString,
                 _registered_method=True)
+        self.UploadFile = channel.stream_unary(
+                '/kernfed.v1.OperatorService/UploadFile',
+                request_serializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileRequest.SerializeToString,
+                response_deserializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileResponse.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer(object):
@@ -137,6 +142,13 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UploadFile(self, request_iterator, context):
+        """Keep a file that job files name by its SHA-256, such as a public set. One that is there already is not sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +191,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ListClients,
                     request_deserializer=kernfed_dot_v1_dot_operator__service__pb2.ListClientsRequest.FromString,
                     response_serializer=kernfed_dot_v1_dot_operator__service__pb2.ListClientsResponse.SerializeToString,
+            ),
+            'UploadFile': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadFile,
+                    request_deserializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileRequest.FromString,
+                    response_serializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -398,6 +415,33 @@ class OperatorService(object):
             '/kernfed.v1.OperatorService/ListClients',
             kernfed_dot_v1_dot_operator__service__pb2.ListClientsRequest.SerializeToString,
             kernfed_dot_v1_dot_operator__service__pb2.ListClientsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadFile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/kernfed.v1.OperatorService/UploadFile',
+            kernfed_dot_v1_dot_operator__service__pb2.UploadFileRequest.SerializeToString,
+            kernfed_dot_v1_dot_operator__service__pb2.UploadFileResponse.FromString,
             options,
             channel_credentials,
             insecure,
