@@ -19,6 +19,7 @@ from kernfed.tls_diagnosis import diagnose_failure
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.audit import AuditLog
+from kernfed_client.health import keep_health_written
 from kernfed_client.local_job import LocalJob
 from kernfed_client.policy import Policy
 from kernfed_client.session import ClientSession, Offer
@@ -96,13 +97,14 @@ class ClientDaemon:
             device, note = await self._worker.run(lambda: prepare_maths(self._file))
             self.session.report_device(device, note)
 
+        health = keep_health_written(self._file.state, lambda: self.session.connected)
         tasks = [
             asyncio.ensure_future(coroutine)
-            for coroutine in (self.session.run(), keep_renewed(self._file.identity), announce(), warm_up())
+            for coroutine in (self.session.run(), keep_renewed(self._file.identity), health, announce(), warm_up())
         ]
         stopped = asyncio.ensure_future(stop.wait())
         try:
-            endless = tasks[:2]
+            endless = tasks[:3]
             done, _ = await asyncio.wait([stopped, *endless], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
                 task.result()

@@ -37,6 +37,17 @@ def run_command(
     event_loop.run(serve(load_client_file(config)))
 
 
+@app.command("health")
+def health_command(
+    config: Annotated[Path, typer.Option(help="Client file, as for `run`.")] = Path("client.toml"),
+) -> None:
+    """Say whether the daemon on this machine runs and has a session: exit status 0 if so; for probes."""
+    from kernfed.client_file import load_client_file
+    from kernfed_client.health import check_health
+
+    typer.echo(check_health(load_client_file(config).state))
+
+
 @app.command("check-data")
 def check_data_command(
     job: Annotated[Path, typer.Argument(help="Job file.", metavar="JOB.toml")],

@@ -12,6 +12,8 @@ from kernfed.cli.output import common_options, new_app, run_app
 app = new_app("Run a federation's coordinator.")
 app.callback()(common_options)
 
+_FILE = Path("coordinator.toml")
+
 
 @app.command("run")
 def run_command(
@@ -29,10 +31,30 @@ def run_command(
     from kernfed_server.tls_log import handshake_failures_logged
 
     logs.configure(log_level, log_format)
-    here = Path("coordinator.toml")
-    file = load_coordinator_file(config or (here if here.exists() else None))
+    file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
     with handshake_failures_logged():
         event_loop.run(serve(file, port_file))
+
+
+@app.command("health")
+def health_command(
+    config: Annotated[Path | None, typer.Option(help="Coordinator file, as for `run`.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Enrolment host:port to ask. Default: that of the coordinator file, on loopback.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Longest wait in seconds.")] = 5,
+) -> None:
+    """Ask the coordinator on this machine whether it serves: exit status 0 if it does; for probes."""
+    import asyncio
+
+    from kernfed.cli.output import log_to_stderr
+    from kernfed.health import check_health
+    from kernfed_server.config import load_coordinator_file, probe_address
+
+    log_to_stderr()
+    file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
+    asyncio.run(check_health(address or probe_address(file), file.pki / "coordinator", timeout_s=timeout))
+    typer.echo("serving")
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from kernfed_server.revocations import RevocationWatch
 from kernfed_server.runs import RunLimits, RunManager
 from kernfed_server.services.enrolment import EnrolmentServicer
 from kernfed_server.services.federation import FederationServicer
+from kernfed_server.services.health import Health
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_server.sessions import SessionLimits, SessionRegistry
 from kernfed_server.store import Store
@@ -66,6 +67,7 @@ class Coordinator:
         limits = SessionLimits(file.heartbeat_interval_s, file.heartbeat_timeout_s, file.max_body_bytes)
         self.sessions = SessionRegistry(limits, _empty_folder(file.data / "spool"))
         self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
+        self._health = Health()
 
     def _on_revoked(self, revocation: Revocation) -> None:
         self.sessions.cut(
@@ -86,6 +88,7 @@ class Coordinator:
         """
         file = self._file
         url = file.database or f"sqlite:///{file.data.resolve() / 'coordinator.sqlite'}"
+        await self._health.starting()
         async with contextlib.AsyncExitStack() as stack:
             store = await Store.open(url, file.data)
             stack.push_async_callback(store.close)
@@ -116,6 +119,7 @@ class Coordinator:
                 enrolment_port=ports.enrolment,
                 data=str(file.data),
             )
+            await self._health.serving()
             ready(ports)
             stopped = asyncio.ensure_future(stop.wait())
             done, _ = await asyncio.wait([stopped, *background], return_when=asyncio.FIRST_COMPLETED)
@@ -123,6 +127,7 @@ class Coordinator:
             for task in done - {stopped}:
                 task.result()  # a background task ends only by an error
             log.info("coordinator stops", sessions=len(self.sessions.present()))
+            await self._health.draining()
             runs.drain()
             self.sessions.drain("the coordinator is shutting down; connect again in a moment")
 
@@ -136,6 +141,7 @@ class Coordinator:
         server.add_generic_rpc_handlers((FederationServicer(self.sessions).handler(),))
         operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(runs), server)
         enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
+        self._health.add_to(server, with_watch=True)
         credentials = server_credentials(self._pki.coordinator_folder)
         async with self._listening(server, self._file.listen, "listen", credentials) as port:
             yield port
@@ -144,6 +150,7 @@ class Coordinator:
     async def _serving_enrolment(self) -> AsyncIterator[int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
         enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
+        self._health.add_to(server, with_watch=False)
         credentials = enrolment_server_credentials(self._pki.coordinator_folder)
         async with self._listening(server, self._file.enrolment_listen, "enrolment_listen", credentials) as port:
             yield port

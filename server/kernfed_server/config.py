@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from kernfed.channel import address, split_address
 from kernfed.toml_file import Section, parse_toml, read_toml
 
 
@@ -36,3 +37,13 @@ def load_coordinator_file(path: Path | None) -> CoordinatorFile:
     parsed = parse_toml(CoordinatorFile, read_toml(path), str(path))
     base = path.resolve().parent
     return parsed.model_copy(update={"pki": base / parsed.pki, "data": base / parsed.data})
+
+
+def probe_address(file: CoordinatorFile) -> str:
+    """Where a probe on the same machine reaches the enrolment port: loopback, where it listens on all addresses.
+
+    Raises:
+        ConfigError: The port is 0, so it is known only to whoever started the coordinator.
+    """
+    host, port = split_address(file.enrolment_listen)
+    return address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104  # compared, not bound
