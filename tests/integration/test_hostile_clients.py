@@ -31,7 +31,7 @@ BODY_SIZE = 160
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fed(tmp_path_factory):
     root = tmp_path_factory.mktemp("hostile")
-    async with Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"]) as fed:
+    async with Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"], heartbeat_s=(0.3, 30.0)) as fed:
         yield fed
 
 
