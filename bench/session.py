@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 import numpy as np
 import psutil
+
+if TYPE_CHECKING:
+    from kernfed.cohort import Cohort
 
 CHUNK = 1 << 20
 SIZES = {"4 KB": 4096, "1 MB": 1_000_000, "64 MB": 64_000_000}
@@ -107,11 +112,12 @@ async def bare_client(args: argparse.Namespace) -> None:
 # The session.
 
 
-async def session_coordinator(args: argparse.Namespace) -> None:
+@contextlib.asynccontextmanager
+async def coordinator_with_clients(args: argparse.Namespace) -> AsyncIterator[Cohort]:
+    """Serve sessions, print the port, and wait until `args.clients` clients are there."""
     from kernfed.channel import SERVER_OPTIONS
     from kernfed.cohort import Cohort, Quorum
     from kernfed.identity import server_credentials
-    from kernfed.messages.probe import EchoRequest
     from kernfed.status import StatusInterceptor
     from kernfed_server.exchange import RemoteExchange
     from kernfed_server.services.federation import FederationServicer
@@ -126,26 +132,32 @@ async def session_coordinator(args: argparse.Namespace) -> None:
     print(json.dumps({"port": port}), flush=True)
     while len(registry.present()) < args.clients:
         await registry.wait_change(10)
-    cohort = Cohort(
-        RemoteExchange(registry, "ann", "probe"), registry.present(), job_id="bench", quorum=Quorum(min_fraction=1.0)
-    )
-    values: dict[int, np.ndarray] = {}
-    count = 0
-
-    async def one_round(size: int) -> None:
-        nonlocal count
-        count += 1
-        cohort.enter_round(count)
-        sent = values.setdefault(size, np.arange(size // 8, dtype=np.float64))
-        back = await cohort.mean(EchoRequest(sent))
-        slices = range(0, sent.size, CHUNK)  # whole, it would take more memory than all the rest
-        if count % 10 == 1 and not all(np.allclose(back.values[i : i + CHUNK], sent[i : i + CHUNK]) for i in slices):
-            raise SystemExit("the mean of the echoes is not what was sent")
-
-    await _measure(args, one_round)
+    exchange = RemoteExchange(registry, "ann", "probe")
+    yield Cohort(exchange, registry.present(), job_id="bench", quorum=Quorum(min_fraction=1.0))
     registry.drain("bench over")
     await server.stop(1)
-    spool.rmdir()
+    shutil.rmtree(spool)
+
+
+async def session_coordinator(args: argparse.Namespace) -> None:
+    from kernfed.messages.probe import EchoRequest
+
+    sent = np.arange(args.size // 8, dtype=np.float64)
+    count = 0
+    async with coordinator_with_clients(args) as cohort:
+
+        async def one_round(_size: int) -> None:
+            nonlocal count
+            count += 1
+            cohort.enter_round(count)
+            back = await cohort.mean(EchoRequest(sent))
+            pieces = range(0, sent.size, CHUNK)  # whole, it would take more memory than all the rest
+            if count % 10 == 1 and not all(
+                np.allclose(back.values[i : i + CHUNK], sent[i : i + CHUNK]) for i in pieces
+            ):
+                raise SystemExit("the mean of the echoes is not what was sent")
+
+        await _measure(args, one_round)
 
 
 async def session_client(args: argparse.Namespace) -> None:
@@ -183,16 +195,21 @@ async def _measure(args: argparse.Namespace, one_round: Callable[[int], Coroutin
         await one_round(args.size)
         times.append(time.perf_counter() - began)
     seconds, cpu_s = time.perf_counter() - start, cpu() - start_cpu
-    peak = int(next(li for li in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in li).split()[1])
     gigabytes = 2 * args.size * args.clients * args.rounds / 1e9
     result = {
         "round_s": float(np.median(times)),
         "rounds_per_s": args.rounds / seconds,
         "mb_per_s": gigabytes * 1000 / seconds,
         "cpu_s_per_gb": cpu_s / gigabytes,
-        "peak_mb": peak / 1024,
+        "peak_mb": peak_mb(),
     }
     print(json.dumps(result), flush=True)
+
+
+def peak_mb(pid: int | str = "self") -> float:
+    """Largest resident memory that a process has had, in MB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def _run(kind: str, clients: int, size: int, rounds: int, root: Path) -> dict[str, float]:

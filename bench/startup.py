@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -69,10 +68,9 @@ def main() -> None:
         finally:
             coordinator.terminate()
             coordinator.wait(20)
-    print(f"{'start-up':<20} {'seconds':>8}")
+    print(f"\n{'start-up':<20} {'seconds':>8}")
     for name, value, note in rows:
         print(f"{name:<20} {value:>8.2f}  {note}")
-    print(json.dumps({name: value for name, value, _ in rows}), file=sys.stderr)
 
 
 if __name__ == "__main__":
