@@ -20,8 +20,8 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 def message_classes() -> list[type[Message]]:
     """All concrete message classes of `kernfed.messages`."""
-    for module in pkgutil.iter_modules(kernfed.messages.__path__):
-        importlib.import_module(f"kernfed.messages.{module.name}")
+    for found_module in pkgutil.iter_modules(kernfed.messages.__path__):
+        importlib.import_module(f"kernfed.messages.{found_module.name}")
 
     found: list[type[Message]] = []
     for name, module in sys.modules.items():
