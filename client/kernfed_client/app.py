@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from kernfed.client_file import ClientFile, DatasetSection
+from kernfed.errors import KernfedError
 from kernfed.identity import Identity
 from kernfed.messages.base import Reply, Request
 from kernfed.renewal import keep_renewed
@@ -94,7 +95,11 @@ class ClientDaemon:
             ready()
 
         async def warm_up() -> None:
-            device, note = await self._worker.run(lambda: prepare_maths(self._file))
+            try:
+                device, note = await self._worker.run(lambda: prepare_maths(self._file))
+            except KernfedError as err:  # steps that compute will say so too
+                log.error("no device to compute on", error=str(err))
+                device, note = "none", str(err)
             self.session.report_device(device, note)
 
         health = keep_health_written(self._file.state, lambda: self.session.connected)

@@ -128,6 +128,21 @@ async def test_unexpected_error_in_a_step(tmp_path, monkeypatch):
     assert "Jane" not in failed[0].message
 
 
+async def test_device_that_is_not_there(tmp_path, monkeypatch):
+    """A client whose file asks for a device that it lacks says so to the operator, in its listing and in each step."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    async with Federation(tmp_path, ABC, idle=["c"]) as fed:
+        file = fed.client_folder("c") / "client.toml"
+        file.write_text(file.read_text().replace('device = "cpu"', 'device = "cuda"'))
+        await fed.clients["c"].start()
+        await until(lambda: fed.sessions.clients().get("c") is not None and fed.sessions.clients()["c"].device != "")
+        assert {c.name: c.device for c in await fed.operator.clients()}["c"] == "none"
+        ended = await fed.run(fed.job("dkrr", cohort_preflight="quorum"))
+    assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+    assert [e.client for e in ended.of(EventKind.CLIENT_FAILED)] == ["c"]
+    assert "device 'cuda' is not there" in ended.of(EventKind.CLIENT_FAILED)[0].message
+
+
 async def test_client_that_lost_its_state_is_prepared_again(tmp_path, monkeypatch):
     """A client whose state is gone, on disk too, is taken through the setup again and answers in the same round."""
     honest = STEPS[LocalSolveRequest]
