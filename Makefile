@@ -44,8 +44,8 @@ test: setup ## all tests
 
 check: lint proto-check test ## all that CI runs
 
-bench: setup ## rounds per second, CPU and memory of the session beside a bare gRPC loop
-	$(PY) bench/session.py
+bench: setup ## the session beside a bare gRPC loop, 1 GiB round trip, start-up, maths: ratios taken in one run
+	for f in session large startup maths; do $(PY) bench/$$f.py || exit 1; done
 
 docs: setup ## write the tables in docs/ from the code
 	$(PY) docs/reference.py

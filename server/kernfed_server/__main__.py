@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +31,9 @@ def run_command(
     from kernfed_server.config import load_coordinator_file
     from kernfed_server.tls_log import handshake_failures_logged
 
-    logs.configure(log_level, log_format)
     file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
     with handshake_failures_logged():
+        logs.configure(log_level, log_format)
         event_loop.run(serve(file, port_file))
 
 
@@ -59,6 +60,8 @@ def health_command(
 
 def main() -> None:
     """Run a command; an error is one clear message on stderr and an exit code, never a traceback."""
+    # Failed handshakes are told by grpc alone, at this level; `handshake_failures_logged` turns them into log lines.
+    os.environ.setdefault("GRPC_VERBOSITY", "INFO")
     run_app(app)
 
 
