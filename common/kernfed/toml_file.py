@@ -72,16 +72,23 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
 
 
 def _suggestion(model: type[BaseModel], loc: list[str]) -> str:
-    known: list[str] = []
-    _collect(model, known)
-    close = difflib.get_close_matches(loc[-1], known, n=1)
+    """The nearest known key; for a key that stands in the wrong table, where it belongs."""
+    known: dict[str, set[str]] = {}
+    _collect(model, "", known)
+    here, wrong = (loc[0] if len(loc) > 1 else ""), loc[-1]
+    elsewhere = sorted(known.get(wrong, set()) - {here})
+    if elsewhere:
+        tables = " or ".join(f"[{table}]" if table else "the top of the file" for table in elsewhere)
+        return f" here; it belongs in {tables}"
+    close = difflib.get_close_matches(wrong, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else "; remove it"
 
 
-def _collect(model: type[BaseModel], known: list[str]) -> None:
+def _collect(model: type[BaseModel], table: str, known: dict[str, set[str]]) -> None:
+    """Every key of a model and of the tables below it, each with the first-level tables that it may stand in."""
     for name, field in model.model_fields.items():
-        known.append(name)
+        known.setdefault(name, set()).add(table)
         for arg in (field.annotation, *getattr(field.annotation, "__args__", ())):
             for inner in (arg, *getattr(arg, "__args__", ())):
                 if isinstance(inner, type) and issubclass(inner, BaseModel):
-                    _collect(inner, known)
+                    _collect(inner, table or name, known)
