@@ -19,7 +19,7 @@ from kernfed.renewal import keep_renewed
 from kernfed.tls_diagnosis import diagnose_failure
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
-from kernfed_client.audit import AuditLog
+from kernfed_client.audit import AUDIT_FILE, AuditLog
 from kernfed_client.health import keep_health_written
 from kernfed_client.local_job import LocalJob
 from kernfed_client.policy import Policy
@@ -47,7 +47,7 @@ class ClientDaemon:
         self.name = identity.name
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._policy = Policy(file.policy)
-        self._audit = AuditLog(file.state / "audit.jsonl")
+        self._audit = AuditLog(file.state / AUDIT_FILE)
         self._worker = Worker()
         runner = TaskRunner(
             STEPS, self._open_job, self._permit, self._record, file.state, max_body_bytes=file.max_body_bytes
@@ -79,6 +79,7 @@ class ClientDaemon:
             header=payload.header,
             body=payload.segments(),
             num_bytes=len(payload.header) + payload.body_size,
+            num_numbers=sum(array.size for array in payload.arrays),
         )
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:

@@ -20,6 +20,9 @@ import numpy as np
 from kernfed.errors import DataError
 from kernfed.messages.base import Kind, Message, fields_of
 
+AUDIT_FILE = "audit.jsonl"
+"""Its name in the state folder."""
+
 MAX_DIGEST_BYTES = 1 << 20
 """Replies up to this size are hashed; of larger ones shapes and size are noted, for hashing them would cost a round
 as much as computing it."""
@@ -58,6 +61,7 @@ class AuditLog:
         header: bytes,
         body: Iterable[memoryview | bytes],
         num_bytes: int,
+        num_numbers: int,
     ) -> None:
         """Append a line about a reply that is about to leave.
 
@@ -71,6 +75,7 @@ class AuditLog:
             header: Its encoded header.
             body: Its encoded body in pieces; read only where it is small enough to be hashed.
             num_bytes: Size of header and body.
+            num_numbers: Numbers in its arrays, those of nested parts included.
         """
         line: dict[str, Any] = {
             "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -82,6 +87,7 @@ class AuditLog:
             "reply": type(reply).__name__,
             "shapes": shapes_of(reply),
             "bytes": num_bytes,
+            "numbers": num_numbers,
             "sha256": _digest(header, *body) if num_bytes <= MAX_DIGEST_BYTES else None,
         }
         with self._lock:
@@ -115,7 +121,9 @@ def verify(path: Path) -> int:
             text = raw.rstrip(b"\n")
             try:
                 line = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
+                line = None
+            if not isinstance(line, dict):
                 torn_at = torn_at or count
             else:
                 torn_before = count > 1 and torn_at == count - 1

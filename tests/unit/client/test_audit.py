@@ -31,6 +31,7 @@ def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int
         header=b"header",
         body=[body],
         num_bytes=num_bytes,
+        num_numbers=3,
     )
 
 
