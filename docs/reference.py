@@ -90,7 +90,7 @@ def _type(annotation: Any) -> str:
     if origin is list:
         return f"list of {_type(args[0])}"
     if origin is dict:
-        return "table of text to text"
+        return "table of text to text" if _type(args[1]) == "text" else "table"
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return ", ".join(f"`{json.dumps(member.value)}`" for member in annotation)
     return {bool: "`true`, `false`", int: "integer", float: "number", str: "text", Path: "path"}[annotation]

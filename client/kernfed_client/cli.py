@@ -72,6 +72,26 @@ def check_data_command(
         Console().print(check_data.as_table(report))
 
 
+@app.command("predict")
+def predict_command(
+    job: Annotated[str, typer.Option(help="Id of the job whose model this client keeps, or a unique beginning of it.")],
+    data: Annotated[Path, typer.Option(help="CSV file with a header; columns in any order, more than needed is fine.")],
+    out: Annotated[Path, typer.Option(help="CSV file to write: all columns of the data, and the predictions.")],
+    config: Annotated[Path, typer.Option(help="Client file.")] = Path("client.toml"),
+    delimiter: Annotated[str, typer.Option(help="Between the fields of a row.")] = ",",
+    encoding: Annotated[str, typer.Option(help="Of the data file.")] = "utf-8-sig",
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …")] = "cpu",
+) -> None:
+    """Predict the rows of a CSV file with this client's own model of a job; nothing leaves this machine.
+
+    The file written is like that of `kernfed predict`.
+    """
+    from kernfed_client import predict
+
+    num_rows = predict.predict(config, job, data, out, delimiter=delimiter, encoding=encoding, device=device)
+    typer.echo(f"{out}: {num_rows} rows predicted")
+
+
 @app.command("audit")
 def audit_command(
     config: Annotated[Path, typer.Option(help="Client file.")] = Path("client.toml"),

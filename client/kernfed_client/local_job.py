@@ -74,6 +74,7 @@ class LocalJob:
         client: This client's name, from its certificate.
         file: The client file; holds policy and device.
         folder: For files that the job leaves at this client, such as the client's own model; made when needed.
+        durable: Whether what a step keeps from round to round is to survive this process.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class LocalJob:
         file: ClientFile,
         load: Loader | None = None,
         folder: Path | None = None,
+        *,
+        durable: bool = True,
     ) -> None:
         """Begin with nothing prepared.
 
@@ -92,10 +95,12 @@ class LocalJob:
             file: The client file.
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
             folder: For the job's files; unset: below the client file's state folder.
+            durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
         """
         self.job_id = job_id
         self.client = client
         self.file = file
+        self.durable = durable
         # A job id comes from a peer, so it never becomes a path: its digest does.
         self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
         self._load = load or functools.partial(load_local_data, file)
@@ -120,6 +125,11 @@ class LocalJob:
     def schema(self) -> DataSchema:
         """What the job expects of the data."""
         return _made(self._described, "data.describe").schema
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set, as the client file has it."""
+        return _made(self._described, "data.describe").dataset
 
     @property
     def data(self) -> LocalData:
@@ -217,6 +227,10 @@ class LocalJob:
             self._memo[key] = make()
         value: T = self._memo[key]
         return value
+
+    def forget(self, key: Hashable) -> None:
+        """Drop what `memo` kept."""
+        self._memo.pop(key, None)
 
     def load(self, dataset: str, schema: DataSchema) -> LocalData:
         """Read the data set, in place of what was read before.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from kernfed.messages.base import Array
 from kernfed_client.local_job import LocalJob
+from kernfed_client.private_model import PrivateModel, Scorer
 
 log = structlog.get_logger(__name__)
 
@@ -42,4 +45,38 @@ def keep_own_model(job: LocalJob, weights: Array) -> Path:
     folder = job.folder / "model"
     model.save(folder)
     log.info("own model kept", path=str(folder))
+    return folder
+
+
+def keep_private_model(
+    job: LocalJob, kind: str, arrays: Mapping[str, Array], details: Mapping[str, Any], scorer: Scorer
+) -> Path:
+    """Write a model of this client of any kind, from which it can predict with `kernfed-client predict`.
+
+    Args:
+        job: With rows scaled.
+        kind: Which sort of model; `kernfed_client.kept_models` reads it.
+        arrays: What it is made of.
+        details: What it is made of, JSON values.
+        scorer: Scores of standardised rows.
+
+    Returns:
+        The folder with `model.safetensors` and `model.json`, below the client's state folder.
+    """
+    model = PrivateModel(
+        kind=kind,
+        task=job.task,
+        feature_names=job.schema.features,
+        target=job.schema.target,
+        classes=job.classes,
+        mean=job.mean,
+        deviation=job.deviation,
+        arrays=arrays,
+        details=details,
+        scorer=scorer,
+        job={"job_id": job.job_id, "client": job.client},
+    )
+    folder = job.folder / "model"
+    model.save(folder)
+    log.info("own model kept", path=str(folder), kind=kind)
     return folder

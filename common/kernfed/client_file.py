@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from kernfed.distillation_kernels import PointKernel
 from kernfed.messages.base import Kind
 from kernfed.toml_file import Section, parse_toml, read_toml
 
@@ -41,13 +42,97 @@ class PartitionFile(Section):
         return value
 
 
+class StreamFile(PartitionFile):
+    """Where the rows of a stream come from, for online learning, and how to read them."""
+
+    path: Path = Field(
+        Path("-"),
+        description="file: its path. follow: a folder. socket: where the socket is made. stdin: not used.",
+    )
+    source: Literal["file", "follow", "socket", "stdin"] = Field(
+        "file",
+        description="file: one file, replayed in order. follow: a folder to which rows and files are added, in the "
+        "order of their names. socket: JSON lines that come to a local socket. stdin: JSON lines that come to the "
+        "daemon's standard input.",
+    )
+    key: str | None = Field(
+        None, description="Column that names a row, so that its target may come later, with the same key."
+    )
+
+    @model_validator(mode="after")
+    def _has_path(self) -> Self:
+        if self.source != "stdin" and self.path == Path("-"):
+            raise ValueError(f'source = "{self.source}" needs a path')
+        return self
+
+
 class DatasetSection(Section):
     """A named data set and its partitions."""
 
     train: PartitionFile
     test: PartitionFile | None = None
     unlabelled: PartitionFile | None = None
-    stream: PartitionFile | None = None
+    stream: StreamFile | None = None
+
+
+class KernelModelSection(Section):
+    """Kernel ridge regression with this client's own kernel, lengthscale or ridge."""
+
+    kind: Literal["kernel-ridge"] = Field(description="Chooses this kind of model.")
+    kernel: PointKernel | None = Field(None, description="Unset: the job's.")
+    lengthscale: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="In units of the standardised columns; unset: the job's."
+    )
+    ridge: float | None = Field(None, gt=0, le=1e6, description="Unset: the job's.")
+
+
+class SklearnModelSection(Section):
+    """A regressor or classifier with scikit-learn's interface, from any package that is installed here."""
+
+    kind: Literal["scikit-learn"] = Field(description="Chooses this kind of model.")
+    class_name: str = Field(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="E.g. sklearn.ensemble.RandomForestRegressor."
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="Arguments of the class.")
+    weights: Literal["use", "ignore"] = Field(
+        "use", description="Whether rows are weighted as method.alpha says; ignore: for models that take no weights."
+    )
+
+
+class NetworkModelSection(Section):
+    """A neural network, trained by Adam on squared errors; in each round on the consensus, then on own rows (FedMD)."""
+
+    kind: Literal["mlp", "cnn", "torch"] = Field(
+        description="mlp: fully connected; cnn: LeNet-5 on images; torch: the class named by class_name."
+    )
+    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
+        [64, 64, 64], description="mlp: units of hidden layers."
+    )
+    image_shape: list[Annotated[int, Field(ge=1, le=4096)]] | None = Field(
+        None, description="cnn: [height, width] or [channels, height, width] of the columns, in row-major order."
+    )
+    class_name: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description="torch: a torch.nn.Module that is made with the numbers of columns and outputs, then parameters.",
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the class.")
+    pretrain_epochs: int = Field(200, ge=1, le=1_000_000, description="Passes over own rows before round 1.")
+    digest_epochs: int = Field(2, ge=0, le=10_000, description="Passes over the public points in each round.")
+    revisit_epochs: int = Field(2, ge=0, le=10_000, description="Passes over own rows in each round, after these.")
+    batch_size: int = Field(32, ge=1, description="Rows per step.")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Of Adam.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "cnn" and (self.image_shape is None or len(self.image_shape) not in (2, 3)):
+            raise ValueError("kind cnn needs image_shape = [height, width] or [channels, height, width]")
+        if self.kind == "torch" and self.class_name is None:
+            raise ValueError("kind torch needs class_name, e.g. mypackage.MyNetwork")
+        return self
+
+
+ModelSection = Annotated[KernelModelSection | SklearnModelSection | NetworkModelSection, Field(discriminator="kind")]
 
 
 class PolicySection(Section):
@@ -74,7 +159,11 @@ class ClientFile(Section):
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
+    max_memory_bytes: int | None = Field(
+        None, ge=1 << 20, description="Most memory that a job's matrices may take; unset: 9/10 of what is available."
+    )
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
+    models: dict[Label, ModelSection] = Field(default_factory=dict)
     policy: PolicySection = PolicySection()
 
     @model_validator(mode="after")

@@ -154,12 +154,32 @@ class Cohort:
         self._asked.clear()
         self._out_of_round.clear()
 
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Those of `clients` that can be asked now, sorted; all of them where the exchange cannot tell."""
+        present: Callable[[], Iterable[str]] | None = getattr(self._exchange, "present", None)
+        return self.clients if present is None else tuple(sorted(set(self.clients) & set(present())))
+
+    @property
+    def needed(self) -> int:
+        """Answers that a step to the whole cohort needs."""
+        return self._quorum.needed(len(self._clients))
+
+    def readmit(self, client: str) -> None:
+        """Take a client back that was left out; it is prepared when it is next asked for something."""
+        self._excluded.pop(client, None)
+
     def exclude(self, client: str, fault: Fault) -> None:
         """Leave a client out of the rest of the job."""
         self._excluded[client] = fault
 
     async def ask(
-        self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False
+        self,
+        request: Request[R],
+        *,
+        clients: Iterable[str] | None = None,
+        everyone: bool = False,
+        drawn: bool = False,
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
 
@@ -168,22 +188,27 @@ class Cohort:
             clients: Whom; unset: every client that has not failed in this round.
             everyone: Wait for all of them, deadline or not, as sums that must stay consistent need. Who answers
                 wrongly is left out even then; the caller sees it by the names in the result.
+            drawn: Whether the quorum counts among those asked, as where a round has clients of its own, and not among
+                the whole cohort.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
         """
         asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
-        replies = await self._ask(self._call(request, tuple(asked), everyone))
+        replies = await self._ask(self._call(request, tuple(asked), everyone, drawn))
         if request.setup and clients is None:
             self._setup.append(request)
         return replies
 
-    async def ask_each(self, requests: Mapping[str, Request[R]], *, everyone: bool = False) -> dict[str, R]:
+    async def ask_each(
+        self, requests: Mapping[str, Request[R]], *, everyone: bool = False, drawn: bool = False
+    ) -> dict[str, R]:
         """Ask each client something of its own; all requests are of one type.
 
         Args:
             requests: Client to request; clients that have failed in this round are passed over.
             everyone: As in `ask`.
+            drawn: As in `ask`.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
@@ -192,7 +217,7 @@ class Cohort:
         first = requests[asked[0]] if asked else next(iter(requests.values()))
         for request in requests.values():
             validate(request, {})
-        call = replace(self._call(first, tuple(asked), everyone), own={c: requests[c] for c in asked})
+        call = replace(self._call(first, tuple(asked), everyone, drawn), own={c: requests[c] for c in asked})
         return await self._ask(call)
 
     async def _ask(self, call: Call[R]) -> dict[str, R]:
@@ -200,7 +225,9 @@ class Cohort:
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
         outcomes = dict(await self._exchange.ask(call))
         unprepared = [
-            c for c in call.clients if isinstance(o := outcomes.get(c), Fault) and o.reason == JobStateMissingError.reason
+            client
+            for client in call.clients
+            if isinstance(o := outcomes.get(client), Fault) and o.reason == JobStateMissingError.reason
         ]
         if unprepared:
             outcomes.update(await self._prepare_again(call, unprepared))
@@ -220,7 +247,7 @@ class Cohort:
             return total(list(replies.values()))
         return await asyncio.to_thread(total, list(replies.values()))
 
-    def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool) -> Call[R]:
+    def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool, drawn: bool = False) -> Call[R]:
         n = self._asked[request.step] = self._asked.get(request.step, 0) + 1
         suffix = f"/{n}" if n > 1 else ""
         dims = validate(request, {})
@@ -233,14 +260,14 @@ class Cohort:
                     f"{type(reply).__name__}.num_rows is {rows}, but {client} stated {known} training rows before"
                 )
 
-        needed = self._quorum.needed(len(self._clients))
+        needed = self._quorum.needed(len(asked) if drawn else len(self._clients))
         return Call(
             job_id=self._job_id,
             round_num=self._round,
             task_id=f"{self._job_id}/{self._round}/{request.step}{suffix}",
             request=request,
             clients=asked,
-            needed=needed,
+            needed=min(needed, max(1, len(asked))) if drawn else needed,
             everyone=everyone,
             deadline_s=self._quorum.deadline_s,
             wait_s=self._quorum.wait_s,
@@ -274,9 +301,8 @@ class Cohort:
                 self._out_of_round[client] = outcome
             elif outcome is not None:
                 replies[client] = outcome
-        needed = self._quorum.needed(len(self._clients))
-        if len(replies) < needed:
-            raise quorum_error(call.request.step, needed, len(replies), outcomes, call.clients)
+        if len(replies) < call.needed:
+            raise quorum_error(call.request.step, call.needed, len(replies), outcomes, call.clients)
         return replies
 
 

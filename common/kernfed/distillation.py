@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernfed.distillation_kernels import KernelSpec, gram, lower_gram
-from kernfed.errors import ConfigError, DataError
+from kernfed.distillation_kernels import KernelSpec, check_alpha, gram, lower_gram
+from kernfed.errors import DataError
 from kernfed.in_place import factor_in_place, solve_rows_in_place, subtract_square
 from kernfed.linalg import cholesky
 
@@ -211,24 +211,6 @@ def check_memory(needed: int, limit: int, num_rows: int, num_public: int) -> Non
         f"exact kernel ridge regression on {num_rows} rows and {num_public} public points needs about "
         f"{needed / 2**30:.1f} GiB, and {limit / 2**30:.1f} GiB may be used here; {advice}"
     )
-
-
-def check_alpha(alpha: float) -> None:
-    """Refuse weights of own rows at the ends.
-
-    Raises:
-        ConfigError: Tells what the end would mean.
-    """
-    if not alpha > 0.0:
-        raise ConfigError(
-            f"method.alpha is {alpha:g}: at 0 a client's own rows would not count, and all models would be one copy of "
-            "the consensus; give a number above 0, the usual one is 1/clients"
-        )
-    if not alpha < 1.0:
-        raise ConfigError(
-            f"method.alpha is {alpha:g}: at 1 the public points would not count, which is method local; give a number "
-            "below 1, the usual one is 1/clients"
-        )
 
 
 def _root_share(alpha: float, public: Tensor) -> float:

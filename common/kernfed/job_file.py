@@ -16,6 +16,7 @@ from kernfed.toml_file import Section, parse_toml, read_toml
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Positive = Annotated[float, Field(gt=0)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class CohortSection(Section):
@@ -120,15 +121,27 @@ class JobFile(Section):
     cohort: CohortSection = CohortSection()
     data: DataSection | None = None
     features: FeaturesSection = FeaturesSection()
+    files: dict[str, Sha256] = Field(
+        {}, description="SHA-256 of the files that the job names; written by `kernfed job submit`."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.data is None and self.method.name != "probe":
             raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
-        scale = self.features.lengthscale
+        if self.method.name == "distill" and "features" in self.model_fields_set:
+            raise ValueError(
+                "method distill computes with the exact kernel that [method] names, not with a feature map; remove the "
+                "[features] section"
+            )
+        strange = sorted(set(self.files) - set(named_files(self)))
+        if strange:
+            raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")
+        section = "method" if self.method.name == "distill" else "features"
+        scale = self.method.lengthscale if self.method.name == "distill" else self.features.lengthscale
         if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
             raise ValueError(
-                f"features.lengthscale has {len(scale)} numbers for {len(self.data.features)} feature columns; "
+                f"{section}.lengthscale has {len(scale)} numbers for {len(self.data.features)} feature columns; "
                 "give one number, or one per column in their order"
             )
         return self
@@ -151,6 +164,11 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=job.data.test_fraction,
         seed=job.seed,
     )
+
+
+def named_files(job: JobFile) -> tuple[str, ...]:
+    """Files that a job names beside itself, as written there."""
+    return (job.method.public,) if job.method.name == "distill" else ()
 
 
 def parse_job(text: str, source: str = "job file") -> JobFile:

@@ -38,5 +38,13 @@ class Section:
     table: TableOf | None = None
 
 
-SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {}
+def _distillation(finding: Mapping[str, Any]) -> Section:
+    from kernfed.report_distill import distillation_section
+
+    return distillation_section(finding)
+
+
+SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {
+    "distillation": _distillation,
+}
 """Finding's name, as `Run.publish` gave it, to its section."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 import kernfed
 from kernfed.cohort import Cohort
-from kernfed.job_file import JobFile
+from kernfed.errors import ConfigError
+from kernfed.job_file import JobFile, named_files
 from kernfed.messages.base import Array
+from kernfed.public_set import unpack
+from kernfed_server.artifacts import Model
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.evaluation import measure_local
 from kernfed_server.preparation import Setup, prepare
@@ -20,7 +26,9 @@ if TYPE_CHECKING:
     from kernfed.model import GlobalModel
 
 
-async def execute(job: JobFile, cohort: Cohort, run: Run) -> GlobalModel | None:
+async def execute(
+    job: JobFile, cohort: Cohort, run: Run, *, read_file: Callable[[str], bytes] | None = None
+) -> Model | None:
     """Prepare the clients, run the method, and put the model together.
 
     A run that resumes passes the same way: preparation is repeated, and the method goes on after the last closed round.
@@ -29,9 +37,10 @@ async def execute(job: JobFile, cohort: Cohort, run: Run) -> GlobalModel | None:
         job: What to run.
         cohort: On whom.
         run: Where rounds are recorded.
+        read_file: Content of a file that the job names, by its SHA-256; may block.
 
     Returns:
-        The model; None where the method leaves no global one.
+        The model, or what else the method leaves as artifacts; None where there is nothing of the kind.
 
     Raises:
         JobError: A client's data or policy do not allow the job, or the quorum was missed for too long.
@@ -42,14 +51,27 @@ async def execute(job: JobFile, cohort: Cohort, run: Run) -> GlobalModel | None:
     if not workflow.needs_data or job.method.name == "probe":
         await workflow.run(None, job.method, cohort, run)
         return None
-    setup = await prepare(job, cohort, run)
-    setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, job.method.ridge))
+    setup = await prepare(job, cohort, run, map_features=workflow.maps_features)
+    if workflow.maps_features:
+        setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, job.method.ridge))
+    if names := named_files(job):
+        setup = dataclasses.replace(setup, public=await asyncio.to_thread(_read_public, job, names[0], read_file))
     try:
         weights = await workflow.run(setup, job.method, cohort, run)
     except DivergedRunError as err:
         err.model = await asyncio.to_thread(assemble, job, setup, err.weights)
         raise
-    return None if weights is None else await asyncio.to_thread(assemble, job, setup, weights)
+    if isinstance(weights, np.ndarray):
+        return await asyncio.to_thread(assemble, job, setup, weights)
+    return weights
+
+
+def _read_public(job: JobFile, name: str, read_file: Callable[[str], bytes] | None) -> Array:
+    digest = job.files.get(name)
+    if read_file is None or digest is None:
+        raise ConfigError(f"{name!r}: the file's content is not at hand; submit with `kernfed job submit`")
+    assert job.data is not None  # noqa: S101  # methods that name files have data
+    return unpack(read_file(digest), len(job.data.features))
 
 
 def assemble(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Literal, NoReturn, TypeVar
 
 import numpy as np
 
@@ -67,6 +67,10 @@ class Setup:
     """Training rows by client."""
     baseline: RoundMetrics = field(default_factory=RoundMetrics)
     """Every client's own ridge model, measured on its own test rows before round 1."""
+    strict: bool = True
+    """Whether every client must pass what comes before round 1, else the job is refused."""
+    public: Array | None = None
+    """Public points of a job that names some, in the units of the data, shape (N_p, P)."""
 
     @property
     def num_features(self) -> int:
@@ -74,11 +78,18 @@ class Setup:
         return self.spec.num_features
 
 
-async def prepare(job: JobFile, cohort: Cohort, run: Run) -> Setup:
+async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
     Who fails a step is out: with `cohort.preflight = "all"` the job is refused, with "quorum" the client is left out of
     the job, which is noted.
+
+    Args:
+        job: What to run.
+        cohort: On whom.
+        run: Where notes go.
+        map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
+            lengthscale, and `Setup` has no features.
 
     Raises:
         JobError: A client's data or policy do not allow the job; one line per client.
@@ -88,7 +99,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run) -> Setup:
     schema = data_schema(job)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
-    gate = _Gate(cohort, run, strict=job.cohort.preflight == "all")
+    gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
 
     described = await gate.ask(
         DescribeDataRequest(dataset=job.cohort.dataset, schema=schema),
@@ -100,11 +111,16 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run) -> Setup:
     classes = unite_classes(schema, (d.classes for d in described.values()))
     mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
 
-    median = job.features.lengthscale == "median" and job.features.kernel not in EXACT_KERNELS
+    median = _lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
     standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
-    spec = _agree_features(job, standardised, run)
-    own = await asyncio.to_thread(fingerprint, spec)
     num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
+    spec = _agree_features(job, standardised, run)
+    if not map_features:
+        present = {client: num_rows[client] for client in cohort.clients}
+        nothing = np.zeros(0)
+        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
+        return replace(shared, strict=job.cohort.preflight == "all")
+    own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
         MapFeaturesRequest(features=spec, num_outputs=num_outputs),
         check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
@@ -158,7 +174,7 @@ def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple
     return classes
 
 
-class _Gate:
+class Gate:
     """Asks all clients; who does not answer rightly refuses the job, or leaves it."""
 
     def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
@@ -167,11 +183,20 @@ class _Gate:
         self._strict = strict
 
     async def ask(
-        self, request: Request[R], check: Callable[[str, R], None] = lambda _client, _reply: None
+        self,
+        request: Request[R],
+        check: Callable[[str, R], None] = lambda _client, _reply: None,
+        clients: Iterable[str] | None = None,
     ) -> dict[str, R]:
-        """Replies by client name; `check` raises a KernfedError where a reply does not hold up."""
-        asked = self._cohort.clients
-        replies = await self._cohort.ask(request, everyone=self._strict)
+        """Replies by client name.
+
+        Args:
+            request: What to ask.
+            check: Raises a KernfedError where a reply does not hold up.
+            clients: Whom, where not all are asked; the quorum then counts among these.
+        """
+        asked = self._cohort.clients if clients is None else tuple(clients)
+        replies = await self._cohort.ask(request, clients=clients, everyone=self._strict, drawn=clients is not None)
         faults = self._cohort.faults
         absent: dict[str, Fault] = {}
         for client in asked:
@@ -250,7 +275,7 @@ def _agree_features(job: JobFile, standardised: Mapping[str, Standardised], run:
     seed = section.seed
     if seed is None:
         seed = int(rng.stream(job.seed, "features").integers(2**63, 1)[0])
-    scale = section.lengthscale
+    scale = _lengthscale(job)
     if scale == "median":
         agreed = agree_lengthscale(
             [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
@@ -261,9 +286,15 @@ def _agree_features(job: JobFile, standardised: Mapping[str, Standardised], run:
             scale = agreed.value
             run.note(f"lengthscale {scale:.6g}: the row-weighted median of the clients' median distances")
             if agreed.floored:
-                run.note("the median distance between rows is (nearly) 0; give features.lengthscale yourself")
+                key = "method" if job.method.name == "distill" else "features"
+                run.note(f"the median distance between rows is (nearly) 0; give {key}.lengthscale yourself")
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+
+
+def _lengthscale(job: JobFile) -> float | list[float] | Literal["median"]:
+    """Of the feature map, or of the exact kernel where a method has one."""
+    return job.method.lengthscale if job.method.name == "distill" else job.features.lengthscale
 
 
 def _warn_few_rows(job: JobFile, num_rows: Mapping[str, int], spec: FeatureSpec, run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,6 +26,7 @@ from kernfed_server.job_task import ActiveJob, finish_job, run_job
 from kernfed_server.run import Run
 from kernfed_server.schedule import QueuedJob, Start, Wait, plan
 from kernfed_server.store import Store, StoredJob
+from kernfed_server.uploads import Uploads
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +88,9 @@ class RunManager:
         self._sessions = sessions
         self._make_exchange = make_exchange
         self._folder = folder
-        self._execute = execute or _default_execute()
+        self.uploads = Uploads(folder / "uploads")
+        """Files that jobs name by their SHA-256."""
+        self._execute = execute or _default_execute(self.uploads)
         self._book = ClientBook(store, sessions, known_clients)
         self._limits = limits or RunLimits()
         self._active: dict[str, ActiveJob] = {}
@@ -145,6 +149,7 @@ class RunManager:
             raise ConfigError("request id: more than 128 characters")
         file = parse_job(job_toml)
         await self._check_clients(file)
+        await asyncio.to_thread(self.uploads.check, file)
         if self._draining:
             raise UnavailableError("the coordinator is shutting down; submit again when it is back")
         if len(self._active) >= MAX_LIVE_JOBS:
@@ -393,7 +398,7 @@ def _queued_job(active: ActiveJob, now: float) -> QueuedJob:
     )
 
 
-def _default_execute() -> Execute:
+def _default_execute(uploads: Uploads) -> Execute:
     from kernfed_server.jobs import execute
 
-    return execute
+    return functools.partial(execute, read_file=uploads.read)

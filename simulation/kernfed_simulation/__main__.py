@@ -20,7 +20,7 @@ from kernfed.job_file import JobFile, load_job
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _MAIN_METRIC = {"regression": "mse", "binary": "auc", "classification": "accuracy"}
-_MODELS = ("local", "global", "central")
+_MODELS = ("local", "global", "personal", "central")
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,6 +59,7 @@ def simulate_command(
     if out is not None and out.exists() and not force:
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
 
+    from kernfed.public_set import attach_files
     from kernfed_simulation.federation import from_client_files, from_data_file
     from kernfed_simulation.partition import Scheme, parse_partitioning
     from kernfed_simulation.run import simulate
@@ -79,7 +80,9 @@ def simulate_command(
             jobs = from_data_file(PartitionFile(path=data), partitioning, clients, parsed, state)
         else:
             raise ConfigError("give either --data with --partition, or a --client-file for each client")
-        done = simulate(parsed, jobs, text=text, out=out, listen=_Progress(parsed, quiet=as_json))
+        attached, text, files = attach_files(parsed, text, job.parent)
+        parsed = parsed.model_copy(update={"files": attached.files})
+        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
         if out is not None:
             _keep_own_models(state, out)
             _write_report(out)

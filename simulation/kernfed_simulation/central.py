@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from kernfed.errors import DataError
 from kernfed.evaluation import measure, metrics, pool
 from kernfed.events import RoundMetrics
+from kernfed.memory import require_bytes
 from kernfed.messages.base import Array
 from kernfed.messages.evaluation import MetricSums
+from kernfed.method_settings import DistillSettings
 from kernfed_client.local_job import LocalJob
-from kernfed_client.steps.evaluation import held_out_targets, predict
+from kernfed_client.steps import distill
+from kernfed_client.steps.evaluation import encode_targets, held_out_targets, predict
 
 MODEL = "central"
 
@@ -49,12 +52,43 @@ def central_weights(jobs: Mapping[str, LocalJob], ridge: float) -> Array:
     return np.ascontiguousarray(solution.numpy())
 
 
+def measure_central_kernel(jobs: Mapping[str, LocalJob], settings: DistillSettings) -> RoundMetrics:
+    """Metrics of exact kernel ridge regression on all clients' rows: the reference of distillation.
+
+    Args:
+        jobs: Prepared alike, distillation started.
+        settings: Of the job.
+
+    Raises:
+        DataError: The rows together do not fit into memory.
+    """
+    import torch
+
+    from kernfed.distillation import kernel_ridge
+
+    names = sorted(jobs)
+    x = np.concatenate([jobs[name].x_train for name in names])
+    y = np.concatenate([encode_targets(jobs[name], jobs[name].targets_train) for name in names])
+    require_bytes(8 * len(x) ** 2, f"the pooled reference on {len(x)} rows", "use fewer rows")
+    kernel = distill.job_kernel(jobs[names[0]])
+    model = kernel_ridge(kernel, torch.from_numpy(x), torch.from_numpy(y), settings.ridge)
+
+    def scores(job: LocalJob) -> Array:
+        found: Array = model(torch.from_numpy(job.x_test)).numpy()
+        return found
+
+    return _measured(jobs, scores)
+
+
 def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
     """Metrics of the pooled reference on each client's own test rows, and on all of them."""
     weights = central_weights(jobs, ridge)
+    return _measured(jobs, lambda job: predict(job, weights))
+
+
+def _measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:
     sums: dict[str, MetricSums] = {
-        name: measure(MODEL, job.task, predict(job, weights), held_out_targets(job))
-        for name, job in sorted(jobs.items())
+        name: measure(MODEL, job.task, scores(job), held_out_targets(job)) for name, job in sorted(jobs.items())
     }
     task = next(iter(jobs.values())).task
     return RoundMetrics(

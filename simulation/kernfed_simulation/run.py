@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernfed.errors import KernfedError, NumericalError
+from kernfed.consensus_file import PublicConsensus
+from kernfed.errors import DataError, KernfedError, NumericalError
 from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, NumberedEvent
 from kernfed.model import GlobalModel
 from kernfed_client.local_job import LocalJob
-from kernfed_server.artifacts import KEPT_KINDS, move_into_place, write_folder
+from kernfed_server.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.jobs import execute
 from kernfed_server.run import Checkpoint, MemoryJournal, Run
-from kernfed_simulation.central import measure_central
+from kernfed_simulation.central import measure_central, measure_central_kernel
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
 
@@ -35,6 +36,8 @@ class Simulated:
     final: RoundMetrics
     """After the last round measured, with the pooled reference (`central`)."""
     error: KernfedError | None
+    consensus: PublicConsensus | None = None
+    """Of a distillation: what the clients together predict on the public points."""
 
 
 @dataclass
@@ -60,6 +63,7 @@ def simulate(
     jobs: Mapping[str, LocalJob],
     *,
     text: str = "",
+    files: Mapping[str, bytes] | None = None,
     out: Path | None = None,
     resumed: Checkpoint | None = None,
     listen: Callable[[JobEvent], None] = lambda _: None,
@@ -70,6 +74,7 @@ def simulate(
         job: What to run.
         jobs: The clients; see `kernfed_simulation.federation`.
         text: The job file's text, kept with the results.
+        files: By SHA-256, those that the job names; see `kernfed.public_set.attach_files`.
         out: Folder for the results, made or replaced; unset: nothing is written.
         resumed: Where an earlier run had come to.
         listen: Told of every event.
@@ -96,9 +101,9 @@ def simulate(
     )
     run = Run(cohort, journal, resumed, job.evaluate_every)
     error: KernfedError | None = None
-    model: GlobalModel | None = None
+    model: Model | None = None
     try:
-        model = asyncio.run(execute(job, cohort, run))
+        model = asyncio.run(execute(job, cohort, run, read_file=(files or {}).__getitem__))
     except DivergedRunError as err:
         error, model = err, err.model
     except KernfedError as err:
@@ -109,8 +114,8 @@ def simulate(
     if job.data is not None and (error is None or model is not None):
         left = {name: jobs[name] for name in cohort.clients}
         try:
-            final = merge(final, measure_central(left, job.method.ridge))  # type: ignore[union-attr]  # probe has no data
-        except NumericalError as err:
+            final = merge(final, _central(job, left))
+        except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0
     if closed:
@@ -127,7 +132,14 @@ def simulate(
     kept = tuple(e for e in journal.numbered if e.event.kind in KEPT_KINDS)
     if out is not None:
         _write(out, info, job, kept, journal.answers, model)
-    return Simulated(info, job, model, kept, final, error)
+    consensus = model if isinstance(model, PublicConsensus) else None
+    return Simulated(info, job, model if isinstance(model, GlobalModel) else None, kept, final, error, consensus)
+
+
+def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
+    if job.method.name == "distill":
+        return measure_central_kernel(jobs, job.method)
+    return measure_central(jobs, job.method.ridge)  # type: ignore[union-attr]  # probe has no data
 
 
 def merge(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
@@ -149,7 +161,7 @@ def _write(
     job: JobFile,
     events: tuple[NumberedEvent, ...],
     answers: Mapping[str, Mapping[str, int]],
-    model: GlobalModel | None,
+    model: Model | None,
 ) -> None:
     made = out.with_name(out.name + ".new")
     if made.exists():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernfed.messages.base import Reply, Request
-from kernfed_client.steps import data, evaluation, probe, ridge
+from kernfed_client.steps import data, distill, evaluation, probe, ridge
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -15,5 +15,6 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
     **data.STEPS,
     **ridge.STEPS,
     **evaluation.STEPS,
+    **distill.STEPS,
     **probe.STEPS,
 }

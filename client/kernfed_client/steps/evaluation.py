@@ -44,9 +44,14 @@ def predict(job: LocalJob, weights: Array) -> Array:
 
 def held_out_targets(job: LocalJob) -> Array:
     """Targets of the test rows, shape (m, C): values, 0/1, or one-hot; not centred."""
+    return encode_targets(job, job.targets_test)
+
+
+def encode_targets(job: LocalJob, targets: Array) -> Array:
+    """Targets as columns, shape (n, C): values, 0/1, or one-hot, of values or class indices, (n,)."""
     if job.task is LearningTask.CLASSIFICATION:
-        return np.eye(job.num_outputs)[job.targets_test]
-    return np.asarray(job.targets_test, dtype=np.float64).reshape(-1, 1)
+        return np.eye(job.num_outputs)[targets]
+    return np.asarray(targets, dtype=np.float64).reshape(-1, 1)
 
 
 STEPS: dict[type[Any], Any] = {EvaluateRequest: evaluate}

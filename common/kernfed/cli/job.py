@@ -32,12 +32,15 @@ def submit(
     identity: IdentityOption = None,
     coordinator: CoordinatorOption = None,
 ) -> None:
-    """Check a job file and queue it."""
+    """Check a job file, upload the files that it names, and queue it."""
     from kernfed.job_file import load_job
+    from kernfed.public_set import attach_files
 
-    _, text = load_job(job_file)
+    _, text, files = attach_files(*load_job(job_file), job_file.parent)
 
     async def use(operator: OperatorClient) -> JobInfo:
+        for content in files.values():
+            await operator.upload(content)
         return await operator.submit(text)
 
     job = with_operator(identity, coordinator, use)

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from kernfed.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
-    from kernfed.model import GlobalModel
+    from kernfed.messages.data import LearningTask
+
+
+class Predictor(Protocol):
+    """What can predict rows: a job's global model, or one that a client keeps to itself."""
+
+    @property
+    def task(self) -> LearningTask:
+        """What was learned."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Columns that it needs."""
+        ...
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Binary: negative, positive; empty for regression."""
+        ...
+
+    def predict_scores(self, rows: pd.DataFrame, *, device: str = "cpu") -> npt.NDArray[np.float64]:
+        """Scores, (n, C); see `kernfed.model.GlobalModel.predict_scores`."""
+        ...
 
 
 def predict(
@@ -30,9 +55,21 @@ def predict(
     """
     from kernfed.model import load_model
 
-    loaded = load_model(model)
+    num_rows = write_predictions(load_model(model), data, out, delimiter=delimiter, encoding=encoding, device=device)
+    typer.echo(f"{out}: {num_rows} rows predicted")
+
+
+def write_predictions(
+    model: Predictor, data: Path, out: Path, *, delimiter: str = ",", encoding: str = "utf-8-sig", device: str = "cpu"
+) -> int:
+    """Write a CSV file with its predictions, whole or not at all; returns the number of rows.
+
+    Raises:
+        DataError: The rows do not fit the model.
+        ConfigError: The file cannot be written, or the device is not there.
+    """
     rows = read_rows(data, delimiter=delimiter, encoding=encoding)
-    result = predict_rows(loaded, rows, data, device=device)
+    result = predict_rows(model, rows, data, device=device)
     part = out.with_name(f".{out.name}.part")
     try:
         result.to_csv(part, index=False, sep=delimiter, lineterminator="\n")
@@ -41,7 +78,7 @@ def predict(
         raise ConfigError(f"{out}: cannot be written: {err.strerror}") from err
     finally:
         part.unlink(missing_ok=True)
-    typer.echo(f"{out}: {len(result)} rows predicted")
+    return len(result)
 
 
 def read_rows(path: Path, *, delimiter: str = ",", encoding: str = "utf-8-sig") -> pd.DataFrame:
@@ -84,7 +121,7 @@ def read_rows(path: Path, *, delimiter: str = ",", encoding: str = "utf-8-sig") 
     return pd.DataFrame(records, columns=pd.Index(header), dtype=str)
 
 
-def predict_rows(model: GlobalModel, rows: pd.DataFrame, source: Path, *, device: str = "cpu") -> pd.DataFrame:
+def predict_rows(model: Predictor, rows: pd.DataFrame, source: Path, *, device: str = "cpu") -> pd.DataFrame:
     """Rows with their predictions and scores.
 
     Args:
@@ -120,7 +157,7 @@ def predict_rows(model: GlobalModel, rows: pd.DataFrame, source: Path, *, device
     return pd.concat([rows, pd.DataFrame(added, index=rows.index)], axis=1)
 
 
-def _numbers(model: GlobalModel, rows: pd.DataFrame, source: Path) -> pd.DataFrame:
+def _numbers(model: Predictor, rows: pd.DataFrame, source: Path) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 

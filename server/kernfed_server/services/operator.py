@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
 
+from kernfed.errors import UnavailableError
 from kernfed.identity import Role, require
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
@@ -15,6 +17,9 @@ from kernfed_server.artifacts import read_pieces
 from kernfed_server.runs import RunManager
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+PIECE_S = 60.0
+"""A piece of an upload that takes longer ends it."""
 
 
 class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
@@ -71,3 +76,27 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
         """Clients of the federation."""
         require(context, Role.OPERATOR)
         return pb.ListClientsResponse(clients=map(client_to_proto, await self._runs.clients()))
+
+    async def UploadFile(
+        self, request_iterator: AsyncIterator[pb.UploadFileRequest], context: Context
+    ) -> pb.UploadFileResponse:
+        """Keep a file that job files name by its SHA-256."""
+        require(context, Role.OPERATOR)
+        requests = aiter(request_iterator)
+        head = await _next_piece(requests)
+        announced = pb.UploadFileRequest() if head is None else head
+        known = await self._runs.uploads.receive(announced.sha256, announced.size, _data(requests))
+        return pb.UploadFileResponse(known=known)
+
+
+async def _data(requests: AsyncIterator[pb.UploadFileRequest]) -> AsyncIterator[bytes]:
+    while (request := await _next_piece(requests)) is not None:
+        yield request.data
+
+
+async def _next_piece(requests: AsyncIterator[pb.UploadFileRequest]) -> pb.UploadFileRequest | None:
+    try:
+        async with asyncio.timeout(PIECE_S):
+            return await anext(requests, None)
+    except TimeoutError:
+        raise UnavailableError(f"upload: no piece for {PIECE_S:g} s; send the file again") from None

@@ -22,13 +22,12 @@ from kernfed.consensus import (
 from kernfed.distillation import (
     DistilledRidge,
     KernelModel,
-    check_alpha,
     check_memory,
     distil,
     kernel_ridge,
     memory_needed,
 )
-from kernfed.distillation_kernels import KernelSpec, PointKernel, gram
+from kernfed.distillation_kernels import KernelSpec, PointKernel, check_alpha, gram
 from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, NumericalError
 from kernfed_testing.ridge_clients import load_golden
 

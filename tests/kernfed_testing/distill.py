@@ -1,0 +1,54 @@
+"""Distillation jobs on clients in this process: the paper's third data set, and jobs with a public file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.job_file import JobFile, parse_job
+from kernfed.public_set import attach_files
+from kernfed_simulation.federation import Rows
+
+Floats = npt.NDArray[np.float64]
+
+
+def target(x: Floats) -> Floats:
+    """The third data set's function of three columns in [0, 1]."""
+    r = np.linalg.norm(x, axis=1)
+    return np.where(r <= 1, (1 - r) ** 6 * (35 * r**2 + 18 * r + 3), 0.0)
+
+
+def made_rows(num_clients: int = 4, size: int = 12, seed: int = 1) -> dict[str, Rows]:
+    """Clients with rows of that function, with noise in training."""
+    random = np.random.default_rng(seed)
+    rows = {}
+    for i in range(num_clients):
+        x, xt = random.random((size, 3)), random.random((30, 3))
+        rows[f"site-{i}"] = Rows(x, target(x) + 0.3 * random.normal(size=size), xt, target(xt))
+    return rows
+
+
+def made_job(
+    folder: Path,
+    *,
+    num_points: int = 30,
+    task: str = "regression",
+    cohort: str = "",
+    top: str = "",
+    points: Floats | None = None,
+    **settings: Any,
+) -> tuple[JobFile, str, dict[str, bytes]]:
+    """A job with its public file beside it, as `kernfed job submit` sees it: parsed, text, files by SHA-256."""
+    found = np.random.default_rng(9).random((num_points, 3)) if points is None else points
+    np.savez(folder / "public.npz", x=found)
+    defaults = {"kernel": "wendland", "lengthscale": 1.0, "intercept": False, "ridge": 3e-3, "tolerance": 0.0}
+    chosen = {**defaults, "rounds": 6, **settings}
+    lines = [f"{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}".replace("'", '"') for k, v in chosen.items()]
+    head = ['name = "distill"', "seed = 3", top, "[method]", 'name = "distill"', 'public = "public.npz"']
+    data = ["[data]", f'task = "{task}"', 'target = "y"', 'features = ["x0", "x1", "x2"]', "standardise = false"]
+    text = "\n".join([*head, *lines, "[cohort]", cohort, *data])
+    job, whole, files = attach_files(parse_job(text), text, folder)
+    return job, whole, dict(files)
