@@ -60,8 +60,9 @@ def health_command(
 
 def main() -> None:
     """Run a command; an error is one clear message on stderr and an exit code, never a traceback."""
-    # Failed handshakes are told by grpc alone, at this level; `handshake_failures_logged` turns them into log lines.
-    os.environ.setdefault("GRPC_VERBOSITY", "INFO")
+    # Failed handshakes are told by grpc alone, at its default level, which the other commands lower;
+    # `handshake_failures_logged` turns its words into log lines.
+    os.environ.setdefault("GRPC_VERBOSITY", "")
     run_app(app)
 
 
