@@ -197,7 +197,7 @@ def make_network(details: Mapping[str, Any]) -> nn.Module:
     with torch.no_grad():
         try:
             shape = tuple(network(torch.zeros(2, num_columns)).shape)
-        except (RuntimeError, ValueError, IndexError) as err:
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as err:
             raise ConfigError(
                 f"[models] of the client file: the network cannot take {num_columns} columns: {err}"
             ) from err

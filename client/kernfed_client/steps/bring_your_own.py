@@ -74,10 +74,11 @@ class SklearnLearner:
         """Check that the class can be made.
 
         Raises:
-            ConfigError: It cannot, or takes no row weights.
+            ConfigError: It cannot, takes no row weights, or is a classifier where numbers are learned.
         """
         self._task, self._lesson, self._section = task, lesson, section
-        make_estimator(section.class_name, section.parameters, lesson.seed)
+        made = make_estimator(section.class_name, section.parameters, lesson.seed)
+        _check_estimator(made, task, weighted=section.weights == "use")
         self._own: _FittedSklearn | None = None
         self._last: tuple[Floats, _FittedSklearn] | None = None
 
@@ -152,7 +153,6 @@ def sklearn_scorer(task: LearningTask, arrays: Mapping[str, Array], details: Map
         details: `class_name`, `parameters`, `weights`, `seed`.
 
     Raises:
-        ConfigError: The model takes no row weights.
         DataError: It cannot be fitted to these rows.
     """
     from sklearn.base import is_classifier
@@ -160,14 +160,25 @@ def sklearn_scorer(task: LearningTask, arrays: Mapping[str, Array], details: Map
     x, t, w = arrays["x"], arrays["t"], arrays["w"]
     made = make_estimator(details["class_name"], details["parameters"], int(details["seed"]))
     weighted = details["weights"] == "use"
+    _check_estimator(made, task, weighted=weighted)
     if is_classifier(made):
-        if task is LearningTask.REGRESSION:
-            raise ConfigError(
-                f"[models] of the client file: {details['class_name']} is a classifier, but the job's task is "
-                "regression; name a regressor"
-            )
         return _classifier_scorer(made, x, t, w, weighted)
     return _regressor_scorer(made, x, t, w, weighted)
+
+
+def _check_estimator(made: Any, task: LearningTask, *, weighted: bool) -> None:
+    from sklearn.base import is_classifier
+    from sklearn.utils.validation import has_fit_parameter
+
+    name = type(made).__name__
+    if is_classifier(made) and task is LearningTask.REGRESSION:
+        raise ConfigError(
+            f"[models] of the client file: {name} is a classifier, but the job's task is regression; name a regressor"
+        )
+    if weighted and not has_fit_parameter(made, "sample_weight"):
+        raise ConfigError(
+            f'[models] of the client file: {name} takes no row weights; set weights = "ignore", or name another model'
+        )
 
 
 def _regressor_scorer(made: Any, x: Floats, t: Floats, w: Floats, weighted: bool) -> Scorer:
@@ -206,16 +217,8 @@ def _classifier_scorer(made: Any, x: Floats, t: Floats, w: Floats, weighted: boo
 
 
 def _fit(made: Any, x: Floats, t: Array, w: Floats, weighted: bool) -> Any:
-    from sklearn.utils.validation import has_fit_parameter
-
-    if weighted and not has_fit_parameter(made, "sample_weight") and not np.all(w == w[0]):
-        raise ConfigError(
-            f'[models] of the client file: {type(made).__name__} takes no row weights; set weights = "ignore", or name '
-            "another model"
-        )
     try:
-        use = weighted and has_fit_parameter(made, "sample_weight")
-        return made.fit(x, t, sample_weight=w) if use else made.fit(x, t)
+        return made.fit(x, t, sample_weight=w) if weighted else made.fit(x, t)
     except (ValueError, TypeError, ArithmeticError) as err:
         log.warning(
             "own model cannot be fitted", model=type(made).__name__, error=str(err)

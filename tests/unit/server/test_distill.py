@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,9 @@ def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
         np.testing.assert_allclose(kept.predict_scores(frame), expected.numpy(), rtol=0, atol=1e-12)
     assert done.final.pooled["personal"]["mse"] < 0.8 * done.final.pooled["local"]["mse"]
     assert done.final.pooled["personal"]["mse"] < 1.5 * done.final.pooled["central"]["mse"]
+    finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
+    assert [c["client"] for c in finding["clients"]] == sorted(rows)
+    assert all(c["last"] < c["first"] for c in finding["clients"])
     points, values = load_consensus(tmp_path / "out")
     assert (points == done.consensus.points).all()
     assert (values == done.consensus.values).all()
