@@ -70,4 +70,8 @@ def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
         from kernfed_client.networks import network_scorer
 
         return network_scorer(facts["arrays"], facts["details"])
+    if kind == "online":
+        from kernfed_client.online_model import online_scorer
+
+        return online_scorer(facts["arrays"], facts["details"])
     raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")

@@ -11,6 +11,7 @@ from kernfed.errors import ConfigError
 from kernfed.features import FeatureForm, Kernel
 from kernfed.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.method_settings import MethodSettings
+from kernfed.online_settings import StreamSettings
 from kernfed.toml_file import Section, parse_toml, read_toml
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -133,6 +134,10 @@ class JobFile(Section):
             raise ValueError(
                 "method distill computes with the exact kernel that [method] names, not with a feature map; remove the "
                 "[features] section"
+            )
+        if isinstance(self.method, StreamSettings) and "features" in self.model_fields_set:
+            raise ValueError(
+                f"method {self.method.name} has kernels of its own, set in [method]; remove the [features] section"
             )
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:

@@ -8,6 +8,14 @@ from pydantic import Field, field_validator
 
 from kernfed.distillation_kernels import PointKernel, check_alpha
 from kernfed.errors import ConfigError
+from kernfed.online_settings import (
+    EmKoflSettings,
+    OfmklAvgSettings,
+    OfsklSettings,
+    OnlineSettings,
+    PerFedAvgSettings,
+    VmKoflSettings,
+)
 from kernfed.toml_file import Section
 
 Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
@@ -140,6 +148,18 @@ class ProbeSettings(Section):
 
 
 MethodSettings = Annotated[
-    LocalSettings | DkrrSettings | NewtonSettings | FedAvgSettings | FedProxSettings | DistillSettings | ProbeSettings,
+    LocalSettings
+    | DkrrSettings
+    | NewtonSettings
+    | FedAvgSettings
+    | FedProxSettings
+    | DistillSettings
+    | OnlineSettings
+    | OfsklSettings
+    | OfmklAvgSettings
+    | VmKoflSettings
+    | EmKoflSettings
+    | PerFedAvgSettings
+    | ProbeSettings,
     Field(discriminator="name"),
 ]

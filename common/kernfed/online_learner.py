@@ -42,7 +42,7 @@ class Mixing(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over the predictions made so far; targets and predictions in the data's own units, losses in the learner's."""
+    """Sums over the predictions made so far: targets in the data's own units, losses in the learner's."""
 
     num_rows: int = 0
     squared_error: float = 0.0
@@ -112,6 +112,8 @@ class LearnerRules:
     target_low: float = 0.0
     """Subtracted from targets; a learner works on (y - low)/span."""
     target_span: float = 1.0
+    binary: bool = False
+    """Whether targets are 0 and 1, so that accuracy is tallied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ class Learner:
             if told != told:
                 told = rules.target_low + rules.target_span * online.served(rules.loss, mixed)
             loss = (mixed - target) ** 2 if squared else float(online.loss_value(rules.loss, np.asarray(mixed), target))
-            tally = tally.add(told, own[t], loss, binary=not squared)
+            tally = tally.add(told, own[t], loss, binary=rules.binary)
         of_kernels = np.add.reduce(losses, axis=0)
         return Learned(Learner(state, self.kernel_losses + of_kernels, tally), f, y, of_kernels)
 

@@ -27,7 +27,7 @@ _LEAST_GAP = 1e-290
 
 def softmax(log_weights: Floats) -> Floats:
     """Weights on the simplex from log-weights, along the last axis."""
-    w = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+    w: Floats = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
     w /= w.sum(axis=-1, keepdims=True)
     return w
 
@@ -193,11 +193,9 @@ class Tracking:
 
     @property
     def regret_bound(self) -> float:
-        """Certificate: total loss of the predictions so far, less that of any fixed mix of the kernels, is at most this.
+        """Certificate: total loss of the predictions so far is at most this above that of any fixed mix of the kernels.
 
         For the squared loss it is 2 S of the member that forgets nothing, and 2 S of the learner that mixes the
         members; the linearised losses majorise any convex loss.
         """
         return float(2.0 * self.members.gap[0] + 2.0 * self.top.gap[0])
-
-

@@ -210,6 +210,10 @@ class RemoteExchange:
         self._submitted_by = submitted_by
         self._method = method
 
+    def present(self) -> frozenset[str]:
+        """Clients that have a session now."""
+        return self._registry.present()
+
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`."""
         pending = OpenCall(call, self._registry, self._submitted_by, self._method)

@@ -51,9 +51,9 @@ async def execute(
     if not workflow.needs_data or job.method.name == "probe":
         await workflow.run(None, job.method, cohort, run)
         return None
-    setup = await prepare(job, cohort, run, map_features=workflow.maps_features)
+    setup = await prepare(workflow.adapt(job), cohort, run, map_features=workflow.maps_features)
     if workflow.maps_features:
-        setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, job.method.ridge))
+        setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, _ridge(job)))
     if names := named_files(job):
         setup = dataclasses.replace(setup, public=await asyncio.to_thread(_read_public, job, names[0], read_file))
     try:
@@ -64,6 +64,11 @@ async def execute(
     if isinstance(weights, np.ndarray):
         return await asyncio.to_thread(assemble, job, setup, weights)
     return weights
+
+
+def _ridge(job: JobFile) -> float:
+    ridge: float = getattr(job.method, "ridge")  # noqa: B009  # of the methods that map features, all have one
+    return ridge
 
 
 def _read_public(job: JobFile, name: str, read_file: Callable[[str], bytes] | None) -> Array:

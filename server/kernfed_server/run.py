@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from kernfed.cohort import Cohort
@@ -20,6 +21,14 @@ class Checkpoint:
 
     round_num: int
     state: State
+
+
+class Model(Protocol):
+    """Something that a job leaves and that can be saved."""
+
+    def save(self, folder: Path | str) -> None:
+        """Write its files to a folder."""
+        ...
 
 
 class Journal(Protocol):
@@ -59,6 +68,7 @@ class Run:
         self._resumed = resumed
         self._evaluate_every = evaluate_every
         self._round = resumed.round_num if resumed else 0
+        self._kept: Callable[[], Model | None] | None = None
 
     @property
     def resumed(self) -> State | None:
@@ -82,6 +92,19 @@ class Run:
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, state))
         self._round = round_num
+
+    def keep(self, model: Callable[[], Model | None]) -> None:
+        """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.
+
+        Args:
+            model: Called once, when the job was cancelled.
+        """
+        self._kept = model
+
+    @property
+    def kept(self) -> Model | None:
+        """The model of a job that was cancelled; None where its method keeps none."""
+        return self._kept() if self._kept is not None else None
 
     def publish(self, name: str, finding: Mapping[str, Any]) -> None:
         """Keep a result of the method for the artifacts (`findings.json`) and the report.

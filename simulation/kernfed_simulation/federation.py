@@ -63,7 +63,7 @@ def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[
             name = path.stem
         if name in jobs:
             raise ConfigError(f"{path}: there is a client {name!r} already; give each client its own file and identity")
-        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None)
+        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None, durable=False)
     return jobs
 
 
@@ -125,7 +125,7 @@ def from_tables(tables: Mapping[str, tuple[PartitionData, PartitionData | None]]
 
     def open_job(name: str) -> LocalJob:
         file = ClientFile(state=state, policy=PolicySection(min_rows=1))
-        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name)
+        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name, durable=False)
 
     return {name: open_job(name) for name in sorted(tables)}
 

@@ -15,6 +15,7 @@ from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, NumberedEvent
 from kernfed.model import GlobalModel
+from kernfed.online_settings import StreamSettings
 from kernfed_client.local_job import LocalJob
 from kernfed_server.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
 from kernfed_server.diverged import DivergedRunError
@@ -139,6 +140,8 @@ def simulate(
 def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
     if job.method.name == "distill":
         return measure_central_kernel(jobs, job.method)
+    if isinstance(job.method, StreamSettings):  # its models are measured on rows before they learn them
+        return RoundMetrics()
     return measure_central(jobs, job.method.ridge)  # type: ignore[union-attr]  # probe has no data
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernfed.messages.base import Reply, Request
-from kernfed_client.steps import data, distill, evaluation, probe, ridge
+from kernfed_client.steps import data, distill, evaluation, online, probe, ridge
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -16,5 +16,6 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
     **ridge.STEPS,
     **evaluation.STEPS,
     **distill.STEPS,
+    **online.STEPS,
     **probe.STEPS,
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.messages.base import Array, Dim, Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape
+from kernfed.messages.base import Array, Dim, Kind, MaxLength, Range, Reply, Request, Rows, Shape
 from kernfed.messages.evaluation import MetricSums
 from kernfed.online import Dictionary, Loss
 from kernfed.online_learner import Mixing
@@ -64,7 +64,6 @@ class OpenStreamRequest(Request[StreamOpened]):
     kinds = (Kind.SUMMARY,)
     setup = True
 
-    dataset: Name
     norm: Annotated[float, Range(1e-300)]
     """By which rows are divided, after columns were scaled."""
     target_low: float
@@ -186,6 +185,50 @@ class SharedStepRequest(Request[SharedStep]):
     """What to predict with, on the simplex."""
     asked: Annotated[Array, Shape("B")]
     """Numbers of the kernels whose gradients are wanted, uint8."""
+    batch_rows: Annotated[int, Range(1, 100_000)]
+    wait_s: Annotated[float, Range(0, 60)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStep(Reply):
+    """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
+
+    num_samples: Count
+    ended: bool
+    needs_whole: bool
+    """The client does not hold the parameters that the request builds on; send all of them."""
+    num_waiting: Count
+    num_skipped: Count
+    kernels: Annotated[Array, Shape("B")]
+    """Numbers of the kernels that were asked for, uint8."""
+    theta: Annotated[Array, Shape("B", "F")]
+    """Their parameters at this client after its rows."""
+    losses: Annotated[Array, Shape("L")]
+    """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStepRequest(Request[LocalStep]):
+    """A round in which a client moves all parameters by itself, and sends those of the kernel that was drawn."""
+
+    step = "online.local_step"
+    reply = LocalStep
+    kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+
+    round_num: Count
+    base: Annotated[int, Range(-1, 2**53)]
+    """Round whose request brought the parameters that these complete; -1: these are all."""
+    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    kernels: Annotated[Array, Shape("A")]
+    """Numbers of the kernels that were averaged since, uint8."""
+    theta: Annotated[Array, Shape("A", "F")]
+    """Their parameters."""
+    weights: Annotated[Array, Shape("N")]
+    """What to predict with, on the simplex."""
+    asked: Annotated[Array, Shape("B")]
+    """Numbers of the kernels whose parameters are wanted, uint8."""
+    learning_rate: Rate
+    """η of the client's own steps."""
     batch_rows: Annotated[int, Range(1, 100_000)]
     wait_s: Annotated[float, Range(0, 60)]
 

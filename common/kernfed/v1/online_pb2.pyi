@@ -189,14 +189,11 @@ class OpenStreamRequest(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DATASET_FIELD_NUMBER: builtins.int
     NORM_FIELD_NUMBER: builtins.int
     TARGET_LOW_FIELD_NUMBER: builtins.int
     TARGET_SPAN_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
-    dataset: builtins.str
-    """Name of the data set that each client offers."""
     norm: builtins.float
     """By which rows are divided, after columns were scaled. At least 1e-300."""
     target_low: builtins.float
@@ -210,14 +207,13 @@ class OpenStreamRequest(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        dataset: builtins.str = ...,
         norm: builtins.float = ...,
         target_low: builtins.float = ...,
         target_span: builtins.float = ...,
         loss: Global___Loss.ValueType = ...,
         seed: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "loss", b"loss", "norm", b"norm", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "norm", b"norm", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
 
 Global___OpenStreamRequest: typing_extensions.TypeAlias = OpenStreamRequest
 
@@ -489,6 +485,122 @@ class SharedStepRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___SharedStepRequest: typing_extensions.TypeAlias = SharedStepRequest
+
+@typing.final
+class LocalStep(google.protobuf.message.Message):
+    """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_SAMPLES_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
+    NEEDS_WHOLE_FIELD_NUMBER: builtins.int
+    NUM_WAITING_FIELD_NUMBER: builtins.int
+    NUM_SKIPPED_FIELD_NUMBER: builtins.int
+    KERNELS_FIELD_NUMBER: builtins.int
+    THETA_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    num_samples: builtins.int
+    """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
+    ended: builtins.bool
+    """Whether the stream has no more rows."""
+    needs_whole: builtins.bool
+    """The client does not hold the parameters that the request builds on; send all of them."""
+    num_waiting: builtins.int
+    """Rows that were predicted and wait for their target. From 0 to 2^53."""
+    num_skipped: builtins.int
+    """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    @property
+    def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Numbers of the kernels that were asked for, uint8. Shape (B)."""
+
+    @property
+    def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Their parameters at this client after its rows. Shape (B, F)."""
+
+    @property
+    def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows. Shape (L)."""
+
+    def __init__(
+        self,
+        *,
+        num_samples: builtins.int = ...,
+        ended: builtins.bool = ...,
+        needs_whole: builtins.bool = ...,
+        num_waiting: builtins.int = ...,
+        num_skipped: builtins.int = ...,
+        kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["kernels", b"kernels", "losses", b"losses", "theta", b"theta"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta"]) -> None: ...
+
+Global___LocalStep: typing_extensions.TypeAlias = LocalStep
+
+@typing.final
+class LocalStepRequest(google.protobuf.message.Message):
+    """A round in which a client moves all parameters by itself, and sends those of the kernel that was drawn."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_NUM_FIELD_NUMBER: builtins.int
+    BASE_FIELD_NUMBER: builtins.int
+    NUM_FEATURES_FIELD_NUMBER: builtins.int
+    KERNELS_FIELD_NUMBER: builtins.int
+    THETA_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    ASKED_FIELD_NUMBER: builtins.int
+    LEARNING_RATE_FIELD_NUMBER: builtins.int
+    BATCH_ROWS_FIELD_NUMBER: builtins.int
+    WAIT_S_FIELD_NUMBER: builtins.int
+    round_num: builtins.int
+    """The round. From 0 to 2^53."""
+    base: builtins.int
+    """Round whose request brought the parameters that these complete; -1: these are all. From -1 to 2^53."""
+    num_features: builtins.int
+    """Features F = 2 D of each kernel. From 1 to 2e+06."""
+    learning_rate: builtins.float
+    """η of the client's own steps. From 0 to 1e+09."""
+    batch_rows: builtins.int
+    """Most rows to learn from. From 1 to 100000."""
+    wait_s: builtins.float
+    """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    @property
+    def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Numbers of the kernels that were averaged since, uint8. Shape (A)."""
+
+    @property
+    def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Their parameters. Shape (A, F)."""
+
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """What to predict with, on the simplex. Shape (N)."""
+
+    @property
+    def asked(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Numbers of the kernels whose parameters are wanted, uint8. Shape (B)."""
+
+    def __init__(
+        self,
+        *,
+        round_num: builtins.int = ...,
+        base: builtins.int = ...,
+        num_features: builtins.int = ...,
+        kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        asked: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        learning_rate: builtins.float = ...,
+        batch_rows: builtins.int = ...,
+        wait_s: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["asked", b"asked", "kernels", b"kernels", "theta", b"theta", "weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "learning_rate", b"learning_rate", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+
+Global___LocalStepRequest: typing_extensions.TypeAlias = LocalStepRequest
 
 @typing.final
 class MetaStep(google.protobuf.message.Message):

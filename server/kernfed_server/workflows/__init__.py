@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernfed.cohort import Cohort
+from kernfed.job_file import JobFile
 from kernfed.messages.base import Array
 from kernfed_server.artifacts import Model
 from kernfed_server.run import Run
-from kernfed_server.workflows import distill, dkrr, fedavg, fedprox, local, newton, probe
+from kernfed_server.workflows import distill, dkrr, fedavg, fedprox, local, newton, online, online_baselines, probe
+from kernfed_server.workflows.online_opening import adapted
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Workflow:
     """Whether the clients' data are prepared first; else `setup` is None."""
     maps_features: bool = True
     """Whether the method computes with the feature map, on which the local ridge models are then measured too."""
+    adapt: Callable[[JobFile], JobFile] = lambda job: job
+    """The job as its clients are prepared for it."""
 
 
 WORKFLOWS: Mapping[str, Workflow] = {
@@ -33,5 +37,11 @@ WORKFLOWS: Mapping[str, Workflow] = {
     "fedavg": Workflow(fedavg.run),
     "fedprox": Workflow(fedprox.run),
     "distill": Workflow(distill.run, maps_features=False),
+    "online": Workflow(online.run, maps_features=False, adapt=adapted),
+    "ofskl": Workflow(online_baselines.run_ofskl, maps_features=False, adapt=adapted),
+    "ofmkl-avg": Workflow(online_baselines.run_ofmkl_avg, maps_features=False, adapt=adapted),
+    "vm-kofl": Workflow(online_baselines.run_vm_kofl, maps_features=False, adapt=adapted),
+    "em-kofl": Workflow(online_baselines.run_em_kofl, maps_features=False, adapt=adapted),
+    "perfedavg": Workflow(online_baselines.run_perfedavg, maps_features=False, adapt=adapted),
     "probe": Workflow(probe.run, needs_data=False),
 }

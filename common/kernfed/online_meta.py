@@ -1,0 +1,74 @@
+"""A small network that is meant to be adapted: personalised federated averaging (Per-FedAvg), first-order, online.
+
+Two hidden layers of ReLU units, one output. The weights travel as one vector: for each layer its matrix, row by row,
+then its offsets. Inputs are rows of norm at most 1, targets lie in [0, 1], the loss is (f - y)².
+
+Source: Fallah, Mokhtari & Ozdaglar (2020), *Personalized federated learning with theoretical guarantees*, Algorithm 1
+with the first-order update, one row at a time as in Ghari & Shen (2022), Section 4.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed import rng
+
+Floats = npt.NDArray[np.float64]
+
+
+def shapes(num_columns: int, hidden: int) -> tuple[tuple[int, int], ...]:
+    """Matrices of the layers, (outputs, inputs)."""
+    return (hidden, num_columns), (hidden, hidden), (1, hidden)
+
+
+def num_weights(num_columns: int, hidden: int) -> int:
+    """Length of the vector of all weights."""
+    return sum(rows * (columns + 1) for rows, columns in shapes(num_columns, hidden))
+
+
+def start(num_columns: int, hidden: int, seed: int) -> Floats:
+    """Weights of deviation sqrt(2/inputs), offsets 0.
+
+    Source: He, Zhang, Ren & Sun (2015), Section 2.2.
+    """
+    parts = []
+    for i, (rows, columns) in enumerate(shapes(num_columns, hidden)):
+        matrix = rng.stream(seed, "online", "network", str(i)).normal(rows, columns) * math.sqrt(2.0 / columns)
+        parts += [matrix.reshape(-1), np.zeros(rows)]
+    return np.concatenate(parts)
+
+
+def predict(weights: Floats, x: Floats, hidden: int) -> float:
+    """Output for one row, shape (d,)."""
+    return _forward(weights, x, hidden)[-1].item()
+
+
+def gradient(weights: Floats, x: Floats, y: float, hidden: int) -> Floats:
+    """Gradient of (f(x) - y)² by the weights, in their layout."""
+    h1, h2, out = _forward(weights, x, hidden)
+    _, (w2, _), (w3, _) = _layers(weights, len(x), hidden)
+    slope = 2.0 * (out - y)
+    back2 = (w3.T @ slope) * (h2 > 0.0)
+    back1 = (w2.T @ back2) * (h1 > 0.0)
+    parts = [np.outer(back1, x), back1, np.outer(back2, h1), back2, np.outer(slope, h2), slope]
+    return np.concatenate([p.reshape(-1) for p in parts])
+
+
+def _layers(weights: Floats, num_columns: int, hidden: int) -> list[tuple[Floats, Floats]]:
+    found, at = [], 0
+    for rows, columns in shapes(num_columns, hidden):
+        matrix = weights[at : at + rows * columns].reshape(rows, columns)
+        at += rows * columns
+        found.append((matrix, weights[at : at + rows]))
+        at += rows
+    return found
+
+
+def _forward(weights: Floats, x: Floats, hidden: int) -> tuple[Floats, Floats, Floats]:
+    (w1, b1), (w2, b2), (w3, b3) = _layers(weights, len(x), hidden)
+    h1 = np.maximum(w1 @ x + b1, 0.0)
+    h2 = np.maximum(w2 @ h1 + b2, 0.0)
+    return h1, h2, w3 @ h2 + b3
