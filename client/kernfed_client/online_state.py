@@ -1,8 +1,8 @@
-"""What a client keeps of an online job from round to round: on disk, whole, for the last two rounds.
+"""What a client keeps of an online job from round to round: on disk, whole, for the last rounds.
 
 After a crash of the client the newest state is read back, and a task that is asked again gets the answer that is kept
-with it. A coordinator that fell back a round finds the state before it. A state is one file, written aside and moved
-into place; a file that cannot be read counts as not there.
+with it. A coordinator that lost the round it had open, and the one it had closed last, finds the state before both. A
+state is one file, written aside and moved into place; a file that cannot be read counts as not there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from kernfed_client.raw_table import Floats
 from kernfed_client.streams import Position
 
 log = structlog.get_logger(__name__)
+
+KEPT_STATES = 3
+"""After the open round, the closed one before it, and the one before that."""
 
 MAX_WAITING = 10_000
 """Rows that may wait for their target; the oldest is given up for one more."""
@@ -66,7 +69,7 @@ class ClientState:
 
 
 class StateKeeper:
-    """The states of the last two rounds; in memory, and on disk where there is a folder."""
+    """The states of the last rounds; in memory, and on disk where there is a folder."""
 
     def __init__(self, start: ClientState, folder: Path | None) -> None:
         """Read back what an earlier life kept.
@@ -109,8 +112,8 @@ class StateKeeper:
             self._start = state
 
     def keep(self, state: ClientState) -> None:
-        """Keep a state in place of the older of two; states of its round or later are dropped."""
-        earlier = [s for s in self._kept if s.round_num < state.round_num][-1:]
+        """Keep a state in place of the oldest; states of its round or later are dropped."""
+        earlier = [s for s in self._kept if s.round_num < state.round_num][1 - KEPT_STATES :]
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = self._path(state.round_num)

@@ -1,0 +1,102 @@
+"""Online jobs in this process: streams of a smooth function, clients that are killed, coordinators that fall back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.client_file import ClientFile, PolicySection
+from kernfed.cohort import Cohort, InProcessExchange, Quorum
+from kernfed.events import EventKind
+from kernfed.job_file import JobFile, parse_job
+from kernfed_client.local_job import LocalJob
+from kernfed_client.partitions import PartitionData, prepare
+from kernfed_client.steps import STEPS
+from kernfed_server.jobs import execute
+from kernfed_server.run import Checkpoint, MemoryJournal, Run
+
+Floats = npt.NDArray[np.float64]
+COLUMNS = ("x0", "x1")
+
+
+def stream_job(method: str = "online", *, cohort: str = "", data: str = "", **settings: Any) -> JobFile:
+    """A job on two columns."""
+    lines = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in settings.items())
+    return parse_job(
+        f"""
+        name = "stream"
+        seed = 3
+        [method]
+        name = "{method}"
+        {lines}
+        [cohort]
+        {cohort}
+        [data]
+        task = "regression"
+        target = "y"
+        features = ["x0", "x1"]
+        {data}
+        """
+    )
+
+
+def stream_rows(num_rows: int, seed: int = 0) -> tuple[Floats, Floats]:
+    """Rows in the unit disc, targets of a smooth function in [0, 1]."""
+    random = np.random.default_rng(seed)
+    x = random.uniform(-0.7, 0.7, size=(num_rows, 2))
+    return x, 0.5 + 0.25 * np.sin(3.0 * x[:, 0]) + 0.25 * x[:, 1]
+
+
+class StreamClients:
+    """Clients with tables as streams, whose state is on disk and that can be started anew."""
+
+    def __init__(self, folder: Path, rows: dict[str, tuple[Floats, Floats]], min_rows: int = 1) -> None:
+        self.folder = folder
+        self.rows = rows
+        self.min_rows = min_rows
+        self.jobs: dict[str, LocalJob] = {}
+        for name in rows:
+            self.restart(name)
+
+    def restart(self, name: str) -> None:
+        """A new process, which has only what is on disk."""
+        x, y = self.rows[name]
+        table = PartitionData(x, None, y, 0, np.arange(1, len(x) + 1))
+        file = ClientFile(state=self.folder / name, policy=PolicySection(min_rows=self.min_rows))
+        self.jobs[name] = LocalJob(
+            "test-job", name, file, lambda _d, schema, client: prepare(table, None, schema, client), self.folder / name
+        )
+
+    def cohort(self, job: JobFile, exchange: Any = None) -> Cohort:
+        """Of all clients."""
+        section = job.cohort
+        return Cohort(
+            exchange or InProcessExchange(STEPS, self.jobs),
+            tuple(self.jobs),
+            job_id="test-job",
+            quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
+            float_bits=64 if job.precision == "float64" else 32,
+        )
+
+    def run(
+        self,
+        job: JobFile,
+        *,
+        journal: MemoryJournal | None = None,
+        resumed: Checkpoint | None = None,
+        exchange: Any = None,
+    ) -> tuple[Any, MemoryJournal]:
+        """Run a job to its end; returns the model and the journal."""
+        kept = journal or MemoryJournal()
+        cohort = self.cohort(job, exchange)
+        return asyncio.run(execute(job, cohort, Run(cohort, kept, resumed))), kept
+
+
+def finding(journal: MemoryJournal) -> dict[str, Any]:
+    """The last finding of a run."""
+    found = [e.finding for e in journal.events if e.kind is EventKind.FINDING and e.finding is not None]
+    return dict(found[-1])
