@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -39,8 +39,20 @@ class Spool:
     """Files to which lines are added; safe for use by several threads."""
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Go on behind the last whole line that is there."""
+        """Go on behind the last whole line that is there.
+
+        Raises:
+            ConfigError: Another process takes rows for this folder.
+        """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._held = (folder / ".lock").open("wb")
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as err:
+            self._held.close()
+            raise ConfigError(
+                f"{folder}: another process takes the rows of this stream; is a second daemon running?"
+            ) from err
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
@@ -91,6 +103,7 @@ class Spool:
         """Close the file."""
         with self._lock:
             self._file.close()
+            self._held.close()
 
 
 @asynccontextmanager
@@ -160,9 +173,7 @@ class _Listener:
         path = self._path
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_socket():
-            if _answers(path):
-                raise ConfigError(f"socket {path}: another process listens there; is a second daemon running?")
-            path.unlink()
+            path.unlink()  # of an earlier life: who listens there holds the spool
         before = os.umask(0o177)
         try:
             self._server = await asyncio.start_unix_server(self._serve, path=str(path), limit=MAX_LINE)
@@ -200,16 +211,6 @@ class _Listener:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
             self._senders.discard(writer)
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
 
 
 def _taken(take: Callable[[bytes], int], line: bytes) -> bytes:

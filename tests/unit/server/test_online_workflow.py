@@ -208,7 +208,7 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
 
 
 def test_the_papers_rates(tmp_path: Path) -> None:
-    """rates = paper learns 1/sqrt(rounds) from the streams' length, and keeps below Theorem 1's bound."""
+    """The fixed rates are 1/sqrt(rounds) by the length of the streams, and the regret keeps below Theorem 1's bound."""
     made = clients(tmp_path)
     _, journal = made.run(stream_job(**SMALL, rates="paper"))
     want = np.log(11) * np.sqrt(40) + 40 / np.sqrt(40) / 2
