@@ -6,9 +6,9 @@ A task that is asked again gets the answer that is kept; one of an earlier round
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +41,7 @@ from kernfed_client.stream_sources import open_stream
 from kernfed_client.streams import Position
 
 _POLL_S = 0.02
+_DRAWS = 256
 
 Predict = Callable[[Floats], float]
 """Scaled row to prediction in the data's units."""
@@ -51,7 +52,7 @@ class _Taken:
     """Rows of a round, and the stream behind them. n rows with targets."""
 
     x: tuple[Floats, ...]
-    """Scaled."""
+    """Scaled where `numbers` is -1, else in the data's units."""
     numbers: tuple[int, ...]
     """Of rows of a table; -1: of a live stream."""
     y: Floats
@@ -94,6 +95,7 @@ class OnlineClient:
         self.dictionary: Dictionary | None = None
         self._shared: Floats | None = None
         """The coordinator's weights, where they are used."""
+        self._draws: tuple[int, list[float]] | None = None
         self._features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
 
@@ -210,7 +212,7 @@ class OnlineClient:
         hidden, rules = request.hidden, self.rules
         if len(request.weights) != online_meta.num_weights(len(self._job.mean), hidden):
             raise InvalidTensorError(f"{request.step}: {len(request.weights)} weights do not fit this network")
-        digest = _digest(b"meta", request.round_num, request.weights.tobytes(), request.batch_rows)
+        digest = _digest(b"meta", request.round_num, request.weights, request.batch_rows)
         newest = self.keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
             return MetaStep(**_numbers(newest.reply))
@@ -227,7 +229,8 @@ class OnlineClient:
             return rules.target_low + rules.target_span * online_meta.predict(adapted(), x, hidden)
 
         taken = self._take(state, request.batch_rows, request.wait_s, predict)
-        for x, y, before in zip(taken.x, taken.y.tolist(), taken.told.tolist(), strict=True):
+        scaled = [x if number < 0 else self.scaled(x) for x, number in zip(taken.x, taken.numbers, strict=True)]
+        for x, y, before in zip(scaled, taken.y.tolist(), taken.told.tolist(), strict=True):
             personal = adapted()
             target = (y - rules.target_low) / rules.target_span
             f = online_meta.predict(personal, x, hidden)
@@ -237,9 +240,8 @@ class OnlineClient:
             last = np.append(x, target)[None]
         empty = {"weights": np.empty(0)}
         learner = replace(state.learner, tally=tally)
-        arrays = {"weights": weights} if len(taken.y) else empty
-        moved = replace(state, theta=last) if len(taken.y) else state
-        return MetaStep(**_numbers(self._close(request.round_num, digest, moved, taken, learner, arrays)))
+        moved = _Moved(learner, last, {"weights": weights} if len(taken.y) else empty)
+        return MetaStep(**_numbers(self._close(request.round_num, digest, state, taken, moved)))
 
     def _round(
         self,
@@ -251,14 +253,14 @@ class OnlineClient:
     ) -> dict[str, Any]:
         """Fields of the answer to a round."""
         keeper = self.keeper
-        sent = request.kernels.tobytes() + request.theta.tobytes()
-        digest = _digest(kind, request.round_num, request.base, sent, request.batch_rows)
+        digest = _digest(kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows)
         newest = keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
             return _numbers(newest.reply)
         state = self._with_parameters(keeper.before(request.round_num), request)
         if state is None:
-            return _numbers(_answer(0, keeper.newest, ended=False, needs_whole=True, arrays=empty))
+            flags = (0, False, True, len(newest.waiting), newest.num_skipped)
+            return _numbers({"numbers": np.array(flags), **empty})
 
         def predict(x: Floats) -> float:
             assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
@@ -267,8 +269,7 @@ class OnlineClient:
 
         taken = self._take(state, request.batch_rows, request.wait_s, predict)
         moved = learn(state, taken) if len(taken.y) else _Moved(state.learner, state.theta, empty)
-        after = replace(state, theta=moved.theta)
-        return _numbers(self._close(request.round_num, digest, after, taken, moved.learner, moved.answer))
+        return _numbers(self._close(request.round_num, digest, state, taken, moved))
 
     def _with_parameters(self, state: ClientState, request: _RoundRequest) -> ClientState | None:
         """The state with the parameters of a request; None where it does not hold what they build on."""
@@ -318,11 +319,14 @@ class OnlineClient:
                 if row.x is None and earlier is None:
                     skipped += 1  # a target without its row
                     continue
-                scaled = earlier.x if row.x is None and earlier is not None else self.scaled(np.asarray(row.x))
-                if row.y is None:
-                    waiting[str(row.key)] = Waiting(scaled, predict(scaled))
-                    continue
-                x.append(scaled)
+                if row.number >= 0 and row.x is not None and row.y is not None:
+                    x.append(row.x)  # scaled with its block
+                else:
+                    scaled = earlier.x if row.x is None and earlier is not None else self.scaled(np.asarray(row.x))
+                    if row.y is None:
+                        waiting[str(row.key)] = Waiting(scaled, predict(scaled))
+                        continue
+                    x.append(scaled)
                 numbers.append(row.number)
                 y.append(row.y)
                 told.append(math.nan if earlier is None else earlier.told)
@@ -358,21 +362,27 @@ class OnlineClient:
         )
 
     def _close(
-        self,
-        round_num: int,
-        digest: str,
-        state: ClientState,
-        taken: _Taken,
-        learner: Learner,
-        arrays: Mapping[str, Array],
+        self, round_num: int, digest: str, state: ClientState, taken: _Taken, moved: _Moved
     ) -> Mapping[str, Array]:
         """Keep what the round changed, and its answer."""
-        read = replace(state, position=taken.position, num_skipped=taken.num_skipped, waiting=taken.waiting)
-        answer = _answer(len(taken.y), read, ended=taken.ended, needs_whole=False, arrays=arrays)
-        if len(taken.y):
-            self.keeper.keep(replace(read, round_num=round_num, request=digest, learner=learner, reply=answer))
+        flags = (len(taken.y), taken.ended, False, len(taken.waiting), taken.num_skipped)
+        answer = {"numbers": np.array(flags), **moved.answer}
+        counted = len(taken.y) > 0
+        after = ClientState(
+            round_num=round_num if counted else state.round_num,
+            request=digest if counted else state.request,
+            position=taken.position,
+            num_skipped=taken.num_skipped,
+            learner=moved.learner,
+            theta=moved.theta,
+            version=state.version,
+            waiting=taken.waiting,
+            reply=answer if counted else state.reply,
+        )
+        if counted:
+            self.keeper.keep(after)
         else:
-            self.keeper.touch(read)
+            self.keeper.touch(after)
         return answer
 
     def _open_keeper(self, learner: Learner, theta: Array) -> None:
@@ -380,20 +390,17 @@ class OnlineClient:
         self._keeper = StateKeeper(start, self._job.folder / "online" if self._job.durable else None)
 
     def _uniform(self, round_num: int) -> float:
-        names = ("online", "bin", self._job.client, str(round_num))
-        return float(rng.stream(self._request.seed, *names).uniform(1)[0])
-
-
-def _answer(
-    num_samples: int, state: ClientState, *, ended: bool, needs_whole: bool, arrays: Mapping[str, Array]
-) -> dict[str, Array]:
-    numbers = np.array([num_samples, ended, needs_whole, len(state.waiting), state.num_skipped])
-    return {"numbers": numbers, **arrays}
+        """Draw of this client for a round; many are made at a time, for opening a stream takes as long as a row."""
+        block, at = divmod(round_num, _DRAWS)
+        if self._draws is None or self._draws[0] != block:
+            names = ("online", "bin", self._job.client, str(block))
+            self._draws = block, rng.stream(self._request.seed, *names).uniform(_DRAWS).tolist()
+        return self._draws[1][at]
 
 
 def _numbers(answer: Mapping[str, Array]) -> dict[str, Any]:
     """Fields of a reply from what is kept of it."""
-    samples, ended, whole, waiting, skipped = (int(v) for v in answer["numbers"])
+    samples, ended, whole, waiting, skipped = answer["numbers"].tolist()
     fields: dict[str, Any] = {name: array for name, array in answer.items() if name != "numbers"}
     return fields | {
         "num_samples": samples,
@@ -404,8 +411,12 @@ def _numbers(answer: Mapping[str, Array]) -> dict[str, Any]:
     }
 
 
-def _digest(*parts: bytes | int) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def _digest(*parts: bytes | int | Array) -> str:
+    """Tells a question that is asked again from another one of the same round; both come from our coordinator."""
+    digest = 0
     for part in parts:
-        digest.update(part if isinstance(part, bytes) else f";{part};".encode())
-    return digest.hexdigest()
+        if isinstance(part, np.ndarray):
+            digest = zlib.crc32(np.ascontiguousarray(part).data.cast("B") if part.size else b"", digest)
+        else:
+            digest = zlib.crc32(part if isinstance(part, bytes) else f";{part};".encode(), digest)
+    return f"{digest:08x}"

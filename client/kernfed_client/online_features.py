@@ -37,7 +37,7 @@ class RowFeatures:
         return z
 
     def of_rows(self, x: Sequence[Floats], numbers: Sequence[int]) -> Floats:
-        """Of scaled rows; those of a table are known by their numbers, any other has -1."""
+        """Of rows of a table, which are known by their numbers, or of scaled rows, whose number is -1."""
         if len(x) == 1:
             return self._one(x[0], numbers[0])
         return np.concatenate([self._one(row, number) for row, number in zip(x, numbers, strict=True)])

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,17 @@ class ClientState:
 
     def moved_to(self, theta: Array, version: int) -> ClientState:
         """With the parameters of a newer request."""
-        return replace(self, theta=theta, version=version)
+        return ClientState(
+            self.round_num,
+            self.request,
+            self.position,
+            self.num_skipped,
+            self.learner,
+            theta,
+            version,
+            self.waiting,
+            self.reply,
+        )
 
 
 class StateKeeper:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kernfed import online
 from kernfed.online import Loss
 from kernfed.online_bins import Drawn, draw_bin
-from kernfed.online_weights import AdaHedge, Hedge, Tracking
+from kernfed.online_weights import AdaHedge, FewHedge, Hedge, Tracking
 
 Floats = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
@@ -241,8 +241,8 @@ class Learner:
             found |= {
                 "member_gap": np.array(s.members.gap),
                 "member_losses": s.members.losses,
-                "top_gap": np.array(s.top.gap),
-                "top_losses": s.top.losses,
+                "top_gap": np.array([s.top.gap]),
+                "top_losses": np.array(s.top.losses),
                 "keep": s.keep,
             }
         elif isinstance(self.weights_state, Hedge):
@@ -255,7 +255,8 @@ class Learner:
         state: Tracking | Hedge | None = None
         if "member_gap" in arrays:
             members = AdaHedge(tuple(arrays["member_gap"].tolist()), arrays["member_losses"])
-            state = Tracking(members, AdaHedge(tuple(arrays["top_gap"].tolist()), arrays["top_losses"]), arrays["keep"])
+            top = FewHedge(float(arrays["top_gap"][0]), tuple(arrays["top_losses"].tolist()))
+            state = Tracking(members, top, arrays["keep"])
         elif "log_weights" in arrays:
             state = Hedge(arrays["log_weights"])
         return Learner(state, arrays["kernel_losses"], Tally.from_array(arrays["tally"]))

@@ -13,7 +13,7 @@ from kernfed.toml_file import Section
 Positive = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]
 
-_ANSWER_BYTES = 64
+_ANSWER_BYTES = 96
 """Of an answer, beside its numbers: what is allowed for its header."""
 
 

@@ -20,7 +20,6 @@ Floats = npt.NDArray[np.float64]
 KEEPS = (1.0, 0.99, 0.9)
 """What the learners of `Tracking` keep of their past per row: for ever, about 100 rows, about 10 rows."""
 
-_FOR_EVER = np.ones((1, 1))
 _LEAST_GAP = 1e-290
 """Below this a mixability gap counts as 0, for its learning rate would overflow."""
 
@@ -138,6 +137,34 @@ class Opinion:
 
 
 @dataclass(frozen=True, slots=True)
+class FewHedge:
+    """One `AdaHedge` learner over a handful of experts, in plain numbers: arrays of three cost more than they save."""
+
+    gap: float
+    """Cumulated mixability gap S."""
+    losses: tuple[float, ...]
+    """Cumulated linearised losses L, the least 0."""
+
+    def opinion(self) -> tuple[float, list[float]]:
+        """Learning rate (0: infinite), and weights before they are normalised, the largest being 1."""
+        if self.gap > _LEAST_GAP:
+            rate = math.log(len(self.losses)) / self.gap
+            return rate, [math.exp(-rate * loss) for loss in self.losses]
+        return 0.0, [float(loss == 0.0) for loss in self.losses]
+
+    def update(self, rate: float, raw: list[float], linear: list[float]) -> FewHedge:
+        """Add a row, as `AdaHedge.update` for a learner that forgets nothing."""
+        summed = [loss + r for loss, r in zip(self.losses, linear, strict=True)]
+        low = min(summed)
+        if rate > 0.0:
+            after = sum(math.exp((low - s) * rate) for s in summed)
+            mix = low - math.log(after / sum(raw)) / rate
+        else:
+            mix = min(r for r, w in zip(linear, raw, strict=True) if w > 0.0)
+        return FewHedge(self.gap + max(-mix, 0.0), tuple(s - low for s in summed))
+
+
+@dataclass(frozen=True, slots=True)
 class Mixture:
     """Weights of a moment, and those of the learners behind them."""
 
@@ -145,8 +172,10 @@ class Mixture:
     """On the simplex, shape (N,): the client's weights."""
     members: Opinion
     """Of the member learners on the kernels."""
-    top: Opinion
+    rate: float
     """Of the learner on the members."""
+    top: list[float]
+    """Its weights before they are normalised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,20 +183,23 @@ class Tracking:
     """AdaHedge learners over the kernels that forget at different rates, mixed by one more over their predictions."""
 
     members: AdaHedge
-    top: AdaHedge
+    top: FewHedge
     keep: Floats
     """What each member keeps of its past per row, shape (J, 1)."""
 
     @staticmethod
     def start(num_kernels: int, keeps: tuple[float, ...] = KEEPS) -> Tracking:
         """Nothing seen; `keeps` begins with 1."""
-        keep = np.array(keeps)[:, None]
-        return Tracking(AdaHedge.start(len(keeps), num_kernels), AdaHedge.start(1, len(keeps)), keep)
+        top = FewHedge(0.0, (0.0,) * len(keeps))
+        return Tracking(AdaHedge.start(len(keeps), num_kernels), top, np.array(keeps)[:, None])
 
     def mixture(self) -> Mixture:
         """The weights that predict the next row."""
-        members, top = self.members.opinion(), self.top.opinion()
-        return Mixture((top.raw[0] / top.sums[0] / members.sums) @ members.raw, members, top)
+        members = self.members.opinion()
+        rate, top = self.top.opinion()
+        total = sum(top)
+        shares = np.array([w / (total * s) for w, s in zip(top, members.sums.tolist(), strict=True)])
+        return Mixture(shares @ members.raw, members, rate, top)
 
     def update(self, mixture: Mixture, f: Floats, slope_at: Callable[[Floats], Floats]) -> Tracking:
         """Add a row.
@@ -177,12 +209,17 @@ class Tracking:
             f: The kernels' predictions, shape (N,).
             slope_at: The derivative of the loss at predictions, elementwise.
         """
-        own = (mixture.members.raw @ f) / mixture.members.sums
-        whole = (mixture.top.raw @ own) / mixture.top.sums
+        own = mixture.members.raw @ f
+        own /= mixture.members.sums
+        told = own.tolist()
+        total = sum(mixture.top)
+        whole = sum(w * p for w, p in zip(mixture.top, told, strict=True)) / total
+        slopes = slope_at(np.array([*told, whole]))
         linear = f - own[:, None]
-        linear *= slope_at(own)[:, None]
+        linear *= slopes[:-1, None]
         members = self.members.update(mixture.members, linear, self.keep)
-        top = self.top.update(mixture.top, (slope_at(whole) * (own - whole))[None], _FOR_EVER)
+        slope = float(slopes[-1])
+        top = self.top.update(mixture.rate, mixture.top, [slope * (p - whole) for p in told])
         return Tracking(members, top, self.keep)
 
     @property
@@ -198,4 +235,4 @@ class Tracking:
         For the squared loss it is 2 S of the member that forgets nothing, and 2 S of the learner that mixes the
         members; the linearised losses majorise any convex loss.
         """
-        return float(2.0 * self.members.gap[0] + 2.0 * self.top.gap[0])
+        return float(2.0 * self.members.gap[0] + 2.0 * self.top.gap)

@@ -79,11 +79,16 @@ def meta_step(job: LocalJob, request: MetaStepRequest) -> MetaStep:
 def metrics(job: LocalJob, request: StreamMetricsRequest) -> StreamMetrics:
     """Sums over the predictions so far; the personal model is kept as it is now."""
     del request
+    keep_personal_model(job, _client(job))
+    return measure_stream(job)
+
+
+def measure_stream(job: LocalJob) -> StreamMetrics:
+    """Sums over the predictions so far."""
     client = _client(job)
     state = client.state
     learner, tally = state.learner, state.learner.tally
     weights = learner.weights()
-    keep_personal_model(job, client)
     bound = learner.regret_bound(client.rules)
     positive = weights[weights > 0.0]
     return StreamMetrics(

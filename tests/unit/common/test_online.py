@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,4 +121,94 @@ def test_the_default_gives_the_golden_numbers(name: str) -> None:
         check(server.distance, "dist")
     else:
         check(np.array([c.members.gap for c in clients]).T, "S_members")
-        check(np.array([c.top.gap[0] for c in clients]), "S_top")
+        check(np.array([c.top.gap for c in clients]), "S_top")
+
+
+@pytest.mark.parametrize(
+    ("name", "shared", "sums"), [("avg", False, False), ("vm_mean", True, False), ("vm_sum", True, True)]
+)
+def test_the_baselines_give_the_golden_numbers(name: str, shared: bool, sums: bool) -> None:
+    """Averaged kernels, and one mix of kernels for all clients, predict as an independent program does."""
+    s = Setting("online.json")
+    want = s.golden[name]
+    theta, hedge = np.zeros((s.num_kernels, s.num_features)), Hedge.start(s.num_kernels)
+    told = np.zeros(s.y.shape)
+    for t in range(s.num_rounds):
+        f = online.predictions(s.z[t], theta)
+        told[t] = f @ hedge.weights()
+        every = np.arange(s.num_kernels)
+        sent = [
+            ClientStep(
+                every, online.kernel_gradients(s.z[t, k : k + 1], f[k : k + 1], s.y[t, k : k + 1], theta, every), 1
+            )
+            for k in range(s.num_clients)
+        ]
+        theta, _ = paper_step(theta, pool(sent, s.num_kernels, s.num_features, 1.0), want["eta"])
+        if shared:
+            losses = online.loss_value(Loss.SQUARED, f, s.y[t][:, None])
+            hedge = hedge.update(losses.sum(axis=0) if sums else losses.mean(axis=0), want["eta_g"])
+    np.testing.assert_allclose(told, want["pred"], rtol=0, atol=1e-10)
+
+
+def test_lengthscales_and_features_are_those_of_the_paper() -> None:
+    """51 lengthscales from 0.01 to 100; features of the first row by all kernels, of norm 1."""
+    want = golden("online.json")
+    np.testing.assert_allclose(online.default_lengthscales(), want["sigmas51"], rtol=1e-12)
+    s = Setting("online.json")
+    np.testing.assert_allclose(s.z[0, 0], want["z00"], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.square(s.z).sum(axis=-1), 1.0, atol=1e-12)
+
+
+def test_features_approximate_the_kernel() -> None:
+    """Inner products are near exp(-|x - x'|²/(2 s²)) for each kernel; Hoeffding over all pairs, delta = 1e-6."""
+    scales = (0.3, 1.0, 4.0)
+    dictionary = Dictionary(scales, 4000, 2, seed=5)
+    x = np.array([[0.0, 0.0], [0.3, 0.1], [0.5, -0.6], [-0.7, 0.7]])
+    z = online.features(x, online.draw(dictionary))
+    distances = np.square(x[:, None] - x[None]).sum(axis=-1)
+    bound = math.sqrt(2.0 * math.log(2 * len(scales) * 6 / 1e-6) / dictionary.num_frequencies)
+    for i, scale in enumerate(scales):
+        exact = np.exp(-distances / (2 * scale**2))
+        assert np.abs(z[:, i] @ z[:, i].T - exact).max() < bound
+
+
+def test_draws_are_a_matter_of_the_seed() -> None:
+    """The same dictionary has the same fingerprint; another seed, scale or dimension another one."""
+    first = Dictionary((1.0, 2.0), 3, 2, seed=1)
+    others = [Dictionary((1.0, 2.0), 3, 2, 2), Dictionary((1.0, 2.5), 3, 2, 1), Dictionary((1.0, 2.0), 4, 2, 1)]
+    assert online.fingerprint(first) == online.fingerprint(Dictionary((1.0, 2.0), 3, 2, seed=1))
+    assert len({online.fingerprint(d) for d in (first, *others)}) == 4
+    with pytest.raises(ConfigError, match="want 1 to 256"):
+        online.draw(Dictionary((), 3, 2, 1))
+    with pytest.raises(ConfigError, match="want 1 to 256"):
+        online.default_lengthscales(300)
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+def test_slopes_and_gradients_are_derivatives(loss: Loss) -> None:
+    """The derivative of each loss, and the gradient by the parameters, agree with differences."""
+    random = np.random.default_rng(0)
+    f, y, h = random.normal(size=50), random.integers(0, 2, 50).astype(float), 1e-6
+    slope = (online.loss_value(loss, f + h, y) - online.loss_value(loss, f - h, y)) / (2 * h)
+    np.testing.assert_allclose(online.loss_slope(loss, f, y), slope, atol=1e-8)
+    bend = (online.loss_slope(loss, f + h, y) - online.loss_slope(loss, f - h, y)) / (2 * h)
+    assert bend.max() <= online.curvature(loss) + 1e-6
+    z, theta = random.normal(size=(3, 4, 6)), random.normal(size=(4, 6))
+
+    def mean_loss(theta: Floats) -> float:
+        value = online.loss_value(loss, online.predictions(z, theta)[:, [2]], y[:3, None]).mean()
+        return float(value + 0.1 * np.square(theta[2]).sum())
+
+    f3 = online.predictions(z, theta)
+    g = online.kernel_gradients(z, f3, y[:3], theta, np.array([2]), loss=loss, regularisation=0.1)
+    for j in range(6):
+        moved = np.zeros_like(theta)
+        moved[2, j] = h
+        assert g[0, j] == pytest.approx((mean_loss(theta + moved) - mean_loss(theta - moved)) / (2 * h), abs=1e-7)
+
+
+def test_logistic_losses_of_far_predictions_are_finite() -> None:
+    """Log-odds of ±1000 give probabilities 0 and 1 and losses of 0 or 1000."""
+    f = np.array([-1000.0, 1000.0])
+    np.testing.assert_array_equal(online.logistic(f), [0.0, 1.0])
+    np.testing.assert_allclose(online.loss_value(Loss.LOGISTIC, f, 1.0), [1000.0, 0.0])

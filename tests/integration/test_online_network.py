@@ -1,0 +1,148 @@
+"""Online jobs over the network: streams that are fed while the job runs, daemons that are killed, jobs that end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+
+from kernfed.events import EventKind, JobState
+from kernfed_testing.federation import COLUMNS, Federation, make_csv
+
+ABC = ["a", "b", "c"]
+STREAM = '[policy]\nmin_rows = 1\n[datasets.default.stream]\nsource = "follow"\npath = "rows"'
+
+
+def job_text(**settings: object) -> str:
+    lines = "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.items())
+    return f"""
+name = "live"
+seed = 3
+[method]
+name = "online"
+num_kernels = 7
+kernels_per_round = 3
+num_frequencies = 8
+metrics_every = 5
+wait_s = 0.05
+{lines}
+[cohort]
+clients = ["a", "b", "c"]
+min_fraction = 0.5
+deadline_s = 20
+[data]
+task = "regression"
+target = "y"
+features = {json.dumps(list(COLUMNS))}
+"""
+
+
+class Sensors:
+    """Writes the rows of each client's stream, some at a time."""
+
+    def __init__(self, fed: Federation, num_rows: int) -> None:
+        self.lines = {name: make_csv(f"stream-{name}", num_rows).splitlines() for name in fed.data}
+        self.paths = {name: fed.client_folder(name) / "rows" / "today.csv" for name in fed.data}
+        self.told = dict.fromkeys(fed.data, 0)
+        for name, path in self.paths.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(self.lines[name][0] + "\n")
+
+    def tell(self, num_rows: int, *names: str) -> None:
+        for name in names or self.paths:
+            start = 1 + self.told[name]
+            with self.paths[name].open("a") as file:
+                file.write("".join(line + "\n" for line in self.lines[name][start : start + num_rows]))
+            self.told[name] += num_rows
+
+
+async def rows_counted(fed: Federation, job_id: str, wanted: int) -> None:
+    """Wait until a round has closed in which all rows are counted."""
+    async with asyncio.timeout(60):
+        async for update in fed.operator.watch(job_id):
+            event = update.event.event if update.event else None
+            if event and event.kind is EventKind.ROUND_CLOSED and event.metrics:
+                assert event.metrics.training["rows"] <= wanted
+                if event.metrics.training["rows"] == wanted:
+                    return
+    raise AssertionError("the job ended before")
+
+
+async def artifact(fed: Federation, job_id: str, name: str, folder: Path) -> bytes:
+    found = {a.name: a for a in await fed.operator.artifacts(job_id)}
+    assert name in found, sorted(found)
+    await fed.operator.fetch(job_id, folder)
+    return (folder / name).read_bytes()
+
+
+async def test_live_streams_survive_a_kill(tmp_path):
+    """A client is killed by SIGKILL in mid-stream, and the coordinator too: no row is lost, none is counted twice."""
+    async with Federation(tmp_path, ABC, processes=True, settings=dict.fromkeys(ABC, STREAM)) as fed:
+        sensors = Sensors(fed, 60)
+        sensors.tell(10)
+        job = await fed.submit(job_text())
+        await rows_counted(fed, job.job_id, 30)
+        sensors.tell(10)
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=13)
+        await fed.clients["b"].kill()
+        sensors.tell(10)
+        await fed.clients["b"].start()
+        await rows_counted(fed, job.job_id, 90)
+        sensors.tell(10)
+        await fed.coordinator.kill()
+        await fed.start_coordinator()
+        await fed.wait_connected(*ABC)
+        await rows_counted(fed, job.job_id, 120)
+        sensors.tell(10, "a")
+        await rows_counted(fed, job.job_id, 130)
+        await fed.operator.cancel(job.job_id)
+        ended = await fed.end(job.job_id)
+        findings = json.loads(await artifact(fed, job.job_id, "findings.json", tmp_path / "left"))
+        left = {p.name for p in (tmp_path / "left").iterdir()}
+    assert ended.info.state is JobState.CANCELLED
+    counted = {name: c["rows"] for name, c in findings["online"]["clients"].items()}
+    assert set(counted) == set(ABC)
+    assert {"online.safetensors", "online.json"} <= left
+    for name in ABC:
+        state = next((fed.client_folder(name) / "state" / "jobs").glob("*/online"))
+        assert len(list(state.glob("round-*.state"))) <= 3
+        last = (state / "weights.csv").read_text().splitlines()[-1].split(",")
+        assert int(last[1]) <= sensors.told[name]
+
+
+async def test_network_equals_one_process(tmp_path):
+    """Finite streams give over sockets the parameters that they give in one process, to the last bit."""
+    from kernfed.job_file import parse_job
+    from kernfed_simulation.federation import from_client_files
+    from kernfed_simulation.run import simulate
+
+    text = job_text(rounds=20)
+    settings = dict.fromkeys(ABC, "[policy]\nmin_rows = 1")
+    async with Federation(tmp_path, ABC, settings=settings) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        left = await artifact(fed, ended.info.job_id, "online.safetensors", tmp_path / "left")
+        files = [fed.client_folder(name) / "client.toml" for name in ABC]
+    jobs = from_client_files(files, tmp_path / "state")
+    await asyncio.to_thread(simulate, parse_job(text), jobs, out=tmp_path / "out")
+    assert (tmp_path / "out" / "online.safetensors").read_bytes() == left
+
+
+async def test_answers_are_of_the_declared_kinds_and_size(tmp_path):
+    """The audit log of a client shows gradients within the budget in bytes, and no weights."""
+    settings = dict.fromkeys(ABC, "[policy]\nmin_rows = 1")
+    text = job_text(rounds=5).replace(
+        "kernels_per_round = 3\nnum_frequencies = 8", 'budget = 900\nbudget_unit = "bytes"'
+    )
+    async with Federation(tmp_path, ABC, settings=settings) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        log = (fed.client_folder("a") / "state" / "audit.jsonl").read_text().splitlines()
+    sent = [line for line in map(json.loads, log) if line["step"] == "online.step"]
+    assert len(sent) == 5
+    sizes = [line["bytes"] for line in sent]
+    assert np.max(sizes) <= 900
+    assert np.max(sizes) > 700
+    assert all(line["kinds"] == ["gradient"] for line in sent)
