@@ -45,7 +45,7 @@ test: setup ## all tests
 check: lint proto-check test ## all that CI runs
 
 bench: setup ## the session beside a bare gRPC loop, 1 GiB round trip, start-up, maths: ratios taken in one run
-	for f in session large startup maths; do $(PY) bench/$$f.py || exit 1; done
+	for f in session large startup maths distill; do $(PY) bench/$$f.py || exit 1; done
 
 docs: setup ## write the tables in docs/ from the code
 	$(PY) docs/reference.py

@@ -184,7 +184,8 @@ def _of_distance(kernel: PointKernel, r: Any) -> Any:
     if kernel is PointKernel.MATERN52:
         return (1.0 + _ROOT5 * r + (5.0 / 3.0) * r * r) * exponential(-_ROOT5 * r)
     inside = (1.0 - r).clip(0.0)
-    return inside**4 * (4.0 * r + 1.0)
+    square = inside * inside  # a fourth power by pow() takes thirty times as long
+    return square * square * (4.0 * r + 1.0)
 
 
 def _one_plus_min(a: Any, b: Any) -> Any:
