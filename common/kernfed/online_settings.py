@@ -32,7 +32,7 @@ class StreamSettings(Section):
     row_norm: Positive | Literal["auto"] = Field(
         "auto", description="Rows are divided by it; auto: the largest norm of any client's training row."
     )
-    target_range: tuple[float, float] | Literal["auto"] = Field(
+    target_range: list[float] | Literal["auto"] = Field(
         "auto",
         description="Least and largest target, mapped to 0 and 1; auto: of all clients' training rows. Not for classes.",
     )
@@ -43,8 +43,10 @@ class StreamSettings(Section):
 
     @model_validator(mode="after")
     def _range_rises(self) -> Self:
-        if self.target_range != "auto" and not self.target_range[0] < self.target_range[1]:
-            raise ValueError(f"target_range {list(self.target_range)} does not rise; give the least target first")
+        if self.target_range != "auto" and (
+            len(self.target_range) != 2 or not self.target_range[0] < self.target_range[1]
+        ):
+            raise ValueError(f"target_range {self.target_range} is not [least, largest]; give two numbers that rise")
         return self
 
 

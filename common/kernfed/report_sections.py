@@ -44,7 +44,14 @@ def _distillation(finding: Mapping[str, Any]) -> Section:
     return distillation_section(finding)
 
 
+def _online(finding: Mapping[str, Any]) -> Section:
+    from kernfed.report_online import online_section
+
+    return online_section(finding)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {
     "distillation": _distillation,
+    "online": _online,
 }
 """Finding's name, as `Run.publish` gave it, to its section."""

@@ -28,3 +28,29 @@ def test_newton_table4_writes_published_beside_measured(tmp_path: Path) -> None:
     assert abs(near_iid["FedNewton default"]["measured"] - pooled) < 0.1
     assert {line["setting"] for line in lines} == {"dna, quantity skew Dir(1)", "dna, label skew Dir(0.5)"}
     assert (tmp_path / "newton-table4.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
+    """On four clients and with one draw the default beats the rates of the text, and every regret is below its bound."""
+    command = [
+        sys.executable,
+        str(EXPERIMENTS / "online_table1.py"),
+        "--quick",
+        "--set",
+        "naval",
+        "--methods",
+        "(51, 9)",
+    ]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads((tmp_path / "online-table1.json").read_text())
+    assert all(list(line) == ["setting", "method", "published", "measured", "repetitions"] for line in lines)
+    error = {line["method"]: line for line in lines if line["setting"] == "Naval, MSE x 1000"}
+    assert {line["published"] for line in error.values()} == {16.65}
+    default, text = error["POF-MKL (51, 9), default"], error["POF-MKL (51, 9), rates of the text"]
+    assert default["measured"] < 0.5 * text["measured"]
+    regret = [line["measured"] for line in lines if line["setting"] == "Naval, greatest regret / bound"]
+    assert len(regret) == 3
+    assert max(regret) < 1.0
+    assert (tmp_path / "online-table1.png").read_bytes().startswith(b"\x89PNG")
