@@ -163,6 +163,7 @@ async def session_coordinator(args: argparse.Namespace) -> None:
 async def session_client(args: argparse.Namespace) -> None:
     from kernfed.identity import Identity
     from kernfed.messages.probe import Echo, EchoRequest
+    from kernfed_client.reply_store import ReplyStore
     from kernfed_client.session import ClientSession, Offer
     from kernfed_client.tasks import TaskRunner
     from kernfed_client.worker import Worker
@@ -176,7 +177,8 @@ async def session_client(args: argparse.Namespace) -> None:
         8 << 30,
     )
     offer = Offer("bench", ())
-    await ClientSession(lambda: Identity.load(args.identity), args.address, offer, runner, Worker()).run()
+    store = None if args.no_store else ReplyStore(args.identity / "outbox", "")
+    await ClientSession(lambda: Identity.load(args.identity), args.address, offer, runner, Worker(), store=store).run()
 
 
 async def _measure(args: argparse.Namespace, one_round: Callable[[int], Coroutine[Any, Any, None]]) -> None:
@@ -212,9 +214,17 @@ def peak_mb(pid: int | str = "self") -> float:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def _run(kind: str, clients: int, size: int, rounds: int, root: Path) -> dict[str, float]:
+def _run(kind: str, clients: int, size: int, rounds: int, root: Path, store: bool) -> dict[str, float]:
     command = [sys.executable, __file__]
-    common = ["--clients", str(clients), "--size", str(size), "--rounds", str(rounds)]
+    common = [
+        *([] if store else ["--no-store"]),
+        "--clients",
+        str(clients),
+        "--size",
+        str(size),
+        "--rounds",
+        str(rounds),
+    ]
     coordinator = subprocess.Popen(
         [*command, f"{kind}-coordinator", "--identity", str(root / "pki" / "coordinator"), *common],
         stdin=subprocess.PIPE,
@@ -245,14 +255,14 @@ def _run(kind: str, clients: int, size: int, rounds: int, root: Path) -> dict[st
             process.wait()
 
 
-def compare(clients: int, label: str, root: Path) -> dict[str, Any]:
+def compare(clients: int, label: str, root: Path, store: bool = True) -> dict[str, Any]:
     """Both loops, one after the other, twice; the better round time of each counts."""
     size, rounds = SIZES[label], ROUNDS[label]
     kinds = ("bare", "session")
     runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     for _ in range(2):
         for kind in kinds:
-            runs[kind].append(_run(kind, clients, size, rounds, root))
+            runs[kind].append(_run(kind, clients, size, rounds, root, store))
     best = {kind: min(runs[kind], key=lambda r: r["round_s"]) for kind in kinds}
     return {
         "clients": clients,
@@ -283,6 +293,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--only", default="", help="e.g. '10:64 MB'")
+    parser.add_argument("--no-store", action="store_true", help="clients keep no replies on disk")
     args = parser.parse_args()
     roles = {
         "bare-coordinator": bare_coordinator,
@@ -304,7 +315,7 @@ def main() -> None:
             for label in SIZES:
                 if args.only and args.only != f"{clients}:{label}":
                     continue
-                r = compare(clients, label, root)
+                r = compare(clients, label, root, not args.no_store)
                 print(
                     f"{clients:>7} {label:>8} {r['bare_round_s'] * 1e3:>9.2f} {r['session_round_s'] * 1e3:>10.2f} "
                     f"{r['ratio']:>6.2f} {r['session_rounds_per_s']:>16.1f} {r['session_mb_per_s']:>7.0f} "

@@ -23,6 +23,7 @@ from kernfed_client.audit import AUDIT_FILE, AuditLog
 from kernfed_client.health import keep_health_written
 from kernfed_client.local_job import LocalJob
 from kernfed_client.policy import Policy
+from kernfed_client.reply_store import ReplyStore
 from kernfed_client.session import ClientSession, Offer
 from kernfed_client.steps import STEPS
 from kernfed_client.tasks import TaskRunner
@@ -48,6 +49,9 @@ class ClientDaemon:
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._policy = Policy(file.policy)
         self._audit = AuditLog(file.state / AUDIT_FILE)
+        # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
+        terms = file.model_dump_json(include={"policy", "datasets", "models"})
+        self._store = ReplyStore(file.state / "outbox", terms)
         self._worker = Worker()
         runner = TaskRunner(
             STEPS, self._open_job, self._permit, self._record, file.state, max_body_bytes=file.max_body_bytes
@@ -60,6 +64,7 @@ class ClientDaemon:
             self._worker,
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
+            self._store,
         )
 
     def _open_job(self, job_id: str, folder: Path) -> LocalJob:

@@ -27,6 +27,8 @@ class Entry:
     failure: task_pb2.TaskFailure | None
     compute_s: float
     delivered: bool = False
+    restored: bool = False
+    """Of an earlier life of the daemon, and not asked for in this one: whether it is wanted is not known."""
     transfer: int = 0
     """Number of the fragments under which the reply was last sent; 0: without fragments."""
 
@@ -44,6 +46,11 @@ class Outbox:
         """Keep a reply until it is acknowledged."""
         self._entries[task_id] = Entry(job_id, payload, None, compute_s)
 
+    def restore(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+        """Take in a reply of an earlier life of the daemon: it is sent when its task is asked again, not before."""
+        self._entries[task_id] = Entry(job_id, payload, None, compute_s)
+        self._entries[task_id].restored = True
+
     def add_failure(self, job_id: str, failure: task_pb2.TaskFailure) -> None:
         """Keep a failure until it is acknowledged."""
         self._entries[failure.task_id] = Entry(job_id, None, failure, 0.0)
@@ -53,12 +60,18 @@ class Outbox:
         return task_id in self._entries
 
     def delivered(self, task_id: str) -> bool:
-        """Whether a task is answered and the coordinator has, or had, the answer."""
-        return task_id in self._entries and self._entries[task_id].delivered
+        """Whether a task is answered and the answer is not on its way: the coordinator had it, or never asked."""
+        entry = self._entries.get(task_id)
+        return entry is not None and (entry.delivered or entry.restored)
+
+    def asked(self, task_id: str) -> None:
+        """A task is asked (again): a restored answer is wanted, and counts as undelivered from now on."""
+        if task_id in self._entries:
+            self._entries[task_id].restored = False
 
     def undelivered(self) -> list[str]:
         """Tasks whose answers have not been acknowledged, oldest first."""
-        return [task_id for task_id, e in self._entries.items() if not e.delivered]
+        return [task_id for task_id, e in self._entries.items() if not e.delivered and not e.restored]
 
     def frame(self, task_id: str) -> tuple[bytes, Body | None]:
         """The answer as a frame, and the body to send after it."""

@@ -36,6 +36,7 @@ from kernfed.wire.frames import (
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.outbox import Outbox
+from kernfed_client.reply_store import ReplyStore
 from kernfed_client.tasks import Answered, TaskRunner
 from kernfed_client.worker import Worker
 
@@ -72,6 +73,7 @@ class ClientSession:
         worker: Worker,
         reconnect_max_s: float = 30.0,
         explain: Callable[[str, Identity, KernfedError], KernfedError] = lambda _address, _identity, err: err,
+        store: ReplyStore | None = None,
     ) -> None:
         """Prepare; `run` dials.
 
@@ -83,6 +85,7 @@ class ClientSession:
             worker: Thread that it runs in.
             reconnect_max_s: Longest pause between attempts.
             explain: Turns a failed connection into an error with diagnosis and remedy; may take seconds, and blocks.
+            store: Keeps replies over the death of this process; None: they are computed again.
         """
         self._load_identity = load_identity
         self._address = address
@@ -93,6 +96,9 @@ class ClientSession:
         self._explain = explain
         self._instance_id = secrets.token_hex(8)
         self._outbox = Outbox()
+        self._store = store
+        for reply in store.restore() if store else ():
+            self._outbox.restore(reply.job_id, reply.task_id, reply.payload, reply.compute_s)
         self._busy: dict[str, str] = {}
         """Tasks being received or computed, each with its job."""
         self._outgoing: Outgoing | None = None
@@ -234,6 +240,7 @@ class ClientSession:
         """A task arrives: answer it from the outbox, or make room for its request."""
         if self._outbox.holds(task.task_id):
             if self._outbox.delivered(task.task_id):  # any other is on its way already
+                self._outbox.asked(task.task_id)
                 self._send_answer(task.task_id)
             return None
         if task.task_id in self._busy:
@@ -251,6 +258,7 @@ class ClientSession:
 
         def answered(answer: Answered | None, error: BaseException | None) -> None:
             if self._busy.pop(task.task_id, None) is None:
+                self._forget(task.task_id)
                 return  # cancelled meanwhile
             if isinstance(error, KernfedError):
                 log.warning("step refused or failed", task_id=task.task_id, reason=error.reason, error=str(error))
@@ -264,7 +272,10 @@ class ClientSession:
         def answer() -> Answered:
             if task.task_id not in self._busy:
                 raise JobCancelledError("the task was cancelled before its turn came")
-            return self._runner.answer(task, incoming)
+            answered = self._runner.answer(task, incoming)
+            if self._store is not None:
+                self._store.put(task.job_id, task.task_id, answered.payload, answered.compute_s)
+            return answered
 
         self._worker.submit(answer, answered)
 
@@ -277,8 +288,9 @@ class ClientSession:
         """The coordinator has an answer, or refuses it."""
         if ack.refused:
             log.warning("answer not taken by the coordinator", task_id=ack.task_id, why=ack.refused)
-            self._stop_sending(ack.task_id)
+        self._stop_sending(ack.task_id)  # it may be a second copy of what the coordinator has
         self._outbox.acknowledge(ack.task_id)
+        self._forget(ack.task_id)
 
     def cancelled(self, cancel: task_pb2.Cancel) -> list[str]:
         """Drop a task, or a whole job with its state; returns the tasks that were not answered yet."""
@@ -287,11 +299,27 @@ class ClientSession:
             del self._busy[task_id]
         for task_id in [cancel.task_id] if cancel.task_id else self._outbox.of_job(cancel.job_id):
             self._stop_sending(task_id)
-        if not cancel.task_id:
+        if cancel.task_id:
+            self._forget(cancel.task_id)
+        else:
             self._outbox.drop_job(cancel.job_id)
             # Nobody waits: a step may be under way for minutes, and the line must be read meanwhile.
-            self._worker.submit(lambda: self._runner.drop_job(cancel.job_id), _logged)
+            self._worker.submit(lambda: self._drop_job(cancel.job_id), _logged)
         return gone
+
+    def _drop_job(self, job_id: str) -> None:
+        self._runner.drop_job(job_id)
+        if self._store is not None:
+            self._store.drop_job(job_id)
+
+    def _forget(self, task_id: str) -> None:
+        """Remove a reply from disk."""
+        if self._store is None:
+            return
+        if self._store.is_file(task_id):  # the system may take its time over a large file
+            asyncio.get_running_loop().run_in_executor(None, self._store.forget, task_id)
+        else:
+            self._store.forget(task_id)
 
     def _stop_sending(self, task_id: str) -> None:
         transfer = self._outbox.transfer(task_id)

@@ -1,0 +1,238 @@
+"""Computed replies on disk, so that a daemon that is killed need not compute them again.
+
+Small replies are appended to one journal, large ones streamed to a file each. Nothing is fsynced: what was written
+outlives the process without it, and that is what this is for. After a loss of power a reply may be gone or damaged;
+damage is found (checksum; for large ones, which a checksum would cost as much as the wire, the boot in which they were
+written), and the reply is computed again, to the same bits. A disk that fills up costs this safety net only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import structlog
+from google.protobuf.message import DecodeError
+
+from kernfed.v1 import task_pb2
+from kernfed.wire.outgoing import payload_to_proto
+from kernfed.wire.payload import INLINE_BYTES, Payload, aligned
+
+log = structlog.get_logger(__name__)
+
+MAX_STORED_BYTES = 4 << 30
+"""Bytes of replies on disk; one more than these is sent all the same, and computed again after a kill."""
+MAX_JOURNAL_BYTES = 8 << 20
+"""Bytes of small replies on disk, as above."""
+IDLE_JOURNAL_BYTES = 1 << 20
+"""A journal without undelivered replies is emptied from this size on, and when a job ends."""
+
+_RECORD = struct.Struct("<4sIII")
+"""Mark, length of the job id, length of the reply, CRC-32 of both."""
+_MARK = b"kfr1"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A reply that an earlier life of the daemon computed."""
+
+    job_id: str
+    task_id: str
+    payload: Payload
+    compute_s: float
+
+
+class ReplyStore:
+    """A folder of replies. Safe for use by several threads of one process; never raises for a disk that fails."""
+
+    def __init__(self, folder: Path, terms: str) -> None:
+        """Open the folder and read what is in it.
+
+        Args:
+            folder: For this store alone.
+            terms: Text under which replies may be sent (policy, data sets). What was stored under another is dropped.
+        """
+        self._folder = folder / hashlib.sha256(terms.encode()).hexdigest()[:16]
+        for other in folder.iterdir() if folder.is_dir() else ():
+            if other != self._folder:
+                shutil.rmtree(other, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._boot = _boot_id()
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[str, int]] = {}
+        """Large replies on disk: task to job and bytes."""
+        self._waiting: dict[str, str] = {}
+        """Small replies of the journal that are not acknowledged: task to job."""
+        self._journal = os.open(self._folder / "journal", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._journal_size = os.fstat(self._journal).st_size
+        self._failing = False
+
+    def restore(self) -> list[Restored]:
+        """Replies of an earlier life, the large ones as memory maps. Call once, before anything is stored."""
+        small = list(self._read_journal())
+        large = [found for path in sorted(self._folder.glob("*.reply")) if (found := self._read_file(path))]
+        for leftover in self._folder.glob("*.tmp"):
+            leftover.unlink(missing_ok=True)
+        self._files = {r.task_id: (r.job_id, r.payload.body_size) for r in large}
+        return small + large
+
+    def put(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+        """Store a reply; it is on disk when this returns, as far as a killed process is concerned."""
+        try:
+            if payload.body_size <= INLINE_BYTES:
+                self._append(job_id, task_id, payload, compute_s)
+            else:
+                self._write_file(job_id, task_id, payload, compute_s)
+        except OSError as err:
+            if not self._failing:
+                log.warning(
+                    "replies cannot be stored; if this daemon is killed, they are computed again", error=str(err)
+                )
+            self._failing = True
+        else:
+            self._failing = False
+
+    def is_file(self, task_id: str) -> bool:
+        """Whether a reply is a file of its own, whose removal may take a while."""
+        return task_id in self._files
+
+    def forget(self, task_id: str) -> None:
+        """A reply was acknowledged, or is not wanted any more."""
+        with self._lock:
+            self._waiting.pop(task_id, None)
+            self._trim(IDLE_JOURNAL_BYTES)
+            held = self._files.pop(task_id, None)
+        if held is not None:
+            self._path(task_id).unlink(missing_ok=True)
+
+    def drop_job(self, job_id: str) -> None:
+        """A job is over."""
+        with self._lock:
+            for task_id in [t for t, job in self._waiting.items() if job == job_id]:
+                del self._waiting[task_id]
+            self._trim(0)
+            files = [t for t, (job, _) in self._files.items() if job == job_id]
+        for task_id in files:
+            self.forget(task_id)
+
+    def close(self) -> None:
+        """Close the journal; the store takes no more replies."""
+        os.close(self._journal)
+
+    def _trim(self, above: int) -> None:
+        if not self._waiting and self._journal_size > above:
+            os.ftruncate(self._journal, 0)
+            self._journal_size = 0
+
+    def _path(self, task_id: str) -> Path:
+        # A task id comes from a peer, so it never becomes a path: its digest does.
+        return self._folder / f"{hashlib.sha256(task_id.encode()).hexdigest()[:32]}.reply"
+
+    def _append(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+        reply = task_pb2.TaskReply(task_id=task_id, payload=payload_to_proto(payload, 0), compute_s=compute_s)
+        record = _record(job_id, reply)
+        with self._lock:
+            if self._journal_size + len(record) > MAX_JOURNAL_BYTES:
+                return
+            written = os.write(self._journal, record)
+            if written < len(record):  # a full disk: what is half there is no record, and must not precede others
+                os.ftruncate(self._journal, self._journal_size)
+                raise OSError("no space left for the journal of replies")
+            self._journal_size += written
+            self._waiting[task_id] = job_id
+
+    def _write_file(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+        size = payload.body_size
+        with self._lock:
+            if sum(held for _, held in self._files.values()) + size > MAX_STORED_BYTES:
+                return
+            self._files[task_id] = (job_id, size)
+        path = self._path(task_id)
+        temporary = path.with_suffix(".tmp")
+        meta = task_pb2.TaskReply(
+            task_id=task_id, payload=task_pb2.Payload(header=payload.header, body_size=size), compute_s=compute_s
+        )
+        record = _record(f"{self._boot}\0{job_id}", meta)
+        try:
+            with temporary.open("wb", buffering=0) as file:
+                file.write(record + bytes(aligned(len(record)) - len(record)))
+                for segment in payload.segments():
+                    view = segment
+                    while view:
+                        view = view[file.write(view) :]
+            os.replace(temporary, path)
+        except OSError:
+            with self._lock:
+                self._files.pop(task_id, None)
+            temporary.unlink(missing_ok=True)
+            raise
+        if task_id not in self._files:  # its job ended meanwhile
+            path.unlink(missing_ok=True)
+
+    def _read_journal(self) -> Iterator[Restored]:
+        data = os.pread(self._journal, MAX_JOURNAL_BYTES, 0)
+        at = 0
+        while (found := _parse(data, at)) is not None:
+            job_id, reply, at = found
+            if len(reply.payload.inline_body) == reply.payload.body_size:
+                body = np.frombuffer(reply.payload.inline_body, dtype=np.uint8)
+                yield Restored(job_id, reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
+        if at < self._journal_size:  # the rest was cut short
+            os.ftruncate(self._journal, at)
+            self._journal_size = at
+
+    def _read_file(self, path: Path) -> Restored | None:
+        try:
+            with path.open("rb") as file:
+                found = _parse(file.read(_RECORD.size + MAX_JOURNAL_BYTES), 0)
+            if found is not None:
+                boot, _, job_id = found[0].partition("\0")
+                reply, start = found[1], aligned(found[2])
+                size = reply.payload.body_size
+                if (
+                    boot == self._boot
+                    and path == self._path(reply.task_id)
+                    and path.stat().st_size == start + size > start
+                ):
+                    body = np.memmap(path, dtype=np.uint8, mode="r", offset=start, shape=(size,))
+                    return Restored(job_id, reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
+        except (OSError, ValueError) as err:
+            log.warning("a stored reply cannot be read; it is computed again", error=str(err))
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _record(job_id: str, reply: task_pb2.TaskReply) -> bytes:
+    job, content = job_id.encode(), reply.SerializeToString()
+    return _RECORD.pack(_MARK, len(job), len(content), zlib.crc32(content, zlib.crc32(job))) + job + content
+
+
+def _parse(data: bytes, at: int) -> tuple[str, task_pb2.TaskReply, int] | None:
+    """The record at a position, and where it ends; None where there is no whole one."""
+    if len(data) - at < _RECORD.size:
+        return None
+    mark, job_size, size, checksum = _RECORD.unpack_from(data, at)
+    start = at + _RECORD.size
+    end = start + job_size + size
+    if mark != _MARK or end > len(data) or zlib.crc32(data[start:end]) != checksum:
+        return None
+    try:
+        return data[start : start + job_size].decode(), task_pb2.TaskReply.FromString(data[start + job_size : end]), end
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _boot_id() -> str:
+    """Names this run of the machine; empty where the system does not say, so that runs are not told apart."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
