@@ -1,8 +1,8 @@
 """The coordinator's step of online multi-kernel learning: one parameter vector per kernel, moved by who sent it.
 
 `paper_step` is equation (10) of Ghari & Shen (2022). `AdaptiveStep` takes the same sums and needs no learning rate: its
-step is at most what keeps every kernel's iteration non-expansive, whatever was drawn, and falls like 1/sqrt t, scaled by
-the distance travelled, once noise dominates. No theorem covers it, for the step depends on the draw.
+step is at most what keeps every kernel's iteration non-expansive, whatever was drawn, and falls like 1/sqrt t, scaled
+by the distance travelled, once noise dominates. No theorem covers it, for the step depends on the draw.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class StreamSettings(Section):
     )
     target_range: list[float] | Literal["auto"] = Field(
         "auto",
-        description="Least and largest target, mapped to 0 and 1; auto: of all clients' training rows. Not for classes.",
+        description="Least and largest target, mapped to 0 and 1; auto: of all clients' training rows. "
+        "Not for classes.",
     )
     wait_s: float = Field(
         0.5, gt=0, le=60, description="How long clients wait for a row before they say that they have none."

@@ -32,7 +32,7 @@ def test_newton_table4_writes_published_beside_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
-    """On four clients and with one draw the default beats the rates of the text, and every regret is below its bound."""
+    """On four clients the default beats the rates of the text, and every regret is below its bound."""
     command = [
         sys.executable,
         str(EXPERIMENTS / "online_table1.py"),
