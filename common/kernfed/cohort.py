@@ -233,9 +233,16 @@ class Cohort:
             outcomes.update(await self._prepare_again(call, unprepared))
         return self._settle(call, outcomes)
 
-    async def mean(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
+    async def mean(
+        self,
+        request: Request[R],
+        *,
+        clients: Iterable[str] | None = None,
+        everyone: bool = False,
+        drawn: bool = False,
+    ) -> R:
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
-        replies = await self.ask(request, clients=clients, everyone=everyone)
+        replies = await self.ask(request, clients=clients, everyone=everyone, drawn=drawn)
         if is_small(list(replies.values())):
             return weighted_mean(_weighted(replies))
         return await asyncio.to_thread(weighted_mean, _weighted(replies))

@@ -37,7 +37,9 @@ class CohortSection(Section):
         description="Whose data must pass the check before round 1: everyone's, or enough for the quorum.",
     )
     deadline_s: Positive = Field(
-        300.0, description="After this a round closes on its quorum; who is missing is a straggler."
+        300.0,
+        description="After this a round closes on its quorum, though others still compute; who is missing is a "
+        "straggler, and is asked again in the next round.",
     )
     wait_s: Positive = Field(
         86_400.0, description="How long the job may stay below quorum, saying so, before it fails."

@@ -22,6 +22,11 @@ Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective
 Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 
 
+ClientFraction = Annotated[
+    float, Field(gt=0, le=1, description="Share of the clients drawn for a round, by the job's seed; at least one is.")
+]
+
+
 class LocalSettings(Section):
     """Every client alone: nothing but counts and metrics leaves."""
 
@@ -66,6 +71,7 @@ class FedAvgSettings(Section):
     )
     local_steps: int = Field(5, ge=1, le=100_000, description="Gradient steps of a client in a round.")
     batch_size: int = Field(0, ge=0, description="Rows per local step; 0: all.")
+    client_fraction: ClientFraction = 1.0
 
 
 class FedProxSettings(Section):
@@ -75,6 +81,7 @@ class FedProxSettings(Section):
     ridge: Ridge = 1e-3
     rounds: Rounds = 50
     proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
+    client_fraction: ClientFraction = 1.0
 
 
 class DistillSettings(Section):

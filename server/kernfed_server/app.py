@@ -64,7 +64,13 @@ class Coordinator:
             file.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as err:
             raise ConfigError(f"data: {file.data} cannot be made: {err.strerror}; choose another folder") from err
-        limits = SessionLimits(file.heartbeat_interval_s, file.heartbeat_timeout_s, file.max_body_bytes)
+        limits = SessionLimits(
+            file.heartbeat_interval_s,
+            file.heartbeat_timeout_s,
+            file.max_body_bytes,
+            max_inflight_bytes=file.max_inflight_bytes,
+            max_frames_per_s=file.max_frames_per_s,
+        )
         self.sessions = SessionRegistry(limits, _empty_folder(file.data / "spool"))
         self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
         self._health = Health()

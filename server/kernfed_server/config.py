@@ -21,6 +21,12 @@ class CoordinatorFile(Section):
     heartbeat_interval_s: float = Field(5.0, gt=0, le=3600, description="Seconds between heartbeats, both ways.")
     heartbeat_timeout_s: float = Field(20.0, gt=0, le=7200, description="A client silent for this long is dropped.")
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest reply body accepted.")
+    max_inflight_bytes: int = Field(
+        16 << 30, ge=1 << 20, description="Bytes of replies that a client may have under way; more ends its session."
+    )
+    max_frames_per_s: float = Field(
+        5000.0, ge=10, le=1e6, description="Frames of a client read per second, beside pieces of bodies; more wait."
+    )
     jobs_per_client: int = Field(1, ge=1, le=1000, description="Jobs that a client works for at a time.")
     drain_s: float = Field(10.0, ge=0, le=3600, description="Time to end sessions on SIGTERM.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -55,6 +55,7 @@ class OpenCall:
         self._submitted_by = submitted_by
         self._method = method
         self._sent: dict[str, _Task] = {}
+        self._announced: dict[str, bytes] = {}
         self._shared = self._task(call.request) if call.own is None else None
         """Serialized once, whatever the number of clients."""
 
@@ -91,6 +92,16 @@ class OpenCall:
         return self._call.job_id
 
     @property
+    def round_num(self) -> int:
+        """Round of the call."""
+        return self._call.round_num
+
+    @property
+    def step(self) -> str:
+        """Wire name of the step."""
+        return self._call.request.step
+
+    @property
     def clients(self) -> tuple[str, ...]:
         """Names of those asked."""
         return self._call.clients
@@ -99,6 +110,20 @@ class OpenCall:
     def unanswered(self) -> tuple[str, ...]:
         """Clients whose reply is still wanted."""
         return self._state.pending
+
+    def counted(self, client: str) -> bytes | None:
+        """Digest of the reply of a client that was counted; None: none was."""
+        return self._announced.get(client) if isinstance(self.outcomes.get(client), Reply) else None
+
+    @property
+    def all_counted(self) -> dict[str, bytes]:
+        """Digests of the replies that were counted, by client."""
+        return {client: digest for client in self.outcomes if (digest := self.counted(client)) is not None}
+
+    @property
+    def observe(self) -> Callable[[JobEvent], None]:
+        """Takes the events of the job."""
+        return self._call.observe
 
     def wake(self) -> None:
         """Something changed that the waiting side should look at."""
@@ -128,7 +153,9 @@ class OpenCall:
             spool = self._registry.spool / f"{name}-{self._registry.next_transfer()}.body"
             self._spools.append(spool)
         dims = self._call.dims_of(session.name)
-        return IncomingPayload(self._call.request.reply, reply.payload, limits.max_body_bytes, dims, spool)
+        incoming = IncomingPayload(self._call.request.reply, reply.payload, limits.max_body_bytes, dims, spool)
+        self._announced[session.name] = reply_digest(reply.payload)
+        return incoming
 
     def on_message(self, client: str, incoming: IncomingPayload) -> None:
         """A reply is complete: check it and count it.
@@ -173,7 +200,8 @@ class OpenCall:
                 if self._waiting:
                     self._observe(EventKind.WAITING, "", "")  # no more
                 for client in self._state.pending:
-                    self._observe(EventKind.CLIENT_MISSING, client, "no answer by the deadline")
+                    why = self._registry.what_is_known(client, self.task_id)
+                    self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
                 return self.outcomes
             if decision is Decision.FAIL:
                 raise quorum_error(
@@ -223,6 +251,18 @@ class RemoteExchange:
         finally:
             self._registry.remove_call(pending)
             pending.forget_spools()
+
+
+def reply_digest(payload: task_pb2.Payload) -> bytes:
+    """What tells two replies to one task apart: header, size, and the body where it is in the frame.
+
+    Bodies that come in pieces are told apart by header and size alone: to hash what is gigabytes in every round would
+    cost more than it tells about a client that answers twice.
+    """
+    digest = hashlib.blake2b(payload.header, digest_size=16)
+    digest.update(payload.body_size.to_bytes(8, "little"))
+    digest.update(payload.inline_body)
+    return digest.digest()
 
 
 def fault_of(err: KernfedError) -> Fault:

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kernfed.errors import AlreadyConnectedError, VersionMismatchError
+from kernfed.events import EventKind, JobEvent
 from kernfed.job_info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+KEPT_CALLS = 512
+"""Closed calls of which it is known whose replies were counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
@@ -36,12 +41,16 @@ class SessionLimits:
         heartbeat_timeout_s: A peer silent for this long is taken for dead.
         max_body_bytes: Largest reply body.
         spool_bytes: Reply bodies above this go to a file as they arrive.
+        max_inflight_bytes: Bytes of a client's replies that may be under way at a time, as declared.
+        max_frames_per_s: Frames of a client that are read per second, pieces of bodies not counted; more wait.
     """
 
     heartbeat_interval_s: float = 5.0
     heartbeat_timeout_s: float = 20.0
     max_body_bytes: int = 8 << 30
     spool_bytes: int = 4 << 20
+    max_inflight_bytes: int = 16 << 30
+    max_frames_per_s: float = 5000.0
 
 
 @dataclass(eq=False)
@@ -56,6 +65,8 @@ class Session:
     outgoing: Outgoing = field(default_factory=Outgoing)
     last_heard: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: frozenset[str] = frozenset()
+    """Tasks that the client was receiving or computing at its last heartbeat."""
 
     @property
     def name(self) -> str:
@@ -74,6 +85,20 @@ class Session:
             self.ended.set()
 
 
+@dataclass(frozen=True, slots=True)
+class _ClosedCall:
+    """What is kept of a call: clients that lost the acknowledgement of a counted reply send it again."""
+
+    job_id: str
+    round_num: int
+    step: str
+    digests: Mapping[str, bytes]
+    observe: Callable[[JobEvent], None]
+
+    def counted(self, client: str) -> bytes | None:
+        return self.digests.get(client)
+
+
 class SessionRegistry:
     """All sessions of the coordinator, and the calls that wait for replies."""
 
@@ -85,6 +110,7 @@ class SessionRegistry:
         self._sessions: dict[str, Session] = {}
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
+        self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
         self._transfers = itertools.count(1)
         self._change = asyncio.Event()
 
@@ -197,6 +223,9 @@ class SessionRegistry:
     def remove_call(self, call: OpenCall) -> None:
         """A call is over: clients that have not answered stop working on it."""
         self._calls.pop(call.task_id, None)
+        self._closed[call.task_id] = _ClosedCall(call.job_id, call.round_num, call.step, call.all_counted, call.observe)
+        if len(self._closed) > KEPT_CALLS:
+            self._closed.popitem(last=False)
         for name in call.unanswered:
             session = self._sessions.get(name)
             if session is not None:
@@ -212,8 +241,30 @@ class SessionRegistry:
         """The open call of a task."""
         return self._calls.get(task_id)
 
+    def counted(self, task_id: str, client: str) -> bytes | None:
+        """Digest of a client's reply to a task that was counted, lately; None: none was."""
+        call = self._calls.get(task_id) or self._closed.get(task_id)
+        return call.counted(client) if call else None
+
+    def report_second_reply(self, task_id: str, client: str) -> None:
+        """A client answered a task that it had answered, and differently: the job's operator reads so."""
+        log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)
+        call = self._calls.get(task_id) or self._closed.get(task_id)
+        if call is not None:
+            text = "a second, different reply to a task that it had answered was refused; the first one counts"
+            call.observe(JobEvent(EventKind.NOTE, call.round_num, call.step, client, f"{client}, {call.step}: {text}"))
+
+    def what_is_known(self, client: str, task_id: str) -> str:
+        """How a client stands with a task that it has not answered, to follow words about that; may be empty."""
+        session = self._sessions.get(client)
+        if session is None:
+            return "; not connected"
+        return "; still at work on it" if task_id in session.busy else ""
+
     def end_job(self, job_id: str, why: str) -> None:
         """Tell every connected client that a job is over, so that it drops the job's state."""
+        for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
+            del self._closed[task_id]
         for session in self._sessions.values():
             session.send(pb.ConnectResponse(cancel=task_pb2.Cancel(job_id=job_id, why=why[:500])))
 

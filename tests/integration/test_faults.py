@@ -26,7 +26,11 @@ async def test_straggler(tmp_path, monkeypatch):
         missing = await fed.event(job.job_id, EventKind.CLIENT_MISSING)
         gate.open()
         ended = await fed.end(job.job_id)
-    assert (missing.client, missing.round_num, missing.message) == ("c", 1, "no answer by the deadline")
+    assert (missing.client, missing.round_num, missing.message) == (
+        "c",
+        1,
+        "no answer by the deadline; still at work on it",
+    )
     assert ended.info.state is JobState.SUCCEEDED
     assert len(ended.of(EventKind.ROUND_CLOSED)) == 8
     late = {e.round_num for e in ended.of(EventKind.CLIENT_MISSING, "c")}

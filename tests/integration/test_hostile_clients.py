@@ -17,7 +17,7 @@ from kernfed.events import EventKind, JobState
 from kernfed.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
-from kernfed_testing.federation import Federation
+from kernfed_testing.federation import Federation, until
 from kernfed_testing.scripted_client import ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -276,6 +276,67 @@ async def test_duplicate_reply_counts_once(fed):
         ended = await fed.run(job(fed))
     assert ended.info.state is JobState.SUCCEEDED
     assert len([e for e in ended.of(EventKind.CLIENT_ANSWERED, "mallory") if e.step == STEP]) == 1
+
+
+async def test_second_different_reply(fed, expected):
+    """Of two replies to a task the first counts; the same again is acknowledged, another refused and reported."""
+
+    async def thrice(client, task, reply):
+        for values in (reply.weights, reply.weights, reply.weights + 1.0):
+            await client.send_reply(task.task_id, replace(reply, weights=values))
+        return False
+
+    async with mallory(fed, thrice) as client:
+        ended = await fed.run(job(fed))
+        await until(lambda: len([a for a in client.acks if STEP in a.task_id]) == 3)
+        assert not client.over.done()
+        refused = [a.refused for a in client.acks if STEP in a.task_id]
+    assert refused == ["", "", "another reply to this task was counted before"]
+    assert ended.info.state is JobState.SUCCEEDED
+    assert not ended.of(EventKind.CLIENT_FAILED)
+    assert [e.client for e in ended.of(EventKind.NOTE) if "the first one counts" in e.message] == ["mallory"]
+    async with mallory(fed):
+        honest = await fed.run(job(fed))
+    assert await fed.model_sha256(ended) == await fed.model_sha256(honest) != expected
+
+
+async def test_more_under_way_than_allowed(fed, monkeypatch):
+    """Who announces more bytes than may be under way ends its session, before any of them is read."""
+    limits = replace(fed.sessions.limits, max_inflight_bytes=10_000_000)
+    monkeypatch.setattr(fed.sessions, "limits", limits)
+
+    async def announce(client, task, reply):
+        await client.announce(task.task_id, replace(reply, values=np.ones(1_500_000)), 5)
+        return False
+
+    folder = fed.client_folder("mallory")
+    async with ScriptedClient(folder, fed.ports.federation, misbehave=announce) as client:
+        ended = await fed.run(
+            fed.job("probe", TRIO, payload_bytes=6_000_000, rounds=1, cohort_min_clients=2, cohort_deadline_s=0.5)
+        )
+        error = await asyncio.wait_for(client.over, 10)
+    await fed.wait_disconnected("mallory")
+    assert isinstance(error, WireError)
+    assert "max_inflight_bytes" in str(error)
+    assert ended.info.state is JobState.SUCCEEDED
+    assert not list((fed.root / "data" / "spool").iterdir())
+
+
+async def test_flood_of_frames(fed, monkeypatch):
+    """Frames above the allowed rate wait at their sender; others' rounds go on meanwhile."""
+    monkeypatch.setattr(fed.sessions, "limits", replace(fed.sessions.limits, max_frames_per_s=100.0))
+    async with mallory(fed) as client:
+        await fed.wait_connected("mallory")
+        failure = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id="x", reason="R"))
+        for _ in range(400):
+            await client.send(failure)
+        begun = asyncio.get_running_loop().time()
+        ended = await fed.run(fed.job("probe", ["a", "b"], payload_bytes=800, rounds=20, cohort_min_clients=2))
+        await until(lambda: len(client.acks) == 400)
+        took = asyncio.get_running_loop().time() - begun
+        assert not client.over.done()
+    assert ended.info.state is JobState.SUCCEEDED
+    assert took > 1.5
 
 
 async def test_wrong_version_is_refused(fed):

@@ -31,7 +31,8 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.payload import INLINE_BYTES
-from kernfed_server.exchange import OpenCall, fault_of
+from kernfed_server.exchange import OpenCall, fault_of, reply_digest
+from kernfed_server.frame_rate import FrameRate
 from kernfed_server.sessions import Session, SessionRegistry
 
 log = structlog.get_logger(__name__)
@@ -45,6 +46,8 @@ MAX_OPEN_REPLIES = 64
 MAX_BACKLOG = 1 << 19
 """Frames and bytes that may wait for a client that does not read."""
 MAX_TEXT = 4000
+MAX_BUSY = 100
+"""Tasks of a heartbeat that are looked at."""
 
 
 class _SessionOverError(Exception):
@@ -169,6 +172,7 @@ class _Reader:
         self._open: dict[int, tuple[OpenCall, IncomingPayload]] = {}
         self._discarded: dict[int, int] = {}
         """Transfers whose bytes are not wanted, and how many of them are still to come."""
+        self._rate = FrameRate(registry.limits.max_frames_per_s)
 
     async def run(self) -> None:
         """Read until the stream ends."""
@@ -186,6 +190,8 @@ class _Reader:
                 if fragment is not None:
                     await self._on_fragment(fragment)
                 else:
+                    if (pause_s := self._rate.pause_s(time.monotonic())) > 0:
+                        await asyncio.sleep(pause_s)  # flow control passes it on: the client can send no more
                     self._on_frame(_parse(data))
         finally:
             for _, incoming in self._open.values():
@@ -201,13 +207,15 @@ class _Reader:
             self._registry.report_device(self._session, frame.device.device)
             if frame.device.note:
                 log.info("device of client", device=frame.device.device[:200], note=frame.device.note[:MAX_TEXT])
-        elif kind != "heartbeat":
+        elif kind == "heartbeat":
+            self._session.busy = frozenset(frame.heartbeat.busy_task_ids[:MAX_BUSY])
+        else:
             raise WireError(f"a client may not send {kind or 'an empty frame'} here")
 
     def _on_reply(self, reply: task_pb2.TaskReply) -> None:
         call = self._registry.call(reply.task_id)
         if call is None or not call.wants(self._session.name):
-            self._discard(reply, "this reply is not wanted (any more)")
+            self._decline(reply)
             return
         try:
             incoming = call.receive(self._session, reply)
@@ -226,7 +234,25 @@ class _Reader:
         ):
             incoming.abandon()
             raise WireError(f"this reply, or transfer {transfer}, is under way already, or {MAX_OPEN_REPLIES} others")
+        under_way = sum(other.size for _, other in self._open.values())
+        if under_way + incoming.size > self._registry.limits.max_inflight_bytes:
+            incoming.abandon()
+            raise WireError(
+                f"{under_way} bytes of replies are under way and {incoming.size} more are announced; at most "
+                f"{self._registry.limits.max_inflight_bytes} are allowed (max_inflight_bytes of the coordinator file)"
+            )
         self._open[transfer] = (call, incoming)
+
+    def _decline(self, reply: task_pb2.TaskReply) -> None:
+        """A reply that is late, or comes again: who lost the acknowledgement of a counted one gets it again."""
+        counted = self._registry.counted(reply.task_id, self._session.name)
+        if counted is None:
+            self._discard(reply, "this reply is not wanted (any more)")
+        elif counted == reply_digest(reply.payload):
+            self._discard(reply, "")
+        else:
+            self._registry.report_second_reply(reply.task_id, self._session.name)
+            self._discard(reply, "another reply to this task was counted before")
 
     def _discard(self, reply: task_pb2.TaskReply, why: str) -> None:
         if reply.payload.transfer and reply.payload.body_size:

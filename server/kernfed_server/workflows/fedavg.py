@@ -9,6 +9,7 @@ from kernfed.cohort import Cohort
 from kernfed.messages.base import Array
 from kernfed.messages.ridge import CurvatureRequest, GradientDescentRequest
 from kernfed.method_settings import FedAvgSettings
+from kernfed.sampling import sample_clients
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
@@ -17,8 +18,8 @@ from kernfed_server.run import Run
 async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) -> Array | None:
     """From W = 0, each round averages the clients' weights after `local_steps` steps from W, weighted by training rows.
 
-    Who misses a round, or fails in it, is left out of its average. With several local steps and clients that differ,
-    the limit is not the pooled solution.
+    A round asks `client_fraction` of the clients. Who misses a round, or fails in it, is left out of its average. With
+    several local steps and clients that differ, the limit is not the pooled solution.
 
     What leaves a client: its updated weights in every round, and the largest curvature of its objective where the
     learning rate is "auto". The coordinator learns each client's update, from which gradients follow.
@@ -41,7 +42,8 @@ async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) 
             batch_size=settings.batch_size,
             seed=int(rng.stream(setup.schema.seed, "fedavg", str(round_num)).integers(2**63, 1)[0]),
         )
-        weights = (await cohort.mean(request)).weights
+        asked = sample_clients(cohort.clients, settings.client_fraction, setup.schema.seed, round_num)
+        weights = (await cohort.mean(request, clients=asked, drawn=settings.client_fraction < 1)).weights
         metrics = None
         if run.evaluates(round_num, settings.rounds):
             metrics = await evaluate(setup, cohort, run, weights)

@@ -8,6 +8,7 @@ from kernfed.cohort import Cohort
 from kernfed.messages.base import Array
 from kernfed.messages.ridge import ProximalSolveRequest
 from kernfed.method_settings import FedProxSettings
+from kernfed.sampling import sample_clients
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
@@ -16,7 +17,8 @@ from kernfed_server.run import Run
 async def run(setup: Setup, settings: FedProxSettings, cohort: Cohort, run: Run) -> Array | None:
     """From W = 0, each round averages argmin_V F_j(V) + (proximal/2) |V - W|² over clients, weighted by training rows.
 
-    Who misses a round, or fails in it, is left out of its average. The limit is not the pooled solution.
+    A round asks `client_fraction` of the clients. Who misses a round, or fails in it, is left out of its average. The
+    limit is not the pooled solution.
 
     What leaves a client: its updated weights in every round. The coordinator learns each client's update.
 
@@ -25,7 +27,8 @@ async def run(setup: Setup, settings: FedProxSettings, cohort: Cohort, run: Run)
     weights = run.resumed["weights"] if run.resumed else np.zeros((setup.num_features, setup.num_outputs))
     async for round_num in run.rounds(settings.rounds):
         request = ProximalSolveRequest(ridge=settings.ridge, weights=weights, proximal=settings.proximal)
-        weights = (await cohort.mean(request)).weights
+        asked = sample_clients(cohort.clients, settings.client_fraction, setup.schema.seed, round_num)
+        weights = (await cohort.mean(request, clients=asked, drawn=settings.client_fraction < 1)).weights
         metrics = None
         if run.evaluates(round_num, settings.rounds):
             metrics = await evaluate(setup, cohort, run, weights)

@@ -159,6 +159,36 @@ async def test_straggler_is_told_to_stop(registry):
     assert b.known_task_ids == set()
 
 
+@pytest.mark.parametrize("connected", [True, False])
+async def test_straggler_that_works_is_told_from_one_that_is_gone(registry, connected):
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
+    asked.reply(a)
+    if connected:
+        b.busy = frozenset({TASK})
+    else:
+        registry.closed(b)
+    await asked.result()
+    why = "still at work on it" if connected else "not connected"
+    assert asked.of(EventKind.CLIENT_MISSING) == [("b", f"no answer by the deadline; {why}")]
+
+
+async def test_counted_replies_are_known_until_the_job_ends(registry):
+    a = connect(registry, "a")
+    asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
+    assert registry.counted(TASK, "a") is None
+    asked.reply(a)
+    assert registry.counted(TASK, "a") is not None
+    counted = registry.counted(TASK, "a")
+    await asked.result()
+    assert registry.counted(TASK, "a") == counted
+    assert registry.counted(TASK, "b") is None
+    registry.report_second_reply(TASK, "a")
+    assert [client for client, text in asked.of(EventKind.NOTE) if "the first one counts" in text] == ["a"]
+    registry.end_job("job", "over")
+    assert registry.counted(TASK, "a") is None
+
+
 async def test_waiting_is_said_once_and_taken_back(registry):
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()

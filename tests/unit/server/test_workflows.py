@@ -12,6 +12,7 @@ import torch
 
 from kernfed.cohort import Cohort, InProcessExchange
 from kernfed.errors import JobError, QuorumNotMetError
+from kernfed.events import EventKind
 from kernfed.features import FeatureForm, Kernel, fingerprint, make_spec
 from kernfed.job_file import JobFile
 from kernfed.messages.data import DataSchema, LearningTask, MissingRule
@@ -113,6 +114,7 @@ def test_order_of_clients_and_of_replies_does_not_matter(tmp_path: Path, method:
         ("newton", {"step": "paper", "ridge": 0.1}),
         ("fedavg", {"batch_size": 16, "local_steps": 7}),
         ("fedprox", {}),
+        ("fedprox", {"client_fraction": 0.5}),
     ],
 )
 @pytest.mark.parametrize("stop", [1, 3, 5])
@@ -129,6 +131,20 @@ def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bits(
     second = bench(rows, tmp_path).run(job, resumed=first.journal.last)
     assert second.weights.tobytes() == whole.weights.tobytes()
     assert second.metrics[-1] == whole.metrics[-1]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
+def test_clients_of_a_round_are_drawn_by_the_seed(tmp_path: Path, method: str) -> None:
+    """Half of the clients update in each round, others in other rounds, the same ones in a second run."""
+    job = make_job(method, rounds=8, client_fraction=0.5)
+    drawn = []
+    for _ in range(2):
+        journal = bench(regression_rows(FOUR), tmp_path).run(job).journal
+        answered = [e for e in journal.events if e.kind is EventKind.CLIENT_ANSWERED and "local_update" in e.step]
+        drawn.append([frozenset(e.client for e in answered if e.round_num == r) for r in range(1, 9)])
+    assert drawn[0] == drawn[1]
+    assert {len(names) for names in drawn[0]} == {2}
+    assert frozenset.union(*drawn[0]) == set(FOUR)
 
 
 def test_a_run_resumed_after_its_last_round_only_assembles_the_model(tmp_path: Path) -> None:
