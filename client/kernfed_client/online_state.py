@@ -1,16 +1,22 @@
-"""What a client keeps of an online job from round to round: on disk, whole, for the last rounds.
+"""What a client keeps of an online job from round to round: on disk, for the last rounds.
 
 After a crash of the client the newest state is read back, and a task that is asked again gets the answer that is kept
-with it. A coordinator that lost the round it had open, and the one it had closed last, finds the state before both. A
-state is one file, written aside and moved into place; a file that cannot be read counts as not there.
+with it. A coordinator that lost the round it had open, and the one it had closed last, finds the state before both.
+
+States are records at the end of one file, each with its length and checksum; one that a crash cut off does not count.
+A round is a single write, for opening and renaming files would take longer than learning the row. When the file has
+grown large, its last records move to a new one, which takes its place.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
+import math
 import os
-from collections.abc import Mapping
+import weakref
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +30,12 @@ from kernfed_client.raw_table import Floats
 from kernfed_client.streams import Position
 
 log = structlog.get_logger(__name__)
+
+STATE_FILE = "rounds.state"
+MAX_FILE_BYTES = 16 << 20
+"""A file that is larger gives way to one with the states that are kept."""
+
+_MARK = b"KFS1"
 
 KEPT_STATES = 3
 """After the open round, the closed one before it, and the one before that."""
@@ -86,12 +98,15 @@ class StateKeeper:
 
         Args:
             start: Before the first round.
-            folder: For the files; None: they are not needed beyond this process.
+            folder: For the file; None: states are not needed beyond this process.
         """
         self._start = start
-        self._folder = folder
-        found = [_read(path) for path in self._paths()] if folder is not None else []
-        self._kept = sorted((s for s in found if s is not None), key=lambda s: s.round_num)
+        self._path = None if folder is None else folder / STATE_FILE
+        self._file: _Appended | None = None
+        self._kept: list[ClientState] = []
+        if self._path is not None and self._path.is_file():
+            for state in _records(self._path):
+                self._remember(state)
         if self._kept:
             log.info("state of a stream read back", round_num=self._kept[-1].round_num)
 
@@ -123,30 +138,49 @@ class StateKeeper:
 
     def keep(self, state: ClientState) -> None:
         """Keep a state in place of the oldest; states of its round or later are dropped."""
-        earlier = [s for s in self._kept if s.round_num < state.round_num][1 - KEPT_STATES :]
-        if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = self._path(state.round_num)
-            part = path.with_suffix(".part")
-            part.write_bytes(_encode(state))
-            os.replace(part, path)
-            wanted = {path, *(self._path(s.round_num) for s in earlier)}
-            for old in {self._path(s.round_num) for s in self._kept} - wanted:
-                old.unlink(missing_ok=True)
-        self._kept = [*earlier, state]
+        if self._path is not None:
+            if self._file is None or self._file.num_bytes > MAX_FILE_BYTES:
+                self._file = self._fresh_file(self._path)
+            self._file.add(_record(state))
+        self._remember(state)
 
-    def _path(self, round_num: int) -> Path:
-        assert self._folder is not None  # noqa: S101  # asked only where there is one
-        return self._folder / f"round-{round_num}.state"
+    def _remember(self, state: ClientState) -> None:
+        earlier = [s for s in self._kept if s.round_num < state.round_num]
+        self._kept = [*earlier[1 - KEPT_STATES :], state]
 
-    def _paths(self) -> list[Path]:
-        assert self._folder is not None  # noqa: S101  # as above
-        return sorted(self._folder.glob("round-*.state")) if self._folder.is_dir() else []
+    def _fresh_file(self, path: Path) -> _Appended:
+        """A file with the states that are kept, open at its end, in place of the one there."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = path.with_suffix(".part")
+        file = _Appended(part)
+        for state in self._kept:
+            file.add(_record(state))
+        os.replace(part, path)
+        return file
 
 
-def _encode(state: ClientState) -> bytes:
-    from safetensors.numpy import save
+class _Appended:
+    """A file that only grows; closed when nobody holds it any more, as when a job's data are forgotten."""
 
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        weakref.finalize(self, os.close, self._handle)
+        self.num_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Write at the end.
+
+        Raises:
+            OSError: The disk is full; what was written of it does not count when it is read back.
+        """
+        written = os.write(self._handle, data)
+        self.num_bytes += written
+        if written < len(data):
+            self.num_bytes = MAX_FILE_BYTES + 1  # a next state begins a new file, behind no cut record
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _record(state: ClientState) -> bytes:
     arrays = {f"learner.{name}": array for name, array in state.learner.to_arrays().items()}
     arrays |= {f"reply.{name}": np.asarray(array) for name, array in state.reply.items()}
     arrays["theta"] = state.theta
@@ -160,32 +194,39 @@ def _encode(state: ClientState) -> bytes:
         "skipped": state.num_skipped,
         "version": state.version,
         "waiting": list(state.waiting),
+        "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
     }
-    data: bytes = save({k: np.ascontiguousarray(a) for k, a in arrays.items()}, {"facts": json.dumps(facts)})
-    return hashlib.blake2b(data, digest_size=16).digest() + data
+    head = json.dumps(facts).encode()
+    body = b"".join([len(head).to_bytes(4, "little"), head, *(array.tobytes() for array in arrays.values())])
+    return _MARK + len(body).to_bytes(8, "little") + zlib.crc32(body).to_bytes(4, "little") + body
 
 
-def _read(path: Path) -> ClientState | None:
-    try:
-        content = path.read_bytes()
-        digest, data = content[:16], content[16:]
-        if hashlib.blake2b(data, digest_size=16).digest() != digest:
-            raise ValueError("digest")
-        return _decode(data)
-    except (OSError, ValueError, KeyError) as err:
-        log.warning("a kept state of a stream cannot be read and is left aside", file=path.name, error=str(err))
-        path.unlink(missing_ok=True)
-        return None
+def _records(path: Path) -> Iterator[ClientState]:
+    """States of a file in their order, up to the first record that is not whole."""
+    content = path.read_bytes()
+    at, size = 0, len(_MARK) + 12
+    while at < len(content):
+        mark, rest = content[at : at + len(_MARK)], content[at + len(_MARK) : at + size]
+        length, checksum = int.from_bytes(rest[:8], "little"), int.from_bytes(rest[8:], "little")
+        body = content[at + size : at + size + length]
+        if mark != _MARK or len(body) < length or zlib.crc32(body) != checksum:
+            log.warning("the last state of a stream was not written whole and does not count", file=path.name)
+            return
+        yield _decode(body)
+        at += size + length
 
 
-def _decode(data: bytes) -> ClientState:
-    from safetensors.numpy import load
-
-    length = int.from_bytes(data[:8], "little")
-    facts: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["facts"])
-    arrays: dict[str, Array] = load(data)
-    keys = facts["waiting"]
-    waiting = {key: Waiting(arrays["waiting.x"][i], float(arrays["waiting.told"][i])) for i, key in enumerate(keys)}
+def _decode(body: bytes) -> ClientState:
+    at = 4 + int.from_bytes(body[:4], "little")
+    facts: dict[str, Any] = json.loads(body[4:at])
+    arrays: dict[str, Array] = {}
+    for name, dtype, shape in facts["arrays"]:
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(body, np.dtype(dtype), count, at).reshape(shape).copy()
+        at += arrays[name].nbytes
+    waiting = {
+        key: Waiting(arrays["waiting.x"][i], float(arrays["waiting.told"][i])) for i, key in enumerate(facts["waiting"])
+    }
     return ClientState(
         round_num=facts["round"],
         request=facts["request"],

@@ -107,7 +107,7 @@ async def test_live_streams_survive_a_kill(tmp_path):
     assert {"online.safetensors", "online.json"} <= left
     for name in ABC:
         state = next((fed.client_folder(name) / "state" / "jobs").glob("*/online"))
-        assert len(list(state.glob("round-*.state"))) <= 3
+        assert (state / "rounds.state").stat().st_size < 17 << 20
         last = (state / "weights.csv").read_text().splitlines()[-1].split(",")
         assert int(last[1]) <= sensors.told[name]
 

@@ -184,7 +184,10 @@ class StreamLoop:
             if held not in alike:
                 alike[held] = method.request(round_num, held, wait_s)
             requests[client] = alike[held]
-        replies = await self._cohort.ask_each(requests, drawn=True)
+        if len(alike) == 1:  # mostly: it is then serialized once for all of them
+            replies = await self._cohort.ask(next(iter(alike.values())), clients=clients, drawn=True)
+        else:
+            replies = await self._cohort.ask_each(requests, drawn=True)
         for client in clients:
             if client in replies and not replies[client].needs_whole:
                 self._held[client] = round_num
