@@ -21,6 +21,7 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.audit import AUDIT_FILE, AuditLog
 from kernfed_client.health import keep_health_written
+from kernfed_client.feeds import open_feeds
 from kernfed_client.local_job import LocalJob
 from kernfed_client.policy import Policy
 from kernfed_client.reply_store import ReplyStore
@@ -159,4 +160,5 @@ async def serve(file: ClientFile) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    await ClientDaemon(file).run(stop)
+    async with open_feeds(file):
+        await ClientDaemon(file).run(stop)

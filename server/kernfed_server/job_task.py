@@ -47,6 +47,8 @@ class ActiveJob:
     """When it began to wait for clients to connect."""
     answers: dict[str, dict[str, int]] = field(default_factory=dict)
     """Client to step to number of answers."""
+    run: Run | None = None
+    """What its workflow records; None before it has begun."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -218,12 +220,13 @@ async def _execute(
         float_bits=64 if file.precision == "float64" else 32,
         observe=journal.event,
     )
-    run = Run(cohort, journal, resumption.checkpoint if resumption else None, file.evaluate_every)
-    return await execute(file, cohort, run)
+    active.run = Run(cohort, journal, resumption.checkpoint if resumption else None, file.evaluate_every)
+    return await execute(file, cohort, active.run)
 
 
 def _cancelled(active: ActiveJob) -> Outcome:
-    return Outcome(JobState.CANCELLED, f"cancelled by {active.cancelled_by}")
+    model = active.run.kept if active.run is not None else None
+    return Outcome(JobState.CANCELLED, f"cancelled by {active.cancelled_by}", model)
 
 
 def _failed(err: KernfedError, last_good: Model | None = None) -> Outcome:
