@@ -49,10 +49,12 @@ class Proxy:
         """
         self._upstream = upstream
         self._lines: set[_Line] = set()
-        self._flows = asyncio.Event()
-        self._flows.set()
+        self._flows = {direction: asyncio.Event() for direction in Direction}
+        self.resume()
         self._changed = asyncio.Condition()
         self._server: asyncio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._last_passed = 0.0
         self._cut_at: dict[Direction, int] = {}
         self.port = 0
         self.num_connections = 0
@@ -73,6 +75,8 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        if self._watching is not None:
+            self._watching.cancel()
         self.cut()
         tasks = [task for line in self._lines for task in line.tasks]
         for task in tasks:
@@ -92,13 +96,29 @@ class Proxy:
             line.held = True
             line.client.transport.abort()
 
-    def stall(self) -> None:
-        """Let connections stand, and pass nothing on until `resume`."""
-        self._flows.clear()
+    def stall(self, *directions: Direction) -> None:
+        """Let connections stand, and pass nothing on, in these directions or both, until `resume`."""
+        for direction in directions or Direction:
+            self._flows[direction].clear()
 
     def resume(self) -> None:
         """Pass on what was held up, and what comes."""
-        self._flows.set()
+        for flow in self._flows.values():
+            flow.set()
+
+    def cut_idle(self, after_s: float) -> None:
+        """From now on, break all connections whenever nothing has passed for so long, as some firewalls do."""
+
+        async def watch() -> None:
+            clock = asyncio.get_running_loop().time
+            self._last_passed = clock()
+            while True:
+                await asyncio.sleep(after_s / 10)
+                if self._lines and clock() - self._last_passed > after_s:
+                    self.cut()
+                    self._last_passed = clock()
+
+        self._watching = asyncio.ensure_future(watch())
 
     def half_close(self, direction: Direction) -> None:
         """End one direction of all connections; the other goes on."""
@@ -145,16 +165,17 @@ class Proxy:
         writer = line.writer(direction)
         with contextlib.suppress(OSError, RuntimeError):  # broken, or closed for writing by a test
             while piece := await reader.read(PIECE_BYTES):
-                await self._flows.wait()
+                await self._flows[direction].wait()
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
                 writer.write(piece)
                 await writer.drain()
                 async with self._changed:
                     self.passed[direction] += len(piece)
+                    self._last_passed = asyncio.get_running_loop().time()
                     self._changed.notify_all()
                 if self.passed[direction] >= self._cut_at.get(direction, self.passed[direction] + 1):
                     del self._cut_at[direction]
                     self.cut()
-            await self._flows.wait()
+            await self._flows[direction].wait()
             writer.write_eof()

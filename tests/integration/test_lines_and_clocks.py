@@ -1,0 +1,122 @@
+"""Firewalls that cut idle lines or lose one direction, wall clocks that jump: same bits, each reply counted once."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernfed
+import kernfed_client
+import kernfed_server
+from kernfed.events import EventKind
+from kernfed.messages.ridge import GradientDescentRequest
+from kernfed_testing.federation import Federation
+from kernfed_testing.gate import Gate
+from kernfed_testing.proxy import Direction
+from kernfed_testing.shifted_clock import stepped
+
+AB = ["a", "b"]
+
+
+def text_of(fed, rounds=4):
+    return "evaluate_every = 50\n" + fed.job("fedavg", rounds=rounds, cohort_min_clients=2)
+
+
+async def test_heartbeats_keep_a_line_from_being_idle(tmp_path):
+    """A firewall that cuts lines idle for four times the heartbeat interval, as 20 s to 5 s, never cuts ours."""
+    async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(0.25, 5.0)) as fed:
+        fed.proxies["a"].cut_idle(1.0)
+        await asyncio.sleep(3)
+        assert fed.proxies["a"].num_cuts == 0
+        assert fed.sessions.present() == set(AB)
+
+
+async def test_idle_lines_are_cut(tmp_path, monkeypatch):
+    """Where it cuts all the same while a client computes, the reply arrives over the next line and counts once."""
+    gate = Gate(monkeypatch, GradientDescentRequest, "a")
+    async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(2.0, 10.0)) as fed:
+        gate.open()
+        undisturbed = await fed.model_sha256(await fed.run(text_of(fed)))
+    gate = Gate(monkeypatch, GradientDescentRequest, "a")
+    async with Federation(tmp_path / "again", AB, proxied=["a"], heartbeat_s=(2.0, 10.0)) as fed:
+        job = await fed.submit(text_of(fed))
+        await gate.wait_reached()
+        line = fed.proxies["a"]
+        line.cut_idle(0.4)
+        await line.wait(lambda: line.num_connections > 2)
+        gate.open()
+        ended = await fed.end(job.job_id)
+        assert line.num_cuts > 0
+        assert await fed.model_sha256(ended) == undisturbed
+    assert gate.calls["a"] == 4
+
+
+async def test_only_acknowledgements_are_lost(tmp_path, monkeypatch):
+    """A line that carries replies and no acknowledgement is dialled again, and the reply sent twice counts once."""
+    gate = Gate(monkeypatch, GradientDescentRequest, "a")
+    async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
+        job = await fed.submit(text_of(fed))
+        await gate.wait_reached()
+        line = fed.proxies["a"]
+        before = line.num_connections
+        line.stall(Direction.DOWN)
+        gate.open()
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=1)
+        await line.wait(lambda: line.num_connections > before)
+        line.resume()
+        ended = await fed.end(job.job_id)
+        disturbed = await fed.model_sha256(ended)
+        answered = [(e.round_num, e.step) for e in ended.of(EventKind.CLIENT_ANSWERED, "a")]
+        assert len(answered) == len(set(answered))
+        assert not ended.of(EventKind.CLIENT_FAILED)
+        assert not [e for e in ended.of(EventKind.NOTE) if "second" in e.message]
+        computed = gate.calls["a"]
+        assert await fed.model_sha256(await fed.run(text_of(fed))) == disturbed
+    assert computed == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="preloads a library")
+@pytest.mark.parametrize(("side", "step_s"), [("client", 3600), ("client", -3600), ("coordinator", 3600)])
+async def test_wall_clock_jumps(tmp_path, monkeypatch, side, step_s):
+    """A wall clock that jumps by an hour on one side in mid-job is not noticed by the session."""
+    env = stepped(tmp_path, step_s, 6)
+    async with Federation(tmp_path / "fed", AB, processes=True, heartbeat_s=(0.3, 3.0)) as fed:
+        undisturbed = await fed.model_sha256(await fed.run(text_of(fed, 40)))
+        node = fed.clients["a"] if side == "client" else fed.coordinator
+        await node.kill()
+        with monkeypatch.context() as patch:
+            for key, value in env.items():
+                patch.setenv(key, value)
+            begun = asyncio.get_running_loop().time()
+            await (fed.clients["a"].start() if side == "client" else fed.start_coordinator())
+        await fed.wait_connected(*AB)
+        digests = []
+        while asyncio.get_running_loop().time() - begun < 7:
+            digests.append(await fed.model_sha256(await fed.run(text_of(fed, 40))))
+        assert set(digests) == {undisturbed}
+        assert len([e for e in fed.clients["a"].log if e["event"] == "session open"]) <= 2
+        assert not [e for e in fed.clients["b"].log if "silent" in str(e.get("error"))]
+
+
+PROTOCOL = [
+    *Path(kernfed.__path__[0], "wire").glob("*.py"),
+    *(
+        Path(kernfed_client.__path__[0], f"{name}.py")
+        for name in ("session", "outbox", "reply_store", "tasks", "worker")
+    ),
+    *(Path(kernfed_server.__path__[0], f"{name}.py") for name in ("exchange", "rounds", "frame_rate")),
+    Path(kernfed_server.__path__[0], "services", "federation.py"),
+]
+
+
+@pytest.mark.parametrize("path", PROTOCOL, ids=lambda path: path.stem)
+def test_protocol_reads_no_wall_clock(path):
+    """No module that waits or decides in the protocol reads the wall clock."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in {("time", "time"), ("time", "time_ns"), ("datetime", "now")}

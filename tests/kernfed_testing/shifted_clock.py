@@ -1,0 +1,65 @@
+"""A library that, preloaded into a process, steps its wall clock while it runs; monotonic clocks stay as they are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long shift(void) {
+    static int (*real)(clockid_t, struct timespec *);
+    static long begun, by, after;
+    struct timespec now;
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    real(CLOCK_MONOTONIC, &now);
+    if (!begun) {
+        begun = now.tv_sec;
+        by = atol(getenv("CLOCK_STEP_S"));
+        after = atol(getenv("CLOCK_STEP_AFTER_S"));
+    }
+    return now.tv_sec - begun >= after ? by : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, out);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) out->tv_sec += shift();
+    return result;
+}
+
+int gettimeofday(struct timeval *out, void *zone) {
+    struct timespec now;
+    int result = clock_gettime(CLOCK_REALTIME, &now);
+    out->tv_sec = now.tv_sec;
+    out->tv_usec = now.tv_nsec / 1000;
+    return result;
+}
+
+time_t time(time_t *out) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out) *out = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+def stepped(folder: Path, step_s: int, after_s: int) -> dict[str, str]:
+    """Environment of a process whose wall clock jumps by `step_s` seconds, `after_s` seconds after its start."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler, which makes the clock that jumps")
+    source, library = folder / "clock.c", folder / "clock.so"
+    source.write_text(_SOURCE)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    return {"LD_PRELOAD": str(library), "CLOCK_STEP_S": str(step_s), "CLOCK_STEP_AFTER_S": str(after_s)}
