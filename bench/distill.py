@@ -128,7 +128,7 @@ def show_large(num_rows: int, num_public: int) -> None:
     print(f"\none client of {num_rows} rows, {num_public} public points")
     print(f"  own rows alone {found['pretrained_s']:.0f} s, factoring {found['factored_s']:.0f} s")
     print(f"  a round {found['round_s']:.4f} s; round and model differ by {found['difference']:.1e}")
-    print(f"  peak memory of the process {found['peak_bytes'] / 1e9:.2f} GB; estimate {estimate / 1e9:.2f} GB")
+    print(f"  peak memory of the process {found['peak_bytes'] / 2**30:.2f} GiB; estimate {estimate / 2**30:.2f} GiB")
 
 
 def main() -> None:

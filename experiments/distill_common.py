@@ -242,9 +242,9 @@ def line(setting: str, method: str, published: float | None, values: Sequence[fl
         "setting": setting,
         "method": method,
         "published": published,
-        "measured": round(float(np.mean(values)), 5),
+        "measured": float(f"{np.mean(values):.4g}"),
         "repetitions": len(values),
-        "standard_error": None if error is None else round(error, 5),
+        "standard_error": None if error is None else float(f"{error:.2g}"),
         **more,
     }
 
@@ -256,7 +256,7 @@ def show(lines: Iterable[Mapping[str, Any]]) -> None:
         published = "-" if row["published"] is None else f"{row['published']:.4f}"
         error = "" if row["standard_error"] is None else f"{row['standard_error']:.4f}"
         ridge = f"{row['ridge']:.1e}" if row.get("ridge") is not None else ""
-        print(f"  {row['setting']:<22}{row['method']:<26}{published:>10}{row['measured']:>10.4f}{error:>9}{ridge:>10}")
+        print(f"  {row['setting']:<22}{row['method']:<26}{published:>10}{row['measured']:>10.3g}{error:>9}{ridge:>10}")
 
 
 def write(lines: Sequence[Mapping[str, Any]], out: Path, name: str, figure: Any) -> None:

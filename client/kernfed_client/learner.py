@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.distillation_kernels import KernelSpec, PointKernel, check_alpha, check_kernel
+from kernfed.distillation_kernels import KernelSpec, PointKernel, check_alpha, check_kernel, gram
 from kernfed.errors import DataError
 from kernfed.memory import available_bytes
 from kernfed.messages.base import Array
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kernfed.distillation import DistilledRidge, KernelModel
 
 Floats = npt.NDArray[np.float64]
+
+_KEPT_NUMBERS = 1 << 22
+"""Largest kernel matrix of test rows that is kept between evaluations: 32 MiB."""
 
 
 class Fitted(Protocol):
@@ -99,6 +102,7 @@ class KernelLearner:
         self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))
         self._own: _FittedKernel | None = None
         self._distilled: DistilledRidge | None = None
+        self._test: tuple[Floats, Tensor] | None = None
 
     def own(self) -> Fitted:
         """See `Learner.own`."""
@@ -127,9 +131,18 @@ class KernelLearner:
         """A model's predictions on the public points."""
         return model(self._public)
 
-    def tensor(self, x: Floats) -> Tensor:
-        """Numbers on this client's device."""
-        return self._tensor(x)
+    def scores(self, model: KernelModel, x: Floats) -> Tensor:
+        """A model's predictions for rows; the kernel of rows that come again, such as test rows, is kept if small."""
+        import torch
+
+        num_all = len(self._x) + len(self._public)
+        if len(x) * num_all > _KEPT_NUMBERS:
+            return model(self._tensor(x))
+        if self._test is None or self._test[0] is not x:
+            points = torch.cat([self._x, self._public])
+            self._test = x, gram(self._kernel, self._tensor(x), points)
+        # A model of own rows alone has the first of these points, a distilled one all.
+        return self._test[1][:, : len(model.points)] @ model.coefficients
 
     def _tensor(self, x: Floats) -> Tensor:
         import torch
@@ -153,7 +166,7 @@ class _FittedKernel:
         return _array(self._learner.predict_public(self._model()))
 
     def scores(self, x: Floats) -> Floats:
-        return _array(self._model()(self._learner.tensor(x)))
+        return _array(self._learner.scores(self._model(), x))
 
     def parts(self) -> tuple[str, Mapping[str, Array], Mapping[str, Any], Scorer]:
         model = self._model()

@@ -162,9 +162,8 @@ class DistilledRidge:
         """The model distilled from targets W, (N_p, C); agrees with `distil`."""
         half = torch.linalg.solve_triangular(self._factor, targets, upper=False)
         own = (self._own - self._b * (self._cross @ half)).mul_(self._a)
-        # K_pX c_own in blocks: (N_p, N) is not formed.
-        residual = targets - KernelModel(self._kernel, self._x, own)(self._public)
-        public = torch.cholesky_solve(residual, self._factor).mul_(self._b)
+        # By the second block row of the system: no kernel is computed again.
+        public = (targets - self.predict_public(targets)).mul_(self._b / self._ridge)
         return KernelModel(self._kernel, torch.cat([self._x, self._public]), torch.cat([own, public]))
 
     def _half_solved_rows(self) -> Tensor:

@@ -10,13 +10,12 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.cohort import Cohort
-from kernfed.consensus import Deregulariser, Floats, mean_predictions, progress, relative_movement, remember
+from kernfed.consensus import Deregulariser, Floats, mean_predictions, progress, remember
 from kernfed.consensus_file import PublicConsensus
 from kernfed.distillation_kernels import KernelSpec, check_kernel, gram
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
 from kernfed.events import RoundMetrics, Scores
 from kernfed.memory import require_bytes
-from kernfed.messages.base import Array
 from kernfed.messages.distill import (
     DistillRequest,
     KeepDistilledRequest,
@@ -29,12 +28,10 @@ from kernfed.messages.distill import (
 from kernfed.method_settings import DistillSettings
 from kernfed.public_set import pack, sha256
 from kernfed.sampling import sample_clients
+from kernfed_server.distillation_state import Iteration
 from kernfed_server.evaluation import collect
 from kernfed_server.preparation import Gate, Setup
-from kernfed_server.run import Run, State
-
-_UNKNOWN = -1.0
-"""Stands for a distance that was never measured."""
+from kernfed_server.run import Run
 
 
 async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run) -> PublicConsensus:
@@ -49,7 +46,7 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     """
     job = _Distillation(setup, settings, cohort, run)
     await job.prepare()
-    state = _Iteration.resume(run.resumed, cohort.clients) if run.resumed else _Iteration.start(cohort.clients)
+    state = Iteration.resume(run.resumed, cohort.clients) if run.resumed else Iteration.start(cohort.clients)
     if state.finished:
         return job.result(state)
     async for round_num in run.rounds(settings.rounds):
@@ -65,75 +62,6 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
         if state.finished:
             break
     return job.result(state)
-
-
-@dataclass
-class _Iteration:
-    """Where the iteration has come to: all that a resumed run needs."""
-
-    clients: tuple[str, ...]
-    consensus: Floats | None
-    """V, (N_p, C), before de-regularisation."""
-    movements: list[float]
-    """|V_t - V_t-1|/|V_t| of rounds 2, 3, ..."""
-    targets: dict[int, Floats]
-    """W of the rounds that a client may still be asked to fit."""
-    trained: dict[str, int]
-    """Round whose W each client is asked to fit when it is next asked; 0: own rows alone."""
-    first: dict[str, float]
-    """Of each client: root mean square difference between its first predictions and the consensus made of them."""
-    last: dict[str, float]
-    """The same of its latest predictions."""
-    finished: bool = False
-
-    @classmethod
-    def start(cls, clients: tuple[str, ...]) -> _Iteration:
-        return cls(clients, None, [], {}, dict.fromkeys(clients, 0), {}, {})
-
-    @classmethod
-    def resume(cls, state: State, clients: tuple[str, ...]) -> _Iteration:
-        rounds, targets = state["target_rounds"].tolist(), state["targets"]
-        names = state["clients"].tobytes().decode().split("\n")
-        trained = dict(zip(names, state["trained"].tolist(), strict=True))
-        first, last = (
-            {c: float(d) for c, d in zip(names, state[key].tolist(), strict=True) if d >= 0}
-            for key in ("first", "last")
-        )
-        return cls(
-            clients=clients,
-            consensus=np.array(state["consensus"], dtype=np.float64),
-            movements=state["movements"].tolist(),
-            targets={int(r): np.array(t, dtype=np.float64) for r, t in zip(rounds, targets, strict=True)},
-            trained={client: int(trained.get(client, 0)) for client in clients},
-            first=first,
-            last=last,
-            finished=bool(state["finished"][0]),
-        )
-
-    def to_arrays(self) -> dict[str, Array]:
-        assert self.consensus is not None  # noqa: S101  # a round was closed
-        rounds = sorted(self.targets)
-        stacked = [self.targets[r] for r in rounds]
-        return {
-            "consensus": self.consensus,
-            "movements": np.array(self.movements, dtype=np.float64),
-            "target_rounds": np.array(rounds, dtype=np.int64),
-            "targets": np.stack(stacked) if stacked else np.empty((0, *self.consensus.shape)),
-            "clients": np.frombuffer("\n".join(self.clients).encode(), dtype=np.uint8),
-            "trained": np.array([self.trained[c] for c in self.clients], dtype=np.int64),
-            "first": np.array([self.first.get(c, _UNKNOWN) for c in self.clients]),
-            "last": np.array([self.last.get(c, _UNKNOWN) for c in self.clients]),
-            "finished": np.array([self.finished], dtype=np.int64),
-        }
-
-    def note_round(self, before: Floats | None, replies: Mapping[str, PublicPredictions]) -> None:
-        assert self.consensus is not None  # noqa: S101  # just made
-        if before is not None:
-            self.movements.append(relative_movement(before, self.consensus))
-        for client, reply in replies.items():
-            distance = float(np.sqrt(np.mean(np.square(reply.predictions - self.consensus))))
-            self.first.setdefault(client, distance)
-            self.last[client] = distance
 
 
 @dataclass
@@ -199,7 +127,7 @@ class _Distillation:
         if settings.deregularise:
             self.deregulariser = await asyncio.to_thread(self._factor, kernel)
 
-    async def predictions(self, state: _Iteration, round_num: int) -> dict[str, PublicPredictions]:
+    async def predictions(self, state: Iteration, round_num: int) -> dict[str, PublicPredictions]:
         """One round's replies; with drawn clients, of those drawn."""
         await self._send_again()
         if self.all_take_part:
@@ -217,7 +145,7 @@ class _Distillation:
         self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
         return replies
 
-    def set_targets(self, state: _Iteration, round_num: int, answered: Iterable[str]) -> None:
+    def set_targets(self, state: Iteration, round_num: int, answered: Iterable[str]) -> None:
         """W of this round, for those who are to fit it (Algorithm 2, line 9)."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
         state.targets[round_num] = self.deregulariser(state.consensus) if self.deregulariser else state.consensus
@@ -229,14 +157,14 @@ class _Distillation:
             needed = {round_num}
         state.targets = {r: w for r, w in state.targets.items() if r in needed}
 
-    def arrived(self, state: _Iteration) -> bool:
+    def arrived(self, state: Iteration) -> bool:
         """Whether the limit is near enough; never told with drawn clients, whose draws move the consensus."""
         if not (self.settings.tolerance > 0 and self.exponent == 0.0 and self.all_take_part and state.movements):
             return False
         found = progress(state.movements)
         return found.distance is not None and found.distance <= self.settings.tolerance and len(state.movements) >= 2
 
-    async def close(self, state: _Iteration, round_num: int) -> None:
+    async def close(self, state: Iteration, round_num: int) -> None:
         """Measure where it is due, let clients keep their models at the end, and record the round."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
         training = self._training(state)
@@ -254,13 +182,13 @@ class _Distillation:
             self.run.publish("distillation", self._finding(state, round_num, words))
         await self.run.record(round_num, state.to_arrays(), metrics)
 
-    def result(self, state: _Iteration) -> PublicConsensus:
+    def result(self, state: Iteration) -> PublicConsensus:
         """The consensus, for everyone."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
         schema = self.setup.schema
         return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, state.consensus)
 
-    def _request(self, state: _Iteration, trained_round: int) -> DistillRequest:
+    def _request(self, state: Iteration, trained_round: int) -> DistillRequest:
         return DistillRequest(trained_round, state.targets[trained_round] if trained_round else self.nothing)
 
     def _factor(self, kernel: KernelSpec) -> Deregulariser:
@@ -304,7 +232,7 @@ class _Distillation:
             return RoundMetrics()
         return collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
 
-    def _training(self, state: _Iteration) -> Scores:
+    def _training(self, state: Iteration) -> Scores:
         if not state.movements:
             return {}
         found = progress(state.movements)
@@ -313,7 +241,7 @@ class _Distillation:
             scores["contraction"] = found.contraction
         return scores
 
-    def _words(self, state: _Iteration, round_num: int) -> str:
+    def _words(self, state: Iteration, round_num: int) -> str:
         if not state.movements:
             return "one round: every client has fitted the mean of the clients' own predictions once"
         found = progress(state.movements)
@@ -330,7 +258,7 @@ class _Distillation:
         more = int(np.ceil(np.log(1e-3 / found.distance) / np.log(found.contraction)))
         return f"still moving: {moved}; {rate}, and some {more} more rounds would bring it to 0.001"
 
-    def _finding(self, state: _Iteration, round_num: int, words: str) -> Mapping[str, object]:
+    def _finding(self, state: Iteration, round_num: int, words: str) -> Mapping[str, object]:
         return {
             "rounds": round_num,
             "num_points": len(self.public),

@@ -1,0 +1,40 @@
+"""The experiments on distillation run as they stand, and write what they promise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+KEYS = ["setting", "method", "published", "measured", "repetitions"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "methods"),
+    [
+        ("table1", {"local"}),
+        ("table2", {"de-regularised"}),
+        ("figure2", {"local", "one-shot", "plain", "de-regularised", "central"}),
+        ("figure6", {"C = 10, q = 0.501", "C = 2, q = 0.501, stale"}),
+        ("fedmd", {"FedMD", "networks alone", "de-regularised, kernel ridge"}),
+    ],
+)
+def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: set[str]) -> None:
+    """With few draws: every method has a number above 0, and errors of distilled models are below those alone."""
+    command = [sys.executable, str(EXPERIMENTS / f"distill_{name}.py"), "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads((tmp_path / f"distill-{name}.json").read_text())
+    assert all(list(line)[:5] == KEYS for line in lines)
+    assert methods <= {line["method"] for line in lines}
+    assert all(line["measured"] > 0 for line in lines)
+    found = {(line["setting"], line["method"]): line["measured"] for line in lines}
+    for (setting, method), value in found.items():
+        if method == "de-regularised" and (setting, "local") in found:
+            assert value < found[setting, "local"]
+    assert (tmp_path / f"distill-{name}.png").read_bytes().startswith(b"\x89PNG")
