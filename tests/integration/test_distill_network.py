@@ -95,6 +95,35 @@ async def test_commands_submit_and_predict(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_processes_are_killed(tmp_path: Path) -> None:
+    """Coordinator and a client with a network killed in the middle of a job: the bits of one process."""
+    _, text, files = made_job(tmp_path, rounds=25, num_points=40, deregularise=False, cohort="min_clients = 3")
+    text = text.replace("standardise = false", "standardise = false\ntest_fraction = 0.2")
+    network = 'kind = "mlp"\nhidden = [8]\npretrain_epochs = 5\ndigest_epochs = 1\nrevisit_epochs = 1'
+    settings = {"site-2": f"[models.default]\n{network}"}
+    async with Federation(
+        tmp_path / "fed", csv_of(3, 15), processes=True, proxied=["site-0"], settings=settings
+    ) as fed:
+        undisturbed = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text, files)
+        for content in files.values():
+            await fed.operator.upload(content)
+        job = await fed.submit(text)
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=4)
+        line = fed.proxies["site-0"]
+        line.stall()  # the job cannot end while one client is deaf
+        await fed.coordinator.kill()
+        await fed.clients["site-2"].kill()
+        await fed.start_coordinator()
+        await fed.clients["site-2"].start()
+        line.cut()
+        line.resume()
+        ended = await fed.end(job.job_id)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        left = {a.name: a.sha256 for a in await fed.operator.artifacts(ended.info.job_id)}
+        assert left["consensus.safetensors"] == undisturbed
+
+
+@pytest.mark.slow
 async def test_ten_processes_give_the_bits_of_one(tmp_path: Path) -> None:
     """Ten client processes of ten rows, 90 public points, 200 rounds: the consensus has the SHA-256 of a simulation."""
     _, text, files = made_job(tmp_path, rounds=200, num_points=90, top="evaluate_every = 100")
