@@ -108,10 +108,8 @@ class AdaHedge:
         before, least, kept = opinion.sums.tolist(), low[:, 0].tolist(), keep[:, 0].tolist()
         gap = []
         for j, rate in enumerate(rates):
-            if rate > 0.0:
-                mix = least[j] - math.log(after[j] / before[j]) / rate
-            else:
-                mix = float(linear[j][opinion.raw[j] > 0.0].min())
+            # An infinite rate follows the leader, whose loss grows by `least`, whoever leads afterwards.
+            mix = least[j] - math.log(after[j] / before[j]) / rate if rate > 0.0 else least[j]
             gap.append(kept[j] * self.gap[j] + max(-mix, 0.0))
         moved = keep * losses
         moved += linear
@@ -156,11 +154,10 @@ class FewHedge:
         """Add a row, as `AdaHedge.update` for a learner that forgets nothing."""
         summed = [loss + r for loss, r in zip(self.losses, linear, strict=True)]
         low = min(summed)
+        mix = low
         if rate > 0.0:
             after = sum(math.exp((low - s) * rate) for s in summed)
             mix = low - math.log(after / sum(raw)) / rate
-        else:
-            mix = min(r for r, w in zip(linear, raw, strict=True) if w > 0.0)
         return FewHedge(self.gap + max(-mix, 0.0), tuple(s - low for s in summed))
 
 

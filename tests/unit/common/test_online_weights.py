@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernfed.online import Loss, loss_slope
 from kernfed.online_learner import Learner, LearnerRules, Mixing
-from kernfed.online_weights import KEEPS, Hedge, Tracking
+from kernfed.online_weights import KEEPS, FewHedge, Hedge, Tracking
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,6 +57,22 @@ def test_regret_against_every_fixed_mix_is_below_the_certificate(seed: int, drif
     loss = np.square(told - y).sum()
     mixes = [*np.eye(5), *random.dirichlet(np.full(5, 0.3), 200)]
     assert max(loss - np.square(f @ u - y).sum() for u in mixes) <= state.regret_bound
+
+
+@pytest.mark.parametrize("tie", [0.0, 1e-17, 0.3])
+def test_a_leader_without_a_gap_is_left_when_it_loses(tie: float) -> None:
+    """Losses that differ while the gap is 0 do not make the learner follow one expert for ever without a bound."""
+    state = FewHedge(0.0, (0.0, tie, 1.0))
+    regret, totals = 0.0, np.array(state.losses)
+    for t in range(400):
+        rate, raw = state.opinion()
+        w = np.array(raw) / sum(raw)
+        losses = np.array([1.0, 0.0, 0.5]) if t % 2 == 0 else np.array([0.0, 1.0, 0.5])
+        regret += float(w @ losses)
+        totals += losses
+        state = state.update(rate, raw, (losses - w @ losses).tolist())
+    assert regret - totals.min() <= 2.0 * state.gap + 1e-9
+    assert state.gap < 30.0
 
 
 def test_drift_is_followed() -> None:
