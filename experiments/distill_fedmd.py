@@ -85,7 +85,7 @@ def fedmd(data: DataSet, drawn: Draw, rounds: int) -> tuple[float, float]:
 def main() -> None:
     """Run, print, and write JSON and a plot."""
     made = parser(__doc__, repetitions=5)
-    made.add_argument("--clients", nargs="+", type=int, default=[10, 30], help="numbers of clients m")
+    made.add_argument("--clients", nargs="+", type=int, default=[10, 20], help="numbers of clients m")
     made.add_argument("--rounds", type=int, default=40, help="of FedMD")
     options = made.parse_args()
     repetitions, counts, rounds = (
