@@ -1,0 +1,160 @@
+"""The candidates of cross-fitted collaboration weights, and the choice among them from sums over clients.
+
+See `kernfed.crossfit` for what a candidate is made of. J candidates, G of them FedAvg's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+STAGES = 3
+"""Turns of proposing and choosing: embeddings; losses of the local model and of the choice; losses once more."""
+
+
+class Family(enum.StrEnum):
+    """Where a candidate's mixture leans."""
+
+    LOCAL = "local"
+    """The target alone."""
+    POOLED = "pooled"
+    """Towards all others by their rows, part of the way."""
+    FEDAVG = "fedavg"
+    """All rows alike: what federated averaging has for its limit."""
+    EMBEDDING = "embedding"
+    """Towards clients whose rows look alike."""
+    LOSS_LOCAL = "loss-local"
+    """Towards clients at which the target's own model predicts well."""
+    LOSS_CHOICE = "loss-choice"
+    """The same from the model chosen in the first stage."""
+    LOSS_AGAIN = "loss-again"
+    """The same from the model chosen in the second stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What candidates are made of."""
+
+    widths: tuple[float, ...] = (0.25, 0.5, 1.0)
+    """h: decay of embedding proposals, in units of the expected error of the distance."""
+    loss_widths: tuple[float, ...] = (0.25, 1.0)
+    """h: decay of loss proposals, in units of the target's held-out loss."""
+    shares: tuple[float, ...] = (0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9, 1.0)
+    """u: how far to lean; 1: as far as the others' effective rows justify. The last must be 1."""
+    ridges: tuple[float, ...] = (1e-4, 0.02, 0.1, 0.3, 1.0)
+    """rho: ridge over the mean diagonal of the mixture's second moments."""
+    num_folds: int = 0
+    """Folds of the target's rows; 0: 10, or 5 from 20 rows on."""
+
+
+FULL_GRID = Grid()
+LITE_GRID = Grid(widths=(0.5,), loss_widths=(0.5,), shares=(0.05, 0.3, 0.7, 1.0), ridges=(1e-3, 0.1, 1.0))
+"""63 candidates instead of 405."""
+LITE_FROM_INPUTS = 65
+"""Inputs from which the lite grid is the default, for systems cost the cube of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to mix, and a ridge."""
+
+    family: Family
+    width: float
+    """h; 0 where the family has none."""
+    share: float
+    """u; 0 for the local family."""
+    ridge: float
+    """rho."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the clients' sums say about a stage's candidates, as indices."""
+
+    pooled: int
+    """Best for all clients together."""
+    alternatives: tuple[int, ...]
+    """The best of each other family, to which a client may deviate; empty: none may."""
+    local: int
+    """Best of the local family, by its mean loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a client says about candidates; sums over clients are all that a decision needs. G FedAvg candidates."""
+
+    losses: Floats
+    """Held-out squared error per row L_j, shape (J,)."""
+    squared_differences: Floats
+    """(L_j - L_b)² for each FedAvg candidate b, shape (J, G)."""
+    variances: Floats
+    """Squared standard error of L_j - L_b over the client's rows, shape (J, G)."""
+
+
+def default_grid(num_inputs: int) -> Grid:
+    """The full grid, or the lite one from `LITE_FROM_INPUTS` inputs on."""
+    return LITE_GRID if num_inputs >= LITE_FROM_INPUTS else FULL_GRID
+
+
+def candidates(grid: Grid, stage: int) -> tuple[Candidate, ...]:
+    """List the candidates of a stage, from 0 on: those of earlier stages come first, in the same places."""
+    partly = grid.shares[:-1]
+
+    def lean(family: Family, widths: Sequence[float]) -> list[Candidate]:
+        return [Candidate(family, h, u, rho) for h in widths for u in grid.shares for rho in grid.ridges]
+
+    found = [Candidate(Family.LOCAL, 0.0, 0.0, rho) for rho in grid.ridges]
+    found += [Candidate(Family.POOLED, 0.0, u, rho) for u in partly for rho in grid.ridges]
+    found += [Candidate(Family.FEDAVG, 0.0, 1.0, rho) for rho in grid.ridges]
+    found += lean(Family.EMBEDDING, grid.widths)
+    if stage >= 1:
+        found += lean(Family.LOSS_LOCAL, grid.loss_widths) + lean(Family.LOSS_CHOICE, grid.loss_widths)
+    if stage >= 2:
+        found += lean(Family.LOSS_AGAIN, grid.loss_widths)
+    return tuple(found)
+
+
+def fedavg_candidates(listed: Sequence[Candidate]) -> npt.NDArray[np.intp]:
+    """Indices of the FedAvg family, shape (G,)."""
+    return np.flatnonzero([c.family is Family.FEDAVG for c in listed])
+
+
+def decide(listed: Sequence[Candidate], total: Scores, num_clients: int, *, deviate: bool = True) -> Decision:
+    """Choose for all clients: the least mean loss plus its standard error, both relative to the best FedAvg candidate.
+
+    The standard error counts differences between clients, or the noise of their rows where that is larger; FedAvg
+    itself has none, so that others must beat it by more than chance.
+
+    Args:
+        listed: The stage's candidates.
+        total: Sum of the clients' scores.
+        num_clients: How many clients the sum is of.
+        deviate: Whether clients may choose from other families.
+    """
+    fedavg = fedavg_candidates(listed)
+    mean = total.losses / num_clients
+    g = int(np.argmin(mean[fedavg]))
+    difference = mean - mean[fedavg[g]]
+    between = np.maximum(total.squared_differences[:, g] / num_clients - np.square(difference), 0.0)
+    within = total.variances[:, g] / num_clients
+    error = np.sqrt(np.maximum(between / max(1, num_clients - 1), within / num_clients))
+    score = difference + error
+    pooled = int(np.argmin(score))
+    alternatives: list[int] = []
+    local = 0
+    for family in Family:
+        inside = [j for j, c in enumerate(listed) if c.family is family]
+        if not inside:
+            continue
+        best = inside[int(np.argmin(score[inside]))]
+        if family is Family.LOCAL:
+            local = inside[int(np.argmin(mean[inside]))]
+        if deviate and family is not listed[pooled].family:
+            alternatives.append(best)
+    return Decision(pooled, tuple(alternatives), local)
