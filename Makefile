@@ -39,13 +39,37 @@ test-unit: setup ## tests without sockets
 test-integration: setup ## tests with real sockets and a test CA
 	$(PY) -m pytest tests/integration
 
+soak: setup ## thirty jobs of every method, each with a kill, a cut or a restart, e.g. make soak ARGS="--jobs 5 --seed 2"
+	$(PY) tests/soak/soak.py $(ARGS)
+
+fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. make fuzz ARGS="--seconds 60"
+	$(PY) tests/soak/fuzz.py $(ARGS)
+
 test: setup ## all tests
 	$(PY) -m pytest
 
+test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
+	$(PY) -m pytest tests/containers
+
 check: lint proto-check test ## all that CI runs
 
-bench: setup ## the session beside a bare gRPC loop, 1 GiB round trip, start-up, maths: ratios taken in one run
-	for f in session large startup maths distill; do $(PY) bench/$$f.py || exit 1; done
+images: ## build the images of coordinator and client
+	deploy/build.sh
+
+images-airgap: ## the same without an image registry, from Debian packages and a wheelhouse
+	deploy/airgap/build.sh
+
+up: setup ## start a coordinator and four hospitals as containers; leaves the operator's identity in .cluster/
+	deploy/compose/up.sh
+
+logs: ## follow the logs of these containers
+	compose=$$(deploy/compose/which.sh) && $$compose logs -f --tail 100
+
+down: ## stop these containers; ARGS=-v removes their volumes, CA and jobs too
+	compose=$$(deploy/compose/which.sh) && $$compose down $(ARGS)
+
+bench: setup ## the session beside a bare gRPC loop, 1,000 idle sessions, 1 GiB round trip, start-up, maths: ratios taken in one run
+	for f in session idle_sessions large startup maths distill; do $(PY) bench/$$f.py || exit 1; done
 
 docs: setup ## write the tables in docs/ from the code
 	$(PY) docs/reference.py
@@ -96,5 +120,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint test-unit test-integration test check docs clean
+.PHONY: help setup demo experiment format lint test-unit test-integration test-containers test check docs clean
+.PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

@@ -1,0 +1,136 @@
+"""What deploy/ says, held against the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUIREMENTS = runpy.run_path(str(ROOT / "deploy" / "image" / "requirements.py"))
+SOURCES = {"coordinator": ROOT / "server" / "kernfed_server", "client": ROOT / "client" / "kernfed_client"}
+MODULES = {"scikit-learn": "sklearn"}
+"""Packages whose module has another name."""
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+package, *missing = sys.argv[1:]
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ImportError(f"{name} is not in the image")
+
+sys.meta_path.insert(0, Missing())
+for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+    if not module.name.endswith(("__main__", ".env")):  # the latter is run by alembic alone
+        importlib.import_module(module.name)
+"""
+
+
+def left_out(image: str) -> set[str]:
+    """Modules that an image does without."""
+    return {MODULES.get(name, name) for name in REQUIREMENTS["LEFT_OUT"][image]}
+
+
+@pytest.mark.parametrize("image", SOURCES)
+def test_every_module_loads_with_what_its_image_has(image: str) -> None:
+    """All modules of a daemon can be imported without the packages that its image leaves out."""
+    command = [sys.executable, "-c", IMPORT_ALL, SOURCES[image].name, *left_out(image)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("image", SOURCES)
+def test_no_function_needs_what_its_image_leaves_out(image: str) -> None:
+    """No function of a daemon imports such a package later either."""
+    missing = left_out(image)
+    for path in sorted(SOURCES[image].rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            assert not missing & {name.partition(".")[0] for name in names}, f"{path}:{node.lineno}"  # type: ignore[attr-defined]
+
+
+def test_requirements_are_those_of_the_package() -> None:
+    """What is left out is a dependency of the package, so the lists hold no stale name; the rest is installed."""
+    lines = {image: REQUIREMENTS["requirements"](image, ROOT / "pyproject.toml") for image in SOURCES}
+    names = {image: {REQUIREMENTS["name_of"](line) for line in lines[image]} for image in SOURCES}
+    everything = names["coordinator"] | names["client"]
+    for image in SOURCES:
+        assert not names[image] & REQUIREMENTS["LEFT_OUT"][image]
+        assert REQUIREMENTS["LEFT_OUT"][image] <= everything
+    assert "psycopg" in names["coordinator"]
+    with pytest.raises(SystemExit, match="coordinator or client"):
+        REQUIREMENTS["requirements"]("server", ROOT / "pyproject.toml")
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Package to version in a constraints file."""
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9._-]+==\S+", line) for line in lines)
+    return dict(line.split("==") for line in lines)
+
+
+def test_images_pin_each_package_once() -> None:
+    """Two constraint files that both name a package would sooner or later exclude each other."""
+    assert not pins(ROOT / "constraints.txt").keys() & pins(ROOT / "deploy" / "constraints.txt").keys()
+
+
+@pytest.mark.parametrize("unit", ["kernfed-coordinator", "kernfed-client"])
+def test_units_are_hardened(unit: str) -> None:
+    """A daemon has a user of its own, writes its state folder alone, and can gain no rights."""
+    lines = (ROOT / "deploy" / "systemd" / f"{unit}.service").read_text().splitlines()
+    wanted = {
+        "User=kernfed",
+        f"StateDirectory={unit}",
+        "StateDirectoryMode=0700",
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "ProtectSystem=strict",
+        "ProtectHome=yes",
+        "PrivateTmp=yes",
+        "Restart=always",
+    }
+    assert wanted <= set(lines)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "deploy" / "image").glob("*-entrypoint")), ids=lambda p: p.name)
+def test_entrypoint_runs_other_commands_as_they_stand(script: Path) -> None:
+    """`docker run IMAGE kernfed pki list` reaches the command, with its arguments whole."""
+    done = subprocess.run(
+        [str(script), "printf", "%s|", "a b", "c"], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout == "a b|c|"
+
+
+def test_coordinator_does_not_found_a_federation_by_accident(tmp_path: Path) -> None:
+    """An empty volume without KERNFED_FEDERATION is an error that says so: the volume may only not be mounted."""
+    script = ROOT / "deploy" / "image" / "coordinator-entrypoint"
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "KERNFED_PKI": str(tmp_path / "pki")}
+    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 3
+    assert "holds no federation" in done.stderr
+    assert not (tmp_path / "pki").exists()
+
+
+def test_client_waits_for_its_token_and_no_longer(tmp_path: Path) -> None:
+    """A client without a token waits as long as it was told, and then says what to ask the operator for."""
+    script = ROOT / "deploy" / "image" / "client-entrypoint"
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "KERNFED_IDENTITY": str(tmp_path / "identity"),
+        "KERNFED_TOKEN_FILE": str(tmp_path / "token"),
+        "KERNFED_WAIT_S": "1",
+    }
+    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 4
+    assert "Ask the operator for a token" in done.stderr
