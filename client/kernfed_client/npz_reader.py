@@ -69,7 +69,7 @@ def _array(source: Source, archive: Any, name: str, key: str) -> Any:
             f"array {name!r} holds Python objects or is damaged, and is not read; "
             "store numbers or text, e.g. with .astype(float) or .astype(str)"
         )
-    except (EOFError, zipfile.BadZipFile, zlib.error, OSError):
+    except (EOFError, zipfile.BadZipFile, zlib.error, OSError, RuntimeError):  # encrypted, or packed in another way
         source.refuse(f"array {name!r} is damaged; write the archive again")
 
 

@@ -190,6 +190,7 @@ def _from_parquet(path: Path, features: tuple[str, ...]) -> Mapping[str, Floats]
 
 def _from_npz(path: Path, features: tuple[str, ...]) -> Mapping[str, Floats]:
     import zipfile
+    import zlib
 
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -197,7 +198,10 @@ def _from_npz(path: Path, features: tuple[str, ...]) -> Mapping[str, Floats]:
                 raise DataError(f"{path}: no array x; write it with numpy.savez(path, x=points, columns=names)")
             x = archive["x"]
             names = [str(c) for c in archive["columns"]] if "columns" in archive else None
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as err:
+    except (
+        *(ValueError, EOFError, OSError, AttributeError, TypeError, KeyError),
+        *(RuntimeError, zipfile.BadZipFile, zlib.error),  # RuntimeError: encrypted, or packed in another way
+    ) as err:
         raise DataError(f"{path}: not an NPZ archive of numbers: {err}") from err
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         raise DataError(
