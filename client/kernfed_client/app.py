@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -20,8 +20,8 @@ from kernfed.tls_diagnosis import diagnose_failure
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.audit import AUDIT_FILE, AuditLog
-from kernfed_client.health import keep_health_written
 from kernfed_client.feeds import open_feeds
+from kernfed_client.health import keep_health_written
 from kernfed_client.local_job import LocalJob
 from kernfed_client.policy import Policy
 from kernfed_client.reply_store import ReplyStore
@@ -29,6 +29,9 @@ from kernfed_client.session import ClientSession, Offer
 from kernfed_client.steps import STEPS
 from kernfed_client.tasks import TaskRunner
 from kernfed_client.worker import Worker
+
+if TYPE_CHECKING:
+    from kernfed_client.metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +56,7 @@ class ClientDaemon:
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})
         self._store = ReplyStore(file.state / "outbox", terms)
+        self._metrics = _metrics(file)
         self._worker = Worker()
         runner = TaskRunner(
             STEPS, self._open_job, self._permit, self._record, file.state, max_body_bytes=file.max_body_bytes
@@ -87,6 +91,8 @@ class ClientDaemon:
             num_bytes=len(payload.header) + payload.body_size,
             num_numbers=sum(array.size for array in payload.arrays),
         )
+        if self._metrics is not None:
+            self._metrics.replied(task.step, len(payload.header) + payload.body_size)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is set.
@@ -109,6 +115,8 @@ class ClientDaemon:
                 device, note = "none", str(err)
             self.session.report_device(device, note)
 
+        if self._metrics is not None and self._file.metrics_port is not None:
+            self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
         health = keep_health_written(self._file.state, lambda: self.session.connected)
         tasks = [
             asyncio.ensure_future(coroutine)
@@ -126,7 +134,17 @@ class ClientDaemon:
             await asyncio.wait([*tasks, stopped], timeout=5)
             self._worker.close()
             self._audit.close()
+            if self._metrics is not None:
+                self._metrics.stop()
             log.info("client stops", client=self.name)
+
+
+def _metrics(file: ClientFile) -> ClientMetrics | None:
+    if file.metrics_port is None:
+        return None
+    from kernfed_client.metrics import ClientMetrics
+
+    return ClientMetrics()
 
 
 def prepare_maths(file: ClientFile) -> tuple[str, str]:

@@ -143,7 +143,7 @@ def test_one_client_alone_has_all_weight() -> None:
 def test_fedavg_candidates_weigh_clients_by_their_rows() -> None:
     """With h = inf and u = 1 the weights are exactly n_k/n, and the model that of all rows."""
     rows = [tuple(part[:n] for part in row) for row, n in zip(shifted(4, 20, 1), (5, 9, 14, 20), strict=True)]
-    client = targets(rows, SMALL)[1]  # type: ignore[arg-type]
+    client = targets(rows, SMALL)[1]
     listed = candidates(SMALL, 0)
     j = next(i for i, c in enumerate(listed) if c.family is Family.FEDAVG)
     found = client.adopt([Decision(j, (), 0)])
