@@ -120,7 +120,10 @@ class FederationServicer:
 
     async def _write(self, session: Session, context: Context) -> None:
         while (frame := await session.outgoing.next()) is not None:
-            await context.write(frame)
+            try:
+                await context.write(frame)
+            except grpc.aio.BaseError:
+                break  # the line is gone
         raise _SessionOverError
 
     async def _watch(self, session: Session) -> None:
