@@ -70,6 +70,11 @@ def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
         from kernfed_client.networks import network_scorer
 
         return network_scorer(facts["arrays"], facts["details"])
+    if kind == "personal-network":
+        from kernfed_client.steps.personal_training import network_scorer as personal_scorer
+
+        scorer: Scorer = personal_scorer(facts["arrays"], facts["details"])
+        return scorer
     if kind == "online":
         from kernfed_client.online_model import online_scorer
 

@@ -15,12 +15,13 @@ from kernfed_client.private_model import PrivateModel, Scorer
 log = structlog.get_logger(__name__)
 
 
-def keep_own_model(job: LocalJob, weights: Array) -> Path:
+def keep_own_model(job: LocalJob, weights: Array, offset: Array | None = None) -> Path:
     """Write a model of this client, from which it can predict with `kernfed predict`.
 
     Args:
         job: With features mapped, and centred where the job has an intercept.
         weights: On centred features, shape (M, C).
+        offset: An intercept of the model's own beside the pooled means, shape (C,).
 
     Returns:
         The folder with `model.safetensors` and `model.json`, below the client's state folder.
@@ -39,7 +40,7 @@ def keep_own_model(job: LocalJob, weights: Array) -> Path:
         fingerprint=fingerprint(job.features),
         weights=weights,
         feature_mean=job.feature_mean,
-        target_mean=job.target_mean,
+        target_mean=job.target_mean if offset is None else job.target_mean + offset,
         job={"job_id": job.job_id, "client": job.client},
     )
     folder = job.folder / "model"

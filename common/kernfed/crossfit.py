@@ -24,6 +24,7 @@ import numpy.typing as npt
 from kernfed.crossfit_choice import Candidate, Decision, Family, Grid, Scores, candidates, fedavg_candidates
 from kernfed.embeddings import embed
 from kernfed.errors import DataError
+from kernfed.triangles import pack_form, unpack
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,7 +42,7 @@ class Shared:
     traces: Floats
     """Tr Σ_k, shape (B,); `kernfed.embeddings.Embedding.trace`."""
     grams: Floats
-    """S_k = X'X/n_k, shape (B, p, p)."""
+    """S_k = X'X/n_k as upper triangles, shape (B, p (p + 1)/2); see `kernfed.triangles`."""
     moments: Floats
     """g_k = X'Y/n_k, shape (B, p, C)."""
     squares: Floats
@@ -244,7 +245,8 @@ class Target:
 
     def _solve(self, part: _Part, direction: Floats, alike: Sequence[Candidate], out: Floats) -> None:
         """Ridge models of candidates that lean in one direction."""
-        gram, moment = np.tensordot(direction, self.shared.grams, 1), np.tensordot(direction, self.shared.moments, 1)
+        gram = unpack(direction @ self.shared.grams, self.x.shape[1])
+        moment = np.tensordot(direction, self.shared.moments, 1)
         lean = self._lean(part, direction, np.array([c.share for c in alike]))[:, None, None]
         left = (1.0 - lean) * part.gram + lean * gram
         right = (1.0 - lean) * part.moment + lean * moment
@@ -257,7 +259,6 @@ class Target:
 
 def _losses(shared: Shared, theta: Floats) -> Floats:
     """Mean squared error of a model at each client from its sums, shape (B,), at least 0."""
-    image = shared.grams @ theta
-    value = np.einsum("pc,bpc->b", theta, image) - 2.0 * np.einsum("pc,bpc->b", theta, shared.moments)
+    value = shared.grams @ pack_form(theta @ theta.T) - 2.0 * np.einsum("pc,bpc->b", theta, shared.moments)
     losses: Floats = np.maximum(value + shared.squares, 0.0)
     return losses

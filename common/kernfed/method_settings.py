@@ -16,6 +16,7 @@ from kernfed.online_settings import (
     PerFedAvgSettings,
     VmKoflSettings,
 )
+from kernfed.personalise_settings import PersonaliseSettings
 from kernfed.toml_file import Section
 
 Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
@@ -161,6 +162,7 @@ MethodSettings = Annotated[
     | FedAvgSettings
     | FedProxSettings
     | DistillSettings
+    | PersonaliseSettings
     | OnlineSettings
     | OfsklSettings
     | OfmklAvgSettings

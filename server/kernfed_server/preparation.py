@@ -69,6 +69,8 @@ class Setup:
     """Every client's own ridge model, measured on its own test rows before round 1."""
     strict: bool = True
     """Whether every client must pass what comes before round 1, else the job is refused."""
+    intercept: bool = True
+    """Whether features and targets are centred by the pooled means."""
     public: Array | None = None
     """Public points of a job that names some, in the units of the data, shape (N_p, P)."""
 
@@ -146,6 +148,8 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         feature_mean=feature_mean,
         target_mean=target_mean,
         num_rows=num_rows,
+        strict=job.cohort.preflight == "all",
+        intercept=job.features.intercept,
     )
 
 

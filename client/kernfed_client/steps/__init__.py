@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernfed.messages.base import Reply, Request
-from kernfed_client.steps import data, distill, evaluation, online, probe, ridge
+from kernfed_client.steps import data, distill, evaluation, online, personal_training, personalise, probe, ridge
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -17,5 +17,7 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
     **evaluation.STEPS,
     **distill.STEPS,
     **online.STEPS,
+    **personalise.STEPS,
+    **personal_training.STEPS,
     **probe.STEPS,
 }

@@ -11,7 +11,18 @@ from kernfed.job_file import JobFile
 from kernfed.messages.base import Array
 from kernfed_server.artifacts import Model
 from kernfed_server.run import Run
-from kernfed_server.workflows import distill, dkrr, fedavg, fedprox, local, newton, online, online_baselines, probe
+from kernfed_server.workflows import (
+    distill,
+    dkrr,
+    fedavg,
+    fedprox,
+    local,
+    newton,
+    online,
+    online_baselines,
+    personalise,
+    probe,
+)
 from kernfed_server.workflows.online_opening import adapted
 
 
@@ -43,5 +54,6 @@ WORKFLOWS: Mapping[str, Workflow] = {
     "vm-kofl": Workflow(online_baselines.run_vm_kofl, maps_features=False, adapt=adapted),
     "em-kofl": Workflow(online_baselines.run_em_kofl, maps_features=False, adapt=adapted),
     "perfedavg": Workflow(online_baselines.run_perfedavg, maps_features=False, adapt=adapted),
+    "personalise": Workflow(personalise.run),
     "probe": Workflow(probe.run, needs_data=False),
 }

@@ -22,6 +22,7 @@ from kernfed.crossfit_choice import (
 )
 from kernfed.embeddings import embed
 from kernfed.errors import DataError
+from kernfed.triangles import pack
 from kernfed_testing.ridge_clients import load_golden
 
 Floats = Any
@@ -35,7 +36,7 @@ def targets(rows: list[tuple[Floats, Floats, Floats]], grid: Grid) -> list[Targe
         np.array([float(len(x)) for x, _, _ in rows]),
         np.array([e.mean for e in embedded]),
         np.array([e.trace for e in embedded]),
-        np.array([x.T @ x / len(x) for x, _, _ in rows]),
+        np.array([pack(x.T @ x / len(x)) for x, _, _ in rows]),
         np.array([x.T @ y / len(x) for x, y, _ in rows]),
         np.array([np.square(y).sum(axis=1).mean() for _, y, _ in rows]),
     )

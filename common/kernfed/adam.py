@@ -1,0 +1,45 @@
+"""Adam on rows of parameters, as a step of the coordinator along the clients' averaged movement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+FIRST_DECAY = 0.9
+SECOND_DECAY = 0.999
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    """State of the iteration, one row per model."""
+
+    first: Floats
+    """Decayed mean of the gradients, shape (T, P)."""
+    second: Floats
+    """Decayed mean of their squares, shape (T, P)."""
+    num_steps: int
+
+    @classmethod
+    def start(cls, shape: tuple[int, ...]) -> Adam:
+        """Begin before the first step."""
+        return cls(np.zeros(shape), np.zeros(shape), 0)
+
+    def step(self, parameters: Floats, gradient: Floats, step_size: float) -> tuple[Floats, Adam]:
+        """Take a step against `gradient`, shape (T, P); returns new parameters and state.
+
+        With the gradient -(mean of the clients' movements)/learning rate this is FedAdam; with one local step on all
+        rows it is Adam on the weighted risk.
+
+        Source: Kingma & Ba (2015), Algorithm 1; Reddi et al. (2021), Algorithm 2.
+        """
+        count = self.num_steps + 1
+        first = FIRST_DECAY * self.first + (1.0 - FIRST_DECAY) * gradient
+        second = SECOND_DECAY * self.second + (1.0 - SECOND_DECAY) * np.square(gradient)
+        mean = first / (1.0 - FIRST_DECAY**count)
+        scale = np.sqrt(second / (1.0 - SECOND_DECAY**count)) + EPSILON
+        return parameters - step_size * mean / scale, Adam(first, second, count)
