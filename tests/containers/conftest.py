@@ -15,8 +15,8 @@ from kernfed_testing.containers import CLIENTS, TAG, Cluster, cluster, remove_le
 
 
 def _cannot(why: str) -> None:
-    """Skip where a person may lack the means; in CI that would be a gap that nobody sees."""
-    if os.environ.get("CI"):
+    """Skip where a person may lack the means; where they are required, as in CI's own stage, that would be a gap."""
+    if os.environ.get("KERNFED_CONTAINERS") == "required":
         pytest.fail(why, pytrace=False)
     pytest.skip(why)
 

@@ -31,7 +31,7 @@ from kernfed_server.sessions import SessionRegistry
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.proxy import Proxy
 
-LIMIT_S = 40.0
+LIMIT_S = 100.0
 """Bound of every wait."""
 
 COLUMNS = ("age", "dose", "pressure")
