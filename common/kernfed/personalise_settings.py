@@ -67,7 +67,12 @@ class PersonaliseSettings(Section):
         description="exact: ridge from weighted normal equations; newton: the same model from gradients and Hessian "
         "solves; fedavg: a network.",
     )
-    rounds: int = Field(50, ge=1, le=1_000_000, description="Rounds at most, the first for the weights; the exact trainer needs that one.")
+    rounds: int = Field(
+        50,
+        ge=1,
+        le=1_000_000,
+        description="Rounds at most, the first for the weights; the exact trainer needs that one.",
+    )
     view: View = Field(View.XY, description="Columns that are embedded: xy (concept shift) or x (covariate shift).")
     embedding_kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel of the embedding.")
     num_frequencies: int = Field(500, ge=1, le=1_000_000, description="Random frequencies of the embedding.")
