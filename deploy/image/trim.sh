@@ -3,6 +3,6 @@
 set -eu
 site=$(echo "$1"/lib/python3*/site-packages)
 rm -rf "$site"/pip "$site"/pip-* "$site"/setuptools "$site"/setuptools-* "$1"/bin/pip* "$1"/include
-rm -rf "$site"/torch/include "$site"/torch/bin "$site"/torch/share "$site"/torch/test "$site"/torchgen "$site"/pyarrow/include
+rm -rf "$site"/torch/include "$site"/torch/bin/test_* "$site"/torch/share "$site"/torch/test "$site"/pyarrow/include
 find "$site" -type d -name tests -prune -exec rm -rf {} +
 find "$site" -name '*.a' -delete

@@ -37,7 +37,7 @@ DATA = "/var/lib/kernfed"
 SPACE = "/space"
 """Where daemons keep their state in a cluster of little space."""
 
-NUM_ROUNDS = 1500
+NUM_ROUNDS = 1000
 """So many that a job outlives any fault that a test puts in its way."""
 
 JOB = f"""
