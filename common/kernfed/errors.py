@@ -122,6 +122,12 @@ class UnavailableError(KernfedError):
     exit_code = 4
 
 
+class DiskFullError(UnavailableError):
+    """The coordinator's disk, or its database's, has no space left; a job waits for it as long as it may."""
+
+    reason = "DISK_FULL"
+
+
 class BusyError(KernfedError):
     """A limit on work or bytes in flight is reached; try again later."""
 

@@ -42,6 +42,7 @@ STATUS: Final[dict[type[KernfedError], grpc.StatusCode]] = {
     errors.PolicyError: _S.PERMISSION_DENIED,
     errors.AlreadyConnectedError: _S.ALREADY_EXISTS,
     errors.UnavailableError: _S.UNAVAILABLE,
+    errors.DiskFullError: _S.UNAVAILABLE,
     errors.BusyError: _S.RESOURCE_EXHAUSTED,
     errors.JobError: _S.FAILED_PRECONDITION,
     errors.UnknownJobError: _S.NOT_FOUND,

@@ -59,6 +59,7 @@ def write_folder(
     events: Sequence[NumberedEvent],
     answers: Mapping[str, Mapping[str, int]],
     model: Model | None,
+    took_part: Mapping[str, Mapping[str, int]] | None = None,
 ) -> None:
     """Write a job's files, without the report, into a new folder. Blocks.
 
@@ -69,10 +70,11 @@ def write_folder(
         events: Those of `KEPT_KINDS`, in order.
         answers: Client to step to number of answers.
         model: What the workflow returned, if it returned a model.
+        took_part: Client to numbers of rounds, from `kernfed_server.outcomes.participation`.
     """
     folder.mkdir(parents=True)
     (folder / JOB_TOML).write_text(info.job_toml, encoding="utf-8")
-    record = job_record(info, file, events, answers)
+    record = job_record(info, file, events, answers) | {"participation": took_part or {}}
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / JOB_JSON).write_text(text + "\n", encoding="utf-8")
     rounds = [(e.event.round_num, e.event.metrics or RoundMetrics()) for e in events if _closes_round(e)]
@@ -165,10 +167,21 @@ async def render_report(folder: Path, cache: Path, timeout_s: float) -> str:
 
 
 def move_into_place(made: Path, folder: Path) -> None:
-    """Give a folder its final name; an older one there goes."""
+    """Give a folder its final name, once all that is in it is on disk; an older one there goes."""
+    for path in [*(p for p in made.rglob("*") if not p.is_symlink()), made]:
+        _sync(path)
     if folder.exists():
         shutil.rmtree(folder)
     made.rename(folder)
+    _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class ArtifactShelf:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Final
 
@@ -32,18 +31,19 @@ SUFFIX: Final = ".safetensors"
 def write_checkpoint(folder: Path, job_id: str, checkpoint: Checkpoint) -> tuple[str, str]:
     """Write a checkpoint beside the ones before; it counts once its name is in the store.
 
-    The arrays are written piece by piece, so that a state of many GiB is not copied.
+    The arrays are written piece by piece, so that a state of many GiB is not copied. The name holds the beginning of
+    the digest, so that other content never takes the place of a file that counts.
 
     Returns:
         File name in `folder`, and SHA-256 of its content.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{job_id}.{checkpoint.round_num}.{secrets.token_hex(4)}{SUFFIX}"
-    path = folder / name
-    part = folder / f"{name}.part"
+    part = folder / f"{job_id}.{checkpoint.round_num}{SUFFIX}.part"
+    part.unlink(missing_ok=True)
     try:
         sha256 = _write(part, checkpoint.state)
-        part.rename(path)
+        name = f"{job_id}.{checkpoint.round_num}.{sha256[:16]}{SUFFIX}"
+        part.rename(folder / name)
     except BaseException:
         part.unlink(missing_ok=True)
         raise

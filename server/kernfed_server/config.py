@@ -17,7 +17,7 @@ class CoordinatorFile(Section):
     enrolment_listen: str = Field("0.0.0.0:8471", description="host:port for enrolment (server-authenticated TLS).")
     pki: Path = Field(Path("pki"), description="Folder made by `kernfed pki init`.")
     data: Path = Field(Path("data"), description="Folder for jobs, artifacts and the database.")
-    database: str | None = Field(None, description="SQLAlchemy URL; unset: an SQLite file in the data folder.")
+    database: str | None = Field(None, description="sqlite:///… or postgresql+psycopg://…; unset: an SQLite file in the data folder.")
     heartbeat_interval_s: float = Field(5.0, gt=0, le=3600, description="Seconds between heartbeats, both ways.")
     heartbeat_timeout_s: float = Field(20.0, gt=0, le=7200, description="A client silent for this long is dropped.")
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest reply body accepted.")

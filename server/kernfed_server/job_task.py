@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,16 @@ from pathlib import Path
 import structlog
 
 from kernfed.cohort import Cohort, Exchange, Quorum
-from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError
+from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.events import EventKind, JobEvent, JobState
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.artifacts import CHECKPOINT, KEPT_KINDS, Model, move_into_place, render_report, write_folder
+from kernfed_server.disk import FULL_TEXT, says_full, until_kept
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.history import History
+from kernfed_server.outcomes import Tally, count, participation
 from kernfed_server.run import Checkpoint, Run
 from kernfed_server.store import Store
 
@@ -47,6 +50,12 @@ class ActiveJob:
     """When it began to wait for clients to connect."""
     answers: dict[str, dict[str, int]] = field(default_factory=dict)
     """Client to step to number of answers."""
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    """Client to what it did since the last checkpoint."""
+    stops: bool = False
+    """The coordinator stops: the round that is open is the last one of this life."""
+    parked: asyncio.Event = field(default_factory=asyncio.Event)
+    """It has stopped behind its last round."""
     run: Run | None = None
     """What its workflow records; None before it has begun."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -71,6 +80,7 @@ class EventSink:
     def event(self, event: JobEvent) -> None:
         """Note an event. Never blocks."""
         active = self.active
+        count(active.tallies, event)
         if event.kind is EventKind.CLIENT_ANSWERED:
             steps = active.answers.setdefault(event.client, {})
             steps[event.step] = steps.get(event.step, 0) + 1
@@ -93,8 +103,21 @@ class StoreJournal:
         self.active.journal.event(event)
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `Journal.checkpoint`."""
-        await self.store.save_checkpoint(self.active.info, checkpoint, self.active.answers)
+        """See `Journal.checkpoint`; waits for a disk that is full, and is the end of a job whose coordinator stops."""
+        active = self.active
+        tallies = dict(active.tallies)
+        await until_kept(
+            lambda: self.store.save_checkpoint(active.info, checkpoint, active.answers, tallies),
+            f"the checkpoint of round {checkpoint.round_num}",
+            active.journal,
+            limit_s=active.file.cohort.wait_s,
+            round_num=checkpoint.round_num,
+        )
+        active.tallies.clear()
+        if active.stops:
+            active.parked.set()
+            log.info("job parked", round_num=checkpoint.round_num)
+            await asyncio.Event().wait()  # until the coordinator, which waits for `parked`, cancels the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,22 +194,34 @@ async def finish_job(
         error_message=outcome.message if outcome.state is JobState.FAILED else "",
         waiting_for="",
     )
-    events: list[NumberedEvent] = []
-    while page := await store.events(info.job_id, events[-1].sequence + 1 if events else 1, _PAGE, KEPT_KINDS):
-        events += page
     made = folder.with_name(folder.name + ".new")
-    await asyncio.to_thread(shutil.rmtree, made, ignore_errors=True)
-    await asyncio.to_thread(write_folder, made, info, active.file, events, active.answers, outcome.model)
-    if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
-        await store.drop_checkpoint(info.job_id, keep_as=made / CHECKPOINT)
-    async with reports:
-        fault = await render_report(made, cache, report_timeout_s)
-    if fault:
-        log.error("report not written", error=fault)
-        active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="report.html could not be written"))
-    await asyncio.to_thread(move_into_place, made, folder)
+
+    async def write() -> None:
+        events: list[NumberedEvent] = []
+        while page := await store.events(info.job_id, events[-1].sequence + 1 if events else 1, _PAGE, KEPT_KINDS):
+            events += page
+        took_part = participation(await store.outcomes(info.job_id))
+        await asyncio.to_thread(shutil.rmtree, made, ignore_errors=True)
+        await asyncio.to_thread(write_folder, made, info, active.file, events, active.answers, outcome.model, took_part)
+        if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
+            await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
+        async with reports:
+            fault = await render_report(made, cache, report_timeout_s)
+        if says_full(fault):
+            raise OSError(errno.ENOSPC, FULL_TEXT)
+        if fault:
+            log.error("report not written", error=fault)
+            active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="report.html could not be written"))
+        await asyncio.to_thread(move_into_place, made, folder)
+
+    told, limit_s = active.journal, active.file.cohort.wait_s
+    try:
+        await until_kept(write, "the artifacts", told, limit_s=limit_s, round_num=info.round_num)
+    except UnavailableError as err:
+        outcome = _failed(err)
+        info = replace(info, state=outcome.state, error_reason=outcome.reason, error_message=outcome.message)
     event = active.history.store(JobEvent(EventKind.STATE, info.round_num, message=outcome.message))
-    await store.update_job(info)
+    await until_kept(lambda: store.update_job(info), "the job's end", told, limit_s=limit_s, round_num=info.round_num)
     active.info = info
     active.history.tell(JobUpdate(event, info))
     log.info("job over", state=info.state.value, round_num=info.round_num, reason=info.error_reason or None)
@@ -200,6 +235,7 @@ async def _execute(
     execute: Callable[[JobFile, Cohort, Run], Awaitable[Model | None]],
 ) -> Model | None:
     file = active.file
+    limit_s = file.cohort.wait_s
     resumption = await store.load_checkpoint(active.info.job_id)
     if resumption is not None:
         active.answers = {client: dict(steps) for client, steps in resumption.answers.items()}
@@ -208,7 +244,7 @@ async def _execute(
         info = replace(active.info, state=JobState.RUNNING, started_at=datetime.now(UTC), waiting_for="")
         event = active.history.store(JobEvent(EventKind.STATE, message=f"running on {', '.join(info.clients)}"))
         active.info = info
-        await store.update_job(info)
+        await until_kept(lambda: store.update_job(info), "the job's start", active.journal, limit_s=limit_s)
         active.history.tell(JobUpdate(event, info))
     journal = StoreJournal(active, store)
     section = file.cohort

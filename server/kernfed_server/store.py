@@ -1,7 +1,8 @@
 """The coordinator's memory: jobs, their events and checkpoints, clients seen. SQLite in a file, or any database by URL.
 
 All statements run in one worker thread, in the order of the calls. Events are queued and go with the next statement, at
-the latest a moment later, so a busy job costs one transaction per round.
+the latest a moment later, so a busy job costs one transaction per round. While the disk is full they wait in memory,
+and what is only read is read all the same.
 """
 
 from __future__ import annotations
@@ -13,19 +14,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 import structlog
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
-from kernfed.errors import BusyError, ConfigError, UnavailableError, UnknownJobError
+from kernfed.errors import BusyError, DiskFullError, UnavailableError, UnknownJobError
 from kernfed.events import EventKind, JobState
 from kernfed.job_info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed_server import tables as t
 from kernfed_server.checkpoints import read_checkpoint, remove_orphans, write_checkpoint
+from kernfed_server.disk import is_full
+from kernfed_server.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.run import Checkpoint
+from kernfed_server.schema import bring_up_to_date, make_engine
 from kernfed_server.store_rows import client_columns, client_from, event_columns, event_from, job_columns, job_from
 
 log = structlog.get_logger(__name__)
@@ -38,7 +44,7 @@ MAX_PENDING_EVENTS = 100_000
 FLUSH_AFTER_S = 0.25
 """Events wait this long for a statement that takes them along, such as the checkpoint of their round."""
 
-_LOCK_WAIT_S = 10.0
+_UNFINISHED = t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +84,14 @@ class Store:
         """Open a store, making it if it is new.
 
         Args:
-            url: SQLAlchemy URL, e.g. `sqlite:////var/lib/kernfed/coordinator.sqlite`.
+            url: SQLAlchemy URL, as for `kernfed_server.schema.make_engine`.
             folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
 
         Raises:
-            ConfigError: The database cannot be opened, or a newer release of kernfed made it.
+            ConfigError: The URL cannot be used, or a newer release of kernfed made the tables.
+            UnavailableError: The database cannot be opened.
         """
-        try:
-            engine = sa.create_engine(url, connect_args={"timeout": _LOCK_WAIT_S} if url.startswith("sqlite") else {})
-        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as err:
-            raise ConfigError(f"database URL cannot be used: {err}") from err
-        if engine.dialect.name == "sqlite":
-            sa.event.listen(engine, "connect", _sqlite_pragmas)
-        store = cls(engine, folder / "checkpoints")
+        store = cls(make_engine(url), folder / "checkpoints")
         try:
             await store._in_worker(store._create)
         except BaseException:
@@ -143,6 +144,7 @@ class Store:
                 if known := db.execute(query).one_or_none():
                     return job_from(known), False
             db.execute(t.jobs.insert().values(job_id=info.job_id, **job_columns(info)))
+            _note_action(db, info.submitted_by, "submit", info.job_id)
             if request_id:
                 db.execute(
                     t.request_ids.insert().values(
@@ -169,7 +171,7 @@ class Store:
             raise UnknownJobError("no job id given; `kernfed job list` shows them")
         pattern = t.jobs.c.job_id.startswith(job_id[:128], autoescape=True)
         query = sa.select(t.jobs).where(pattern).order_by(t.jobs.c.ordinal.desc()).limit(6)
-        rows = await self._transaction(lambda db: db.execute(query).all())
+        rows = await self._reading(lambda db: db.execute(query).all())
         exact = [row for row in rows if row.job_id == job_id]
         if len(exact or rows) != 1:
             if not rows:
@@ -188,7 +190,7 @@ class Store:
         query = sa.select(t.jobs).order_by(t.jobs.c.ordinal.desc()).limit(page_size + 1)
         if before is not None:
             query = query.where(t.jobs.c.ordinal < before)
-        rows = await self._transaction(lambda db: db.execute(query).all())
+        rows = await self._reading(lambda db: db.execute(query).all())
         more = str(rows[page_size - 1].ordinal) if len(rows) > page_size else ""
         return JobPage(tuple(job_from(row, with_file=False) for row in rows[:page_size]), more)
 
@@ -197,11 +199,7 @@ class Store:
 
         def work(db: Connection) -> list[StoredJob]:
             last = sa.func.coalesce(sa.func.max(t.events.c.sequence), 0)
-            found = db.execute(
-                sa.select(t.jobs)
-                .where(t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value]))
-                .order_by(t.jobs.c.ordinal)
-            ).all()
+            found = db.execute(sa.select(t.jobs).where(_UNFINISHED).order_by(t.jobs.c.ordinal)).all()
             return [
                 StoredJob(
                     job_from(row), db.execute(sa.select(last).where(t.events.c.job_id == row.job_id)).scalar_one()
@@ -214,22 +212,41 @@ class Store:
     async def events(
         self, job_id: str, first: int = 1, limit: int = 1000, kinds: Iterable[EventKind] = ()
     ) -> list[NumberedEvent]:
-        """Stored events of a job from a sequence number on, in order; only some kinds where given."""
+        """Events of a job from a sequence number on, in order, those that wait for the disk too; some kinds, or all."""
         query = (
             sa.select(t.events)
             .where(t.events.c.job_id == job_id, t.events.c.sequence >= first)
             .order_by(t.events.c.sequence)
             .limit(limit)
         )
-        if wanted := [kind.value for kind in kinds]:
-            query = query.where(t.events.c.kind.in_(wanted))
-        return [event_from(row) for row in await self._transaction(lambda db: db.execute(query).all())]
+        wanted = frozenset(kinds)
+        if wanted:
+            query = query.where(t.events.c.kind.in_([kind.value for kind in wanted]))
+        found = [event_from(row) for row in await self._reading(lambda db: db.execute(query).all())]
+        if len(found) < limit:
+            after = found[-1].sequence if found else first - 1
+            with self._lock:
+                waiting = [event for of, event in self._pending if of == job_id]
+            found += [e for e in waiting if e.sequence > after and (not wanted or e.event.kind in wanted)]
+        return found[:limit]
 
-    async def save_checkpoint(self, info: JobInfo, checkpoint: Checkpoint, answers: Answers) -> None:
+    async def save_checkpoint(
+        self, info: JobInfo, checkpoint: Checkpoint, answers: Answers, outcomes: RoundOutcomes | None = None
+    ) -> None:
         """Keep the state after a round in place of the one before.
 
         The file is on disk before the row names it, and the file before goes after that; so whenever the process
         dies, one whole checkpoint is there.
+
+        Args:
+            info: The job.
+            checkpoint: Round and state.
+            answers: Of all rounds so far.
+            outcomes: What each client did in this round.
+
+        Raises:
+            DiskFullError: There is no space; the checkpoint before stays.
+            UnavailableError: The database cannot be used; likewise.
         """
         counted = {client: dict(steps) for client, steps in answers.items()}
 
@@ -244,13 +261,31 @@ class Store:
                     db.execute(t.checkpoints.insert().values(job_id=info.job_id, **values))
                 else:
                     db.execute(t.checkpoints.update().where(same_job).values(**values))
+                if outcomes:
+                    same_round = (t.outcomes.c.job_id == info.job_id, t.outcomes.c.round_num == checkpoint.round_num)
+                    db.execute(t.outcomes.delete().where(*same_round))
+                    db.execute(t.outcomes.insert(), outcome_rows(info.job_id, checkpoint.round_num, outcomes))
                 db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(round_num=checkpoint.round_num))
                 return before or ""
 
-            if before := self._begin(note):
+            before = self._begin(note)
+            if before and before != name:
                 (self._folder / before).unlink(missing_ok=True)
 
         await self._in_worker(work)
+
+    async def outcomes(self, job_id: str) -> list[ClientOutcome]:
+        """What each client did in each closed round of a job, by round and client."""
+        query = (
+            sa.select(t.outcomes)
+            .where(t.outcomes.c.job_id == job_id)
+            .order_by(t.outcomes.c.round_num, t.outcomes.c.client)
+        )
+        return [outcome_from(row) for row in await self._reading(lambda db: db.execute(query).all())]
+
+    async def note_action(self, operator: str, action: str, job_id: str) -> None:
+        """Keep what an operator did, for `kernfed-coordinator actions`; submissions are noted by `submit`."""
+        await self._transaction(lambda db: _note_action(db, operator, action, job_id))
 
     async def load_checkpoint(self, job_id: str) -> Resumption | None:
         """The last checkpoint of a job; None where no round was closed.
@@ -261,7 +296,7 @@ class Store:
 
         def work() -> Resumption | None:
             query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._begin(lambda db: db.execute(query).one_or_none())
+            row = self._begin(lambda db: db.execute(query).one_or_none(), reads=True)
             if row is None:
                 return None
             if not row.file:
@@ -270,21 +305,32 @@ class Store:
 
         return await self._in_worker(work)
 
-    async def drop_checkpoint(self, job_id: str, keep_as: Path | None = None) -> None:
-        """Forget the checkpoint of a job that is over.
+    async def copy_checkpoint(self, job_id: str, to: Path) -> None:
+        """Copy the file of a job's checkpoint, if it has one.
 
-        Args:
-            job_id: Which job.
-            keep_as: Where its file goes; unset: it is deleted.
+        Raises:
+            DiskFullError: There is no space.
         """
 
         def work() -> None:
+            query = sa.select(t.checkpoints.c.file).where(t.checkpoints.c.job_id == job_id)
+            if name := self._begin(lambda db: db.execute(query).scalar(), reads=True):
+                shutil.copyfile(self._folder / name, to)
+
+        await self._in_worker(work)
+
+    async def drop_checkpoint(self, job_id: str) -> None:
+        """Forget the checkpoint of a job that is over."""
+
+        def work() -> None:
             same_job = t.checkpoints.c.job_id == job_id
-            name = self._begin(lambda db: db.execute(sa.select(t.checkpoints.c.file).where(same_job)).scalar())
-            if name and keep_as is not None:
-                shutil.copyfile(self._folder / name, keep_as)
-            self._begin(lambda db: db.execute(t.checkpoints.delete().where(same_job)))
-            if name:
+
+            def forget(db: Connection) -> str | None:
+                name = db.execute(sa.select(t.checkpoints.c.file).where(same_job)).scalar()
+                db.execute(t.checkpoints.delete().where(same_job))
+                return name
+
+            if name := self._begin(forget):
                 (self._folder / name).unlink(missing_ok=True)
 
         await self._in_worker(work)
@@ -303,29 +349,40 @@ class Store:
 
     async def clients(self) -> dict[str, ClientInfo]:
         """Clients seen so far by name, as when last noted; none of them connected."""
-        rows = await self._transaction(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
+        rows = await self._reading(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
         return {row.name: client_from(row) for row in rows}
 
     async def _transaction(self, work: Callable[[Connection], T]) -> T:
         return await self._in_worker(lambda: self._begin(work))
+
+    async def _reading(self, work: Callable[[Connection], T]) -> T:
+        return await self._in_worker(lambda: self._begin(work, reads=True))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         """Run in the worker thread; shielded, so that a caller who is cancelled leaves no half-done file."""
         future = asyncio.get_running_loop().run_in_executor(self._worker, _translated, work)
         return await asyncio.shield(future)
 
-    def _begin(self, work: Callable[[Connection], T]) -> T:
-        """One transaction: the events noted so far, then `work`."""
+    def _begin(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
+        """One transaction: the events noted so far, then `work`; which only reads does so even if those do not fit."""
         batch = self._take()
         try:
             with self._engine.begin() as db:
                 if batch:
-                    db.execute(t.events.insert(), [event_columns(job_id, event) for job_id, event in batch])
+                    self._insert_events(db, batch)
                 return work(db)
-        except BaseException:
+        except BaseException as err:
             with self._lock:
                 self._pending.extendleft(reversed(batch))
-            raise
+            if not (reads and batch and isinstance(err, sa.exc.SQLAlchemyError | OSError) and is_full(err)):
+                raise
+        with self._engine.begin() as db:
+            return work(db)
+
+    def _insert_events(self, db: Connection, batch: Sequence[tuple[str, NumberedEvent]]) -> None:
+        # A commit whose acknowledgement was lost is made again: what is there already counts once.
+        insert = _INSERTS[db.dialect.name](t.events).on_conflict_do_nothing()
+        db.execute(insert, [event_columns(job_id, event) for job_id, event in batch])
 
     def _take(self) -> list[tuple[str, NumberedEvent]]:
         with self._lock:
@@ -353,22 +410,20 @@ class Store:
 
     def _create(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        t.metadata.create_all(self._engine)
+        bring_up_to_date(self._engine)
         with self._engine.begin() as db:
-            version = db.execute(sa.select(t.schema_version.c.version)).scalar_one_or_none()
-            if version is None:
-                db.execute(t.schema_version.insert().values(version=t.SCHEMA_VERSION))
-            elif version != t.SCHEMA_VERSION:
-                raise ConfigError(
-                    f"the store was made by another release of kernfed (schema {version}, this release has "
-                    f"{t.SCHEMA_VERSION}); run that release, or give the coordinator a new data folder"
-                )
-            unfinished = sa.select(t.jobs.c.job_id).where(
-                t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
-            )
+            unfinished = sa.select(t.jobs.c.job_id).where(_UNFINISHED)
             db.execute(t.checkpoints.delete().where(t.checkpoints.c.job_id.not_in(unfinished)))
             keep = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())
         remove_orphans(self._folder, keep)
+
+
+_INSERTS: Final[Mapping[str, Callable[[sa.Table], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def _note_action(db: Connection, operator: str, action: str, job_id: str) -> None:
+    now = datetime.now(UTC).timestamp()
+    db.execute(t.operator_actions.insert().values(time=now, operator=operator, action=action, job_id=job_id))
 
 
 def _translated(work: Callable[[], T]) -> T:
@@ -376,12 +431,6 @@ def _translated(work: Callable[[], T]) -> T:
         return work()
     except (sa.exc.SQLAlchemyError, OSError) as err:
         text = str(err.orig) if isinstance(err, sa.exc.DBAPIError) else str(err)
-        raise UnavailableError(f"the coordinator's store cannot be used: {text}; check its disk and folder") from err
-
-
-def _sqlite_pragmas(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    # FULL: a round that was closed is on disk even when the power fails a moment later.
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+        if is_full(err):
+            raise DiskFullError(f"the coordinator's disk is full ({text}); free some space on it") from err
+        raise UnavailableError(f"the coordinator's store cannot be used: {text}; check its disk and database") from err

@@ -1,4 +1,4 @@
-"""The coordinator's store: what it keeps, and what a crash leaves."""
+"""The coordinator's store: what it keeps, and what a crash leaves; in an SQLite file and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import pytest
 import sqlalchemy as sa
 from safetensors.numpy import load_file
 
-from kernfed.errors import ConfigError, JobError, UnavailableError, UnknownJobError
+from kernfed.errors import DiskFullError, JobError, UnavailableError, UnknownJobError
 from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics
 from kernfed.job_info import ClientInfo, JobInfo, NumberedEvent
 from kernfed_server import store as store_module
 from kernfed_server.checkpoints import write_checkpoint
+from kernfed_server.outcomes import ClientOutcome, Tally
 from kernfed_server.run import Checkpoint
 from kernfed_server.store import Store
+from kernfed_testing import postgres
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -25,16 +27,29 @@ def job(job_id="a-111111", **changes):
     return JobInfo(job_id, **{**facts, "clients": ("x", "y"), "job_toml": "name = 'a'", **changes})
 
 
+@pytest.fixture(scope="module")
+def cluster():
+    with postgres.cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/c.sqlite"
+    return request.getfixturevalue("cluster").new_database()
+
+
 @pytest.fixture
-async def store(tmp_path):
-    opened = await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
+async def store(url, tmp_path):
+    opened = await Store.open(url, tmp_path)
     yield opened
     await opened.close()
 
 
-async def reopened(store, tmp_path):
+async def reopened(store, url, tmp_path):
     await store.close()
-    return await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
+    return await Store.open(url, tmp_path)
 
 
 async def test_a_job_reads_back_as_it_was_written(store):
@@ -93,20 +108,84 @@ async def test_events_come_back_in_order_with_their_metrics(store):
     assert await store.events("a-111111", first=500, limit=2) == sent[499:501]
 
 
-async def test_events_wait_for_a_disk_that_fails_for_a_while(store, monkeypatch):
-    """No event is lost, and who asks hears of the fault."""
+async def test_events_wait_for_a_disk_that_is_full(store, monkeypatch):
+    """No event is lost; reading goes on, the events that wait included, and who writes hears of the fault."""
     await store.submit(job(), "")
     real = store_module.event_columns
 
     def broken(*_):
         raise OSError(28, "No space left on device")
 
+    store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="stored")))
+    assert len(await store.events("a-111111")) == 1
     monkeypatch.setattr(store_module, "event_columns", broken)
-    store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="kept")))
-    with pytest.raises(UnavailableError, match="No space left"):
-        await store.events("a-111111")
+    store.add_event("a-111111", NumberedEvent(2, NOW, JobEvent(EventKind.NOTE, message="waits")))
+    store.add_event("a-111111", NumberedEvent(3, NOW, JobEvent(EventKind.ROUND_OPENED)))
+    assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
+    assert [e.event.message for e in await store.events("a-111111", 2, kinds=[EventKind.NOTE])] == ["waits"]
+    assert [e.event.message for e in await store.events("a-111111", limit=1)] == ["stored"]
+    assert (await store.find_job("a-1")).job_id == "a-111111"
+    with pytest.raises(DiskFullError, match="disk is full"):
+        await store.update_job(job(round_num=2))
     monkeypatch.setattr(store_module, "event_columns", real)
-    assert [e.event.message for e in await store.events("a-111111")] == ["kept"]
+    await store.update_job(job(round_num=2))
+    assert not store._pending
+    assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
+
+
+async def test_an_event_whose_commit_was_not_acknowledged_counts_once(store):
+    """Written again, as after a connection that broke in the commit, it is there once."""
+    await store.submit(job(), "")
+    event = NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="once"))
+    for _ in range(2):
+        store.add_event("a-111111", event)
+        await store.update_job(job())
+    assert await store.events("a-111111") == [event]
+
+
+async def test_texts_of_peers_do_not_stop_the_store(store):
+    """NUL, and more than a column holds, is stored as far as it goes."""
+    await store.submit(job(), "request\0id")
+    store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, 1, "s" * 500, "c\0", "a\0b")))
+    (event,) = await store.events("a-111111")
+    assert (event.event.step, event.event.client, event.event.message) == ("s" * 64, "c\ufffd", "a\ufffdb")
+    await store.save_clients([ClientInfo("va", software_version="v" * 1000, peer="\0", last_seen_at=NOW)])
+    assert (await store.clients())["va"].software_version == "v" * 64
+    with pytest.raises(UnknownJobError):
+        await store.find_job("a-111111\0")
+
+
+async def test_outcomes_of_a_round_are_kept_with_its_checkpoint(store):
+    """A round that is done again after a restart has the outcomes of the last time."""
+    await store.submit(job(), "")
+    first = {"x": Tally(2), "y": Tally(1, 1, 0, "STEP_FAILED: no")}
+    again = {"x": Tally(1, missed=1)}
+    await store.save_checkpoint(job(), Checkpoint(1, {}), {}, {"x": Tally(1)})
+    await store.save_checkpoint(job(), Checkpoint(2, {}), {}, first)
+    await store.save_checkpoint(job(), Checkpoint(2, {}), {}, again)
+    assert await store.outcomes("a-111111") == [
+        ClientOutcome(1, "x", Tally(1)),
+        ClientOutcome(2, "x", Tally(1, missed=1)),
+    ]
+
+
+async def test_actions_of_operators_are_kept(store):
+    """Who submitted and who cancelled, in order; a repeated request is no second submission."""
+    await store.submit(job(), "r1")
+    await store.submit(job("a-222222"), "r1")
+    await store.note_action("bob", "cancel", "a-111111")
+    with store._engine.connect() as db:
+        rows = db.execute(sa.text("SELECT operator, action, job_id FROM operator_actions ORDER BY ordinal")).all()
+    assert [tuple(row) for row in rows] == [("ann", "submit", "a-111111"), ("bob", "cancel", "a-111111")]
+
+
+async def test_the_same_checkpoint_again_stays(store, tmp_path):
+    """A round that is done again to the same bits does not delete its own file."""
+    await store.submit(job(), "")
+    for _ in range(2):
+        await store.save_checkpoint(job(), Checkpoint(1, {"w": np.ones(3)}), {})
+    assert (await store.load_checkpoint("a-111111")).checkpoint.round_num == 1
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
 async def test_a_checkpoint_replaces_the_one_before(store, tmp_path):
@@ -124,14 +203,14 @@ async def test_a_checkpoint_replaces_the_one_before(store, tmp_path):
     assert (await store.find_job("a-111111")).round_num == 2
 
 
-async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(store, tmp_path):
+async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(store, url, tmp_path):
     """The file that no row names is swept up at the next start."""
     await store.submit(job(), "")
     await store.save_checkpoint(job(), Checkpoint(1, {"w": np.ones(3)}), {})
     folder = tmp_path / "checkpoints"
     write_checkpoint(folder, "a-111111", Checkpoint(2, {"w": np.zeros(3)}))
     (folder / "a-111111.3.x.safetensors.part").write_bytes(b"half")
-    again = await reopened(store, tmp_path)
+    again = await reopened(store, url, tmp_path)
     back = await again.load_checkpoint("a-111111")
     assert back.checkpoint.round_num == 1
     np.testing.assert_array_equal(back.checkpoint.state["w"], np.ones(3))
@@ -155,51 +234,53 @@ async def test_a_damaged_checkpoint_is_refused(store, tmp_path):
 
 
 async def test_a_checkpoint_can_be_kept_as_a_file(store, tmp_path):
-    """A job that is over leaves its state where it is told to, and nothing in the store."""
+    """A job that is over leaves its state where it is told to, and then nothing in the store."""
     await store.submit(job(), "")
     await store.save_checkpoint(job(), Checkpoint(4, {"w": np.full(2, 0.5)}), {})
-    await store.drop_checkpoint("a-111111", keep_as=tmp_path / "kept.safetensors")
+    await store.copy_checkpoint("a-111111", tmp_path / "kept.safetensors")
     np.testing.assert_array_equal(load_file(tmp_path / "kept.safetensors")["w"], np.full(2, 0.5))
+    await store.drop_checkpoint("a-111111")
     assert await store.load_checkpoint("a-111111") is None
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-async def test_unfinished_jobs_come_back_with_their_place_in_history(store, tmp_path):
+async def test_unfinished_jobs_come_back_with_their_place_in_history(store, url, tmp_path):
     """Queued and running jobs, oldest first; finished ones stay finished."""
     for job_id, state in (("q-1", JobState.QUEUED), ("f-1", JobState.FAILED), ("r-1", JobState.RUNNING)):
         await store.submit(job(job_id, state=state), "")
     store.add_event("r-1", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE)))
     store.add_event("r-1", NumberedEvent(2, NOW, JobEvent(EventKind.NOTE)))
-    again = await reopened(store, tmp_path)
+    again = await reopened(store, url, tmp_path)
     assert [(s.info.job_id, s.last_sequence) for s in await again.unfinished_jobs()] == [("q-1", 0), ("r-1", 2)]
     await again.close()
 
 
-async def test_clients_are_remembered_across_restarts(store, tmp_path):
+async def test_clients_are_remembered_across_restarts(store, url, tmp_path):
     """The last word about a client counts; after a restart nobody is connected."""
     await store.save_clients([ClientInfo("va", True, ("old",), last_seen_at=NOW)])
     await store.save_clients([ClientInfo("va", True, ("heart",), ("s",), "cpu", "1", NOW, "peer", NOW)])
-    again = await reopened(store, tmp_path)
+    again = await reopened(store, url, tmp_path)
     assert await again.clients() == {"va": ClientInfo("va", False, ("heart",), ("s",), "cpu", "1", NOW, "peer", NOW)}
     await again.close()
 
 
-async def test_sqlite_is_in_wal_mode(store, tmp_path):
+async def test_a_database_that_is_away_for_a_while(cluster, tmp_path):
+    """While the server is down who asks hears of it; when it is back the same store goes on, with every event."""
+    store = await Store.open(cluster.new_database(), tmp_path)
+    await store.submit(job(), "")
+    cluster.stop("immediate")
+    store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="kept")))
+    with pytest.raises(UnavailableError, match="store cannot be used"):
+        await store.update_job(job(round_num=1))
+    cluster.start()
+    assert [e.event.message for e in await store.events("a-111111")] == ["kept"]
+    await store.close()
+
+
+async def test_sqlite_is_in_wal_mode(tmp_path):
     """Readers and the writer do not block each other, and commits reach the disk."""
+    store = await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
     with store._engine.connect() as db:
         assert db.execute(sa.text("PRAGMA journal_mode")).scalar() == "wal"
         assert db.execute(sa.text("PRAGMA synchronous")).scalar() == 2
-
-
-async def test_a_store_of_a_newer_release_is_refused(store, tmp_path):
-    """Nothing is guessed about tables that another release made."""
-    with store._engine.begin() as db:
-        db.execute(sa.text("UPDATE schema_version SET version = 99"))
-    with pytest.raises(ConfigError, match="schema 99"):
-        await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
-
-
-async def test_a_url_that_is_none_is_a_config_error(tmp_path):
-    """The message names the cause."""
-    with pytest.raises(ConfigError, match="database URL"):
-        await Store.open("nonsense", tmp_path)
+    await store.close()

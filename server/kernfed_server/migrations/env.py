@@ -1,0 +1,8 @@
+"""Run by Alembic: the changes go through the connection that the coordinator hands over."""
+
+from alembic import context
+
+from kernfed_server.tables import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.run_migrations()

@@ -1,0 +1,89 @@
+"""A PostgreSQL server of the tests' own, reached by a Unix socket only; from Debian's packages."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_LIMIT_S = 60
+
+
+class Cluster:
+    """A server that runs."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries = binaries
+        self._folder = folder
+        self._numbers = itertools.count(1)
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs, as the user `postgres` where the tests run as root, who may not."""
+        user = "postgres" if os.geteuid() == 0 else None
+        # Output goes to a file: the server inherits it, so that a pipe would not end.
+        with (self._folder / "out").open("ab") as out:
+            done = subprocess.run(
+                (str(self._binaries / program), *arguments),
+                user=user,
+                group=user,
+                extra_groups=() if user else None,
+                cwd=self._folder,
+                timeout=_LIMIT_S,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        assert done.returncode == 0, (self._folder / "out").read_text(errors="replace")[-2000:]
+
+    def start(self) -> None:
+        """Start the server."""
+        options = f"-k {self._folder} -c listen_addresses= -c fsync=off"
+        self.run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+
+    def stop(self, how: str = "fast") -> None:
+        """Stop the server; `immediate` is as a crash."""
+        self.run("pg_ctl", "-D", "data", "-w", "-m", how, "stop")
+
+    def new_database(self) -> str:
+        """URL of a new, empty database."""
+        name = f"kernfed{next(self._numbers)}"
+        self.run("createdb", "-h", str(self._folder), "-U", "kernfed", name)
+        return f"postgresql+psycopg://kernfed@/{name}?host={self._folder}"
+
+
+def binaries() -> Path | None:
+    """Where PostgreSQL's programs are; Debian keeps them out of PATH."""
+    if (found := shutil.which("initdb")) is not None:
+        return Path(found).resolve().parent
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name), default=None)
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A server in a folder of its own; its end removes both."""
+    found = binaries()
+    if found is None:
+        assert not os.environ.get("CI"), "CI must test PostgreSQL: apt-get install postgresql"
+        pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+    # Not in pytest's folders: the user postgres may not enter them, and a socket's path has at most 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="kernfed-pg-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
+    server = Cluster(found, folder)
+    try:
+        server.run("initdb", "-D", "data", "-U", "kernfed", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
