@@ -74,6 +74,18 @@ class _Part:
     held: npt.NDArray[np.intp]
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Candidates that one stage added."""
+
+    errors: Floats
+    """Held-out, shape (J', n)."""
+    models: Floats
+    """Per part, the last of all rows; shape (J', parts, p, C)."""
+    leanings: Floats
+    """Direction v from all rows, shape (J', B)."""
+
+
 @dataclass
 class Target:
     """One client that cross-fits on its own rows.
@@ -96,9 +108,8 @@ class Target:
     penalised: Floats
     """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
     _parts: list[_Part] = field(default_factory=list, init=False)
-    _errors: list[Floats] = field(default_factory=list, init=False)
-    _models: list[Floats] = field(default_factory=list, init=False)
-    _leanings: list[Floats] = field(default_factory=list, init=False)
+    _blocks: list[_Block] = field(default_factory=list, init=False)
+    """What each stage added."""
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -115,10 +126,7 @@ class Target:
         Args:
             decisions: Of the stages before, in order.
         """
-        stage = len(decisions)
-        while len(self._errors) <= stage:
-            self._extend(decisions[: len(self._errors)])
-        return np.concatenate(self._errors[: stage + 1])
+        return np.concatenate([block.errors for block in self._of_stage(decisions)])
 
     def scores(self, decisions: Sequence[Decision]) -> Scores:
         """Sum up what this client says about the candidates of the stage after these decisions."""
@@ -147,17 +155,24 @@ class Target:
         """Give the model and the weights of the choice after the last stage, from all rows."""
         stage = len(decisions) - 1
         index = self.choose(decisions)
-        errors = self.errors(decisions[:stage])
+        blocks = self._of_stage(decisions[:stage])
         listed = candidates(self.grid, stage)
-        models, leanings = np.concatenate(self._models[: stage + 1]), np.concatenate(self._leanings[: stage + 1])
-        weights = self._weights(leanings[index], listed[index].share)
-        return Personal(index, listed[index], weights, models[index, -1], float(errors[index].mean()))
+        leaning = np.concatenate([block.leanings for block in blocks])[index]
+        model = np.concatenate([block.models for block in blocks])[index, -1]
+        loss = float(self.errors(decisions[:stage])[index].mean())
+        return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
 
     def all_rows_models(self, decisions: Sequence[Decision]) -> Floats:
         """Give every candidate's model from all rows, shape (J, p, C), at the stage after these decisions."""
-        self.errors(decisions)
-        models: Floats = np.concatenate(self._models[: len(decisions) + 1])[:, -1]
+        models: Floats = np.concatenate([block.models for block in self._of_stage(decisions)])[:, -1]
         return models
+
+    def _of_stage(self, decisions: Sequence[Decision]) -> list[_Block]:
+        """Blocks that make up the candidates of the stage after these decisions; made where they are not yet."""
+        stage = len(decisions)
+        while len(self._blocks) <= stage:
+            self._blocks.append(self._block(decisions[: len(self._blocks)]))
+        return self._blocks[: min(stage, 1) + 1] + ([self._blocks[stage]] if stage >= 2 else [])
 
     def _part(self, held: npt.NDArray[np.intp]) -> _Part:
         kept = np.delete(np.arange(len(self.x)), held)
@@ -165,11 +180,11 @@ class Target:
         x, y = self.x[kept], self.y[kept]
         return _Part(own.num_rows, own.mean, own.trace, x.T @ x / len(x), x.T @ y / len(x), held)
 
-    def _extend(self, decisions: Sequence[Decision]) -> None:
-        """Compute the candidates that the stage after these decisions adds."""
+    def _block(self, decisions: Sequence[Decision]) -> _Block:
+        """Compute the candidates that the stage after these decisions adds, or computes anew."""
         stage = len(decisions)
         listed = candidates(self.grid, stage)
-        new = listed[sum(len(e) for e in self._errors) :]
+        new = listed[sum(len(block.errors) for block in self._blocks[: min(stage, 2)]) :]
         sources = self._sources(decisions)
         n, (p, c) = len(self.x), (self.x.shape[1], self.y.shape[1])
         errors = np.empty((len(new), n))
@@ -188,9 +203,7 @@ class Target:
             if part.held.size:
                 predicted = np.einsum("ip,jpc->jic", self.x[part.held], models[:, i])
                 errors[:, part.held] = np.square(self.y[part.held] - predicted).sum(axis=2)
-        self._errors.append(errors)
-        self._models.append(models)
-        self._leanings.append(leanings)
+        return _Block(errors, models, leanings)
 
     def _sources(self, decisions: Sequence[Decision]) -> dict[Family, tuple[Floats, float]]:
         """The model of each part, and the held-out loss, from which each family of loss proposals starts."""
@@ -199,10 +212,12 @@ class Target:
             origins[Family.LOSS_LOCAL] = decisions[0].local
             origins[Family.LOSS_CHOICE] = self.choose(decisions[:1])
         if len(decisions) > 1:
-            origins[Family.LOSS_AGAIN] = self.choose(decisions[:2])
+            origins[Family.LOSS_AGAIN] = self.choose(decisions)
         if not origins:
             return {}
-        models, errors = np.concatenate(self._models), np.concatenate(self._errors)
+        blocks = self._of_stage(decisions[:-1])
+        models = np.concatenate([block.models for block in blocks])
+        errors = np.concatenate([block.errors for block in blocks])
         return {family: (models[j], float(errors[j].mean())) for family, j in origins.items()}
 
     def _direction(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +55,12 @@ class Grid:
 
 FULL_GRID = Grid()
 LITE_GRID = Grid(widths=(0.5,), loss_widths=(0.5,), shares=(0.05, 0.3, 0.7, 1.0), ridges=(1e-3, 0.1, 1.0))
-"""63 candidates instead of 405."""
-LITE_FROM_INPUTS = 65
-"""Inputs from which the lite grid is the default, for systems cost the cube of them."""
+"""63 candidates instead of 405: 6 times cheaper, errors within 3 % on linear clients."""
+WIDE_GRID = replace(LITE_GRID, ridges=(0.03, 0.3, 3.0, 30.0))
+"""84 candidates for many inputs such as random features: a system costs the cube of their number, and most of their
+directions carry little, so that the mean of the diagonal is small and useful ridges are larger multiples of it."""
+WIDE_FROM_INPUTS = 65
+"""Inputs from which the wide grid is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,8 @@ class Scores:
 
 
 def default_grid(num_inputs: int) -> Grid:
-    """The full grid, or the lite one from `LITE_FROM_INPUTS` inputs on."""
-    return LITE_GRID if num_inputs >= LITE_FROM_INPUTS else FULL_GRID
+    """The full grid, or the wide one from `WIDE_FROM_INPUTS` inputs on."""
+    return WIDE_GRID if num_inputs >= WIDE_FROM_INPUTS else FULL_GRID
 
 
 def candidates(grid: Grid, stage: int) -> tuple[Candidate, ...]:

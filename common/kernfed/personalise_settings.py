@@ -90,8 +90,10 @@ class PersonaliseSettings(Section):
     c_p: Constant | Literal["auto"] = Field(
         "auto", description='Penalty on the distance, for "paper" and "exact"; auto: log clients.'
     )
-    grid: Literal["auto", "full", "lite"] = Field(
-        "auto", description="Candidates of crossfit: full (405), lite (63); auto: lite above 64 inputs."
+    grid: Literal["auto", "full", "lite", "wide"] = Field(
+        "auto",
+        description="Candidates of crossfit: full (405), lite (63), wide (84, larger ridges); auto: full up to 64 "
+        "inputs, wide above.",
     )
     folds: int = Field(0, ge=0, le=1000, description="Of each client's rows in crossfit; 0: 10, or 5 from 20 rows on.")
     deviate: bool | Literal["auto"] = Field(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -92,6 +94,22 @@ def bar_chart(title: str, x_label: str, clients: Sequence[str], models: Mapping[
         return _svg(_bars(x_label, clients, models), title)
 
 
+def heat_map(
+    title: str, names: Sequence[str], values: npt.NDArray[np.float64], label: str, *, limit: float | None = None
+) -> str:
+    """A square of values between clients; the darker, the larger. Zeros stay empty.
+
+    Args:
+        title: For readers who do not see the picture.
+        names: Of rows and columns, at most `MAX_BARS`.
+        values: Shape (len(names), len(names)), at least 0.
+        label: Of the values.
+        limit: Value of the darkest cell; unset: the largest value.
+    """
+    with _style(title):
+        return _svg(_squares(names, values, label, limit), title)
+
+
 def suits_log(values: Sequence[float]) -> bool:
     """Whether values span so much that only a logarithmic axis shows them."""
     return len(values) > 1 and min(values) > 0 and max(values) / min(values) > 50
@@ -163,6 +181,37 @@ def _bars(x_label: str, clients: Sequence[str], models: Mapping[str, Sequence[fl
     axes.tick_params(axis="y", length=0)
     if len(models) > 1 and values:
         _legend_above(axes)
+    return figure
+
+
+def _squares(names: Sequence[str], values: npt.NDArray[np.float64], label: str, limit: float | None) -> Figure:
+    from matplotlib.patches import Rectangle
+
+    num = len(names)
+    side = min(6.4, 2.2 + 0.42 * num)
+    figure, axes = _canvas(side, side)
+    top = limit or float(values.max()) or 1.0
+    for i in range(num):
+        for j in range(num):
+            share = min(1.0, float(values[i, j]) / top)
+            if share > 0.002:
+                # A cell's area of ink, not a colour scale: it reads alike in light and dark pages.
+                cell = Rectangle((j - 0.48, i - 0.48), 0.96, 0.96, facecolor=_SERIES["personal"], linewidth=0)
+                cell.set_alpha(0.06 + 0.94 * share)
+                axes.add_patch(cell)
+            if num <= 12 and share > 0.002:
+                axes.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=9)
+    axes.set_xlim(-0.5, num - 0.5)
+    axes.set_ylim(num - 0.5, -0.5)
+    axes.set_aspect("equal")
+    shown = [_short(name) for name in names]
+    axes.set_xticks(range(num), labels=shown, rotation=90)
+    axes.set_yticks(range(num), labels=shown)
+    if num > 20:
+        axes.tick_params(labelsize=7)
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.set_title(label, fontsize=11)
     return figure
 
 

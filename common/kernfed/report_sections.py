@@ -44,6 +44,12 @@ def _distillation(finding: Mapping[str, Any]) -> Section:
     return distillation_section(finding)
 
 
+def _personalise(finding: Mapping[str, Any]) -> Section:
+    from kernfed.report_personalise import personalise_section
+
+    return personalise_section(finding)
+
+
 def _online(finding: Mapping[str, Any]) -> Section:
     from kernfed.report_online import online_section
 
@@ -53,5 +59,6 @@ def _online(finding: Mapping[str, Any]) -> Section:
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {
     "distillation": _distillation,
     "online": _online,
+    "personalise": _personalise,
 }
 """Finding's name, as `Run.publish` gave it, to its section."""

@@ -36,9 +36,11 @@ from kernfed.operator_client import OperatorClient
 
 HERE = Path(__file__).resolve().parent
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-METHODS = ("local", "dkrr", "fedavg", "newton")
+METHODS = ("local", "dkrr", "fedavg", "newton", "personalise")
+MODELS = {"local": "local", "personalise": "personal"}
+"""Which model of a method is compared; of the others the global one."""
 BIN = Path(sys.executable).parent
-COLOURS = {"local": "#999999", "dkrr": "#E69F00", "fedavg": "#56B4E9", "newton": "#009E73"}
+COLOURS = {"local": "#999999", "dkrr": "#E69F00", "fedavg": "#56B4E9", "newton": "#009E73", "personalise": "#CC79A7"}
 START_TIMEOUT_S = 60.0
 JOB_TIMEOUT_S = 300.0
 
@@ -145,7 +147,7 @@ async def run_job(client: OperatorClient, method: str, seed: int, progress: Prog
     if job.state is not JobState.SUCCEEDED:
         raise SystemExit(f"{method}: {job.error_reason}: {job.error_message}")
     progress.advance(bar)
-    model = "local" if method == "local" else "global"
+    model = MODELS.get(method, "global")
     return Outcome(method, seed, job.job_id, {h: dict(last.clients[h][model]) for h in HOSPITALS})
 
 

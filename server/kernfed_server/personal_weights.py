@@ -15,6 +15,7 @@ from kernfed.crossfit_choice import (
     FULL_GRID,
     LITE_GRID,
     STAGES,
+    WIDE_GRID,
     Decision,
     Grid,
     Scores,
@@ -304,7 +305,7 @@ class Personalisation:
         await self.cohort.ask(AdoptRequest(sent, told()), everyone=True)
 
     def _grid(self) -> Grid:
-        named = {"full": FULL_GRID, "lite": LITE_GRID}
+        named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}
         grid = named.get(self.settings.grid, default_grid(self.num_inputs))
         return replace(grid, num_folds=self.settings.folds)
 

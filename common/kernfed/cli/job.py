@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from kernfed.operator_client import OperatorClient
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
+
+FINDINGS = "findings.json"
+"""Artifact that holds what a method tells of itself."""
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="Job id, or a beginning of it that no other job shares.")]
 
@@ -100,6 +105,7 @@ def show(
         return await _history(operator, job_id)
 
     job, events = with_operator(identity, coordinator, use)
+    learning = _who_learns(job, identity, coordinator)
     settings = _settings(job)
     metrics = _last_metrics(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
@@ -111,6 +117,7 @@ def show(
             "metrics": asdict(metrics),
             "notes": [e.event.message for e in told if e.event.kind is EventKind.NOTE],
             "failures": [{**asdict(e.event), "kind": e.event.kind.value, "metrics": None} for e in failures],
+            **({"learns_from": learning} if learning else {}),
         }
         print_json(everything)
         return
@@ -134,6 +141,12 @@ def show(
     if rows:
         typer.echo("")
         print_table(columns, rows, title="last metrics, on each client's own test rows")
+    if learning:
+        from kernfed.report_personalise import teachers
+
+        typer.echo("")
+        rows = [[clean(str(c["client"])), clean(teachers(c)), clean(str(c["choice"]))] for c in learning]
+        print_table(["client", "learns from", "found by"], rows, title="who learns from whom")
     if told:
         typer.echo("\nnotes and failures")
         for numbered in told[-50:]:
@@ -235,6 +248,22 @@ async def _history(operator: OperatorClient, job_id: str) -> tuple[JobInfo, list
     """A job and its events so far, without waiting for more."""
     job = await operator.get(job_id)
     return job, await operator.events(job.job_id)
+
+
+def _who_learns(job: JobInfo, identity: Path | None, coordinator: str | None) -> list[dict[str, Any]]:
+    """Whom each client of a personalised job learns from, as the job's `findings.json` tells."""
+    if job.method != "personalise" or not job.state.finished:
+        return []
+
+    async def use(operator: OperatorClient) -> list[dict[str, Any]]:
+        if FINDINGS not in {a.name for a in await operator.artifacts(job.job_id)}:
+            return []
+        with tempfile.TemporaryDirectory(prefix="kernfed-show-") as folder:
+            (path,) = await operator.fetch(job.job_id, Path(folder), [FINDINGS])
+            found = json.loads(path.read_text(encoding="utf-8"))
+        return list(found.get("personalise", {}).get("clients", []))
+
+    return with_operator(identity, coordinator, use)
 
 
 def _settings(job: JobInfo) -> dict[str, object]:

@@ -11,6 +11,7 @@ from kernfed.crossfit import Shared, Target
 from kernfed.crossfit_choice import (
     FULL_GRID,
     LITE_GRID,
+    WIDE_GRID,
     Candidate,
     Decision,
     Family,
@@ -212,10 +213,11 @@ def test_a_client_deviates_only_where_its_rows_show_it() -> None:
     assert sum(client.adopt(chosen).weights[4] for client in clients) < 1.2
 
 
-def test_the_grid_is_lite_where_systems_are_large() -> None:
-    """405 candidates up to 64 inputs, 63 above."""
-    assert len(candidates(default_grid(64), 2)) == len(candidates(FULL_GRID, 2)) == 405
-    assert len(candidates(default_grid(65), 2)) == len(candidates(LITE_GRID, 2)) == 63
+def test_the_grid_is_smaller_where_systems_are_large() -> None:
+    """405 candidates up to 64 inputs, 84 above, 63 in the lite grid."""
+    assert default_grid(64) == FULL_GRID
+    assert default_grid(65) == WIDE_GRID
+    assert [len(candidates(grid, 2)) for grid in (FULL_GRID, LITE_GRID, WIDE_GRID)] == [405, 63, 84]
 
 
 def test_too_few_rows_are_told() -> None:

@@ -1,0 +1,132 @@
+"""Personalisation over mutual TLS: models that stay are those of one process, and people see who learns from whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kernfed.cli.main import app as operator_app
+from kernfed.events import EventKind, JobState
+from kernfed.job_file import parse_job
+from kernfed_client.cli import app as client_app
+from kernfed_client.kept_models import find_kept_model
+from kernfed_simulation.federation import from_client_files
+from kernfed_simulation.run import simulate
+from kernfed_testing.federation import Federation
+from kernfed_testing.personalise import concept_rows
+
+pytestmark = pytest.mark.timeout(300)
+
+JOB = """
+name = "concepts"
+seed = 3
+{top}
+[method]
+name = "personalise"
+num_frequencies = 50
+{method}
+[data]
+task = "regression"
+target = "y"
+features = ["x0", "x1", "x2"]
+test_fraction = 0.2
+[features]
+kernel = "linear"
+"""
+
+
+def job_text(method: str = "", top: str = "") -> str:
+    return JOB.format(method=method, top=top)
+
+
+def csv_of() -> dict[str, str]:
+    texts = {}
+    for name, rows in concept_rows((20, 21, 22, 23)).items():
+        values = zip(rows.x_train.tolist(), rows.y_train.tolist(), strict=True)
+        texts[name] = "\n".join(["x0,x1,x2,y", *(",".join(map(repr, [*x, y])) for x, y in values)]) + "\n"
+    return texts
+
+
+def kept(state: Path, job_id: str) -> bytes:
+    return (find_kept_model(state, job_id) / "model.safetensors").read_bytes()
+
+
+def in_one_process(fed: Federation, folder: Path, text: str) -> dict[str, bytes]:
+    """Models of the same job on the same client files, without sockets."""
+    jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in fed.data], folder)
+    done = simulate(parse_job(text), jobs, text=text)
+    assert done.error is None, done.error
+    return {name: (folder / name / "model" / "model.safetensors").read_bytes() for name in fed.data}
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["", 'trainer = "newton"\nrounds = 15', 'trainer = "fedavg"\nrounds = 4'],
+    ids=["exact", "newton", "fedavg"],
+)
+async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, method: str) -> None:
+    """Four daemons, each with a model of its own; the coordinator's artifacts hold none of them."""
+    text = job_text(method, "evaluate_every = 100")
+    async with Federation(tmp_path / "fed", csv_of()) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        for name in fed.data:
+            assert kept(fed.client_folder(name) / "state", ended.info.job_id) == alone[name]
+        names = {a.name for a in await fed.operator.artifacts(ended.info.job_id)}
+        assert "findings.json" in names
+        assert ("model.safetensors" in names) == ("fedavg" not in method)
+
+
+async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) -> None:
+    """`kernfed job show` lists it, `--json` too; `kernfed-client predict` uses the model that stayed; the log tells."""
+    async with Federation(tmp_path / "fed", csv_of()) as fed:
+        ended = await fed.run(job_text())
+        arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
+        runner = CliRunner()
+        shown = await asyncio.to_thread(
+            runner.invoke, operator_app, ["job", "show", ended.info.job_id, *arguments], env={"COLUMNS": "200"}
+        )
+        assert shown.exit_code == 0, shown.output
+        assert "who learns from whom" in shown.output
+        assert "itself" in shown.output
+        as_json = await asyncio.to_thread(
+            runner.invoke, operator_app, ["job", "show", ended.info.job_id, "--json", *arguments]
+        )
+        learning = json.loads(as_json.stdout)["learns_from"]
+        assert [c["client"] for c in learning] == sorted(fed.data)
+        assert all(sum(t["weight"] for t in c["learns_from"]) == pytest.approx(1, abs=1e-3) for c in learning)
+        (tmp_path / "new.csv").write_text("x2,x0,x1\n0.1,0.2,0.3\n")
+        config = fed.client_folder("ant") / "client.toml"
+        rows = ["--data", str(tmp_path / "new.csv"), "--out", str(tmp_path / "out.csv"), "--config", str(config)]
+        done = await asyncio.to_thread(runner.invoke, client_app, ["predict", "--job", ended.info.job_id[:12], *rows])
+        assert done.exit_code == 0, done.output
+        assert np.isfinite(float((tmp_path / "out.csv").read_text().splitlines()[1].split(",")[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ['trainer = "newton"\nrounds = 20', 'trainer = "fedavg"\nrounds = 30'])
+async def test_processes_are_killed(tmp_path: Path, method: str) -> None:
+    """Coordinator and a client killed in the middle of training: the models have the bits of one process."""
+    text = job_text(method, "evaluate_every = 100")
+    async with Federation(tmp_path / "fed", csv_of(), processes=True, proxied=["ant"]) as fed:
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        job = await fed.submit(text)
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=2)
+        line = fed.proxies["ant"]
+        line.stall()
+        await fed.coordinator.kill()
+        await fed.clients["dog"].kill()
+        await fed.start_coordinator()
+        await fed.clients["dog"].start()
+        line.cut()
+        line.resume()
+        ended = await fed.end(job.job_id)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        for name in fed.data:
+            assert kept(fed.client_folder(name) / "state", ended.info.job_id) == alone[name]
