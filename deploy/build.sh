@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build kernfed-coordinator and kernfed-client from this checkout: deploy/build.sh [OPTIONS OF docker build]
 #   KERNFED_TAG=local   the images' tag
-#   deploy/build.sh --build-arg PIP_EXTRA_INDEX_URL=     the client with CUDA
+#   deploy/build.sh --build-arg PIP_EXTRA_INDEX_URL=URL     torch from that index, e.g. that of CPU builds; unset: CUDA
 # Without an image registry or a package index: deploy/airgap/build.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
