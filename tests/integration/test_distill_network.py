@@ -9,16 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from kernfed.cli.main import app as operator_app
 from kernfed.errors import ConfigError, WireError
 from kernfed.events import EventKind, JobState
 from kernfed.job_file import parse_job
 from kernfed.public_set import attach_files
-from kernfed_client.cli import app as client_app
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
+from kernfed_testing.commands import run_command
 from kernfed_testing.distill import made_job, made_rows
 from kernfed_testing.federation import Federation
 
@@ -80,17 +78,15 @@ async def test_commands_submit_and_predict(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(text[: text.index("[files]")].rstrip("# \n").rsplit("\n#", 1)[0])
     async with Federation(tmp_path / "fed", csv_of(2, 15)) as fed:
         arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
-        runner = CliRunner()
-        command = ["job", "submit", str(tmp_path / "job.toml"), *arguments]
-        submitted = await asyncio.to_thread(runner.invoke, operator_app, command)
-        assert submitted.exit_code == 0, submitted.output
+        submitted = await run_command("kernfed", "job", "submit", str(tmp_path / "job.toml"), *arguments)
+        assert submitted.returncode == 0, submitted.stderr
         job_id = submitted.stdout.splitlines()[0]
         assert (await fed.end(job_id)).info.state is JobState.SUCCEEDED
         (tmp_path / "new.csv").write_text("x2,x0,x1,who\n0.1,0.2,0.3,ann\n0.4,0.5,0.6,bob\n")
         config = fed.client_folder("site-0") / "client.toml"
         rows = ["--data", str(tmp_path / "new.csv"), "--out", str(tmp_path / "out.csv"), "--config", str(config)]
-        done = await asyncio.to_thread(runner.invoke, client_app, ["predict", "--job", job_id[:12], *rows])
-        assert done.exit_code == 0, done.output
+        done = await run_command("kernfed-client", "predict", "--job", job_id[:12], *rows)
+        assert done.returncode == 0, done.stderr
         written = (tmp_path / "out.csv").read_text().splitlines()
         assert written[0] == "x2,x0,x1,who,prediction"
         assert all(np.isfinite(float(line.split(",")[-1])) for line in written[1:])

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from kernfed.cli.main import app as operator_app
 from kernfed.events import EventKind, JobState
 from kernfed.job_file import parse_job
-from kernfed_client.cli import app as client_app
 from kernfed_client.kept_models import find_kept_model
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
+from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation
 from kernfed_testing.personalise import concept_rows
 
@@ -88,24 +86,19 @@ async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) ->
     async with Federation(tmp_path / "fed", csv_of()) as fed:
         ended = await fed.run(job_text())
         arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
-        runner = CliRunner()
-        shown = await asyncio.to_thread(
-            runner.invoke, operator_app, ["job", "show", ended.info.job_id, *arguments], env={"COLUMNS": "200"}
-        )
-        assert shown.exit_code == 0, shown.output
-        assert "who learns from whom" in shown.output
-        assert "itself" in shown.output
-        as_json = await asyncio.to_thread(
-            runner.invoke, operator_app, ["job", "show", ended.info.job_id, "--json", *arguments]
-        )
+        shown = await run_command("kernfed", "job", "show", ended.info.job_id, *arguments)
+        assert shown.returncode == 0, shown.stderr
+        assert "who learns from whom" in shown.stdout
+        assert "itself" in shown.stdout
+        as_json = await run_command("kernfed", "job", "show", ended.info.job_id, "--json", *arguments)
         learning = json.loads(as_json.stdout)["learns_from"]
         assert [c["client"] for c in learning] == sorted(fed.data)
         assert all(sum(t["weight"] for t in c["learns_from"]) == pytest.approx(1, abs=1e-3) for c in learning)
         (tmp_path / "new.csv").write_text("x2,x0,x1\n0.1,0.2,0.3\n")
         config = fed.client_folder("ant") / "client.toml"
         rows = ["--data", str(tmp_path / "new.csv"), "--out", str(tmp_path / "out.csv"), "--config", str(config)]
-        done = await asyncio.to_thread(runner.invoke, client_app, ["predict", "--job", ended.info.job_id[:12], *rows])
-        assert done.exit_code == 0, done.output
+        done = await run_command("kernfed-client", "predict", "--job", ended.info.job_id[:12], *rows)
+        assert done.returncode == 0, done.stderr
         assert np.isfinite(float((tmp_path / "out.csv").read_text().splitlines()[1].split(",")[-1]))
 
 
