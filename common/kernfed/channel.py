@@ -32,7 +32,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = _COMMON
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_COMMON,
     # Half the interval: a client's ping that comes a little early is not an offence.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_INTERVAL_S * 500),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_INTERVAL_S * 500),
     # A second coordinator on the same port must fail to start, not share its clients.
     ("grpc.so_reuseport", 0),
 )
