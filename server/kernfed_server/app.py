@@ -38,6 +38,9 @@ from kernfed_server.store import Store
 
 log = structlog.get_logger(__name__)
 
+_FAREWELL_S = 3.0
+"""Of the time to stop, what is left for goodbyes after the rounds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -74,6 +77,8 @@ class Coordinator:
         self.sessions = SessionRegistry(limits, _empty_folder(file.data / "spool"))
         self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
         self._health = Health()
+        self._stop_by: float | None = None
+        """When a coordinator that stops must be gone, by the loop's clock."""
 
     def _on_revoked(self, revocation: Revocation) -> None:
         self.sessions.cut(
@@ -83,7 +88,7 @@ class Coordinator:
         )
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Ports], None] = lambda _: None) -> None:
-        """Serve until `stop` is set; then let rounds be where their last checkpoint is, and go.
+        """Serve until `stop` is set; then close the rounds that can be closed in time, tell the clients, and go.
 
         Args:
             stop: Set by a signal.
@@ -134,6 +139,8 @@ class Coordinator:
                 task.result()  # a background task ends only by an error
             log.info("coordinator stops", sessions=len(self.sessions.present()))
             await self._health.draining()
+            self._stop_by = asyncio.get_running_loop().time() + file.drain_s
+            await runs.finish_rounds(max(file.drain_s - _FAREWELL_S, file.drain_s / 2))
             runs.drain()
             self.sessions.drain("the coordinator is shutting down; connect again in a moment")
 
@@ -161,6 +168,11 @@ class Coordinator:
         async with self._listening(server, self._file.enrolment_listen, "enrolment_listen", credentials) as port:
             yield port
 
+    def _time_to_stop(self) -> float:
+        if self._stop_by is None:
+            return self._file.drain_s
+        return max(self._stop_by - asyncio.get_running_loop().time(), 0.1)
+
     @contextlib.asynccontextmanager
     async def _listening(
         self, server: grpc.aio.Server, where: str, key: str, credentials: grpc.ServerCredentials
@@ -179,7 +191,7 @@ class Coordinator:
         try:
             yield port
         finally:
-            await server.stop(self._file.drain_s)
+            await server.stop(self._time_to_stop())
 
 
 def enrolled_clients(registry: Registry) -> set[str]:

@@ -17,7 +17,9 @@ class CoordinatorFile(Section):
     enrolment_listen: str = Field("0.0.0.0:8471", description="host:port for enrolment (server-authenticated TLS).")
     pki: Path = Field(Path("pki"), description="Folder made by `kernfed pki init`.")
     data: Path = Field(Path("data"), description="Folder for jobs, artifacts and the database.")
-    database: str | None = Field(None, description="sqlite:///… or postgresql+psycopg://…; unset: an SQLite file in the data folder.")
+    database: str | None = Field(
+        None, description="sqlite:///… or postgresql+psycopg://…; unset: an SQLite file in the data folder."
+    )
     heartbeat_interval_s: float = Field(5.0, gt=0, le=3600, description="Seconds between heartbeats, both ways.")
     heartbeat_timeout_s: float = Field(20.0, gt=0, le=7200, description="A client silent for this long is dropped.")
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest reply body accepted.")
@@ -28,7 +30,7 @@ class CoordinatorFile(Section):
         5000.0, ge=10, le=1e6, description="Frames of a client read per second, beside pieces of bodies; more wait."
     )
     jobs_per_client: int = Field(1, ge=1, le=1000, description="Jobs that a client works for at a time.")
-    drain_s: float = Field(10.0, ge=0, le=3600, description="Time to end sessions on SIGTERM.")
+    drain_s: float = Field(10.0, ge=0, le=3600, description="Time to close rounds and sessions on SIGTERM.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
 
 

@@ -66,6 +66,12 @@ class ActiveJob:
         return self.task is not None and not self.finishing and not self.gave_up
 
     @property
+    def busy(self) -> bool:
+        """Whether it works on a round or its artifacts, and is not just waiting."""
+        waits = self.parked.is_set() or self.done.is_set() or bool(self.info.waiting_for)
+        return self.task is not None and not waits
+
+    @property
     def journal(self) -> EventSink:
         """Where its events go."""
         return EventSink(self)
@@ -115,6 +121,8 @@ class StoreJournal:
         )
         active.tallies.clear()
         if active.stops:
+            note = f"the coordinator stops; the job goes on behind round {checkpoint.round_num} when it is back"
+            self.event(JobEvent(EventKind.NOTE, checkpoint.round_num, message=note))
             active.parked.set()
             log.info("job parked", round_num=checkpoint.round_num)
             await asyncio.Event().wait()  # until the coordinator, which waits for `parked`, cancels the task

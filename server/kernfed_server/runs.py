@@ -34,6 +34,7 @@ MAX_FILE_BYTES = 1 << 20
 MAX_LIVE_JOBS = 10_000
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _REPLAY_PAGE = 1000
+_DRAIN_LOOK_S = 0.02
 
 
 Execute = Callable[[JobFile, Cohort, Run], Awaitable[Model | None]]
@@ -124,6 +125,22 @@ class RunManager:
             self._group = None
             self.drain()
 
+    async def finish_rounds(self, grace_s: float) -> None:
+        """The coordinator is about to stop: take and start no more jobs, and let each that runs close its round.
+
+        A job stops behind the checkpoint of its round, or ends. Those that wait for clients or for the disk are not
+        waited for; they, and rounds that take longer than `grace_s` seconds, go on from the checkpoint before.
+        """
+        self._draining = True
+        for active in self._active.values():
+            active.stops = True
+        end = time.monotonic() + grace_s
+        # Looked at, not waited for: a job stops being busy by parking, ending, or waiting for clients or the disk.
+        while (left := [j for j, active in self._active.items() if active.busy]) and time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_LOOK_S)
+        if left:
+            log.warning("rounds cut short, to be done again", jobs=left)
+
     def drain(self) -> None:
         """The coordinator stops: take no more jobs, and let the watchers go."""
         self._draining = True
@@ -198,6 +215,10 @@ class RunManager:
             elif active.begun:
                 active.task.cancel()
             active.cancelled_by = operator
+            try:
+                await self._store.note_action(operator, "cancel", info.job_id)
+            except UnavailableError as err:  # a full disk keeps nobody from cancelling; the last event says who did
+                log.error("action not noted", operator=operator, action="cancel", job_id=info.job_id, error=str(err))
         try:
             async with asyncio.timeout(self._limits.cancel_timeout_s):
                 await active.done.wait()
@@ -318,6 +339,8 @@ class RunManager:
             self._start_task(active)
 
     def _schedule(self) -> None:
+        if self._draining:
+            return
         queued = {i: a for i, a in self._active.items() if a.info.state is JobState.QUEUED and a.task is None}
         if not queued:
             return

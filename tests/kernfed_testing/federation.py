@@ -210,6 +210,7 @@ class Federation:
         settings: Mapping[str, str] | None = None,
         heartbeat_s: tuple[float, float] = (0.3, 5.0),
         coordinator: str = "",
+        drain_s: float = 1.0,
     ) -> None:
         """Prepare; entering the context starts everything and leaving it ends everything.
 
@@ -222,6 +223,7 @@ class Federation:
             settings: More lines for client files, by client.
             heartbeat_s: Interval and timeout.
             coordinator: More lines for the coordinator file.
+            drain_s: Of the coordinator file.
         """
         self.root = root
         self.data = dict(clients) if isinstance(clients, Mapping) else {name: make_csv(name) for name in clients}
@@ -231,6 +233,7 @@ class Federation:
         self._settings = settings or {}
         self._heartbeat_s = heartbeat_s
         self._coordinator_settings = coordinator
+        self._drain_s = drain_s
         self.ports = Ports(0, 0)
         self.proxies: dict[str, Proxy] = {}
         self.clients: dict[str, Any] = {}
@@ -390,7 +393,7 @@ class Federation:
         port, enrolment = self.ports.federation, self.ports.enrolment
         (self.root / "coordinator.toml").write_text(
             f'listen = "127.0.0.1:{port}"\nenrolment_listen = "127.0.0.1:{enrolment}"\n'
-            f"heartbeat_interval_s = {interval}\nheartbeat_timeout_s = {timeout}\ndrain_s = 1.0\n"
+            f"heartbeat_interval_s = {interval}\nheartbeat_timeout_s = {timeout}\ndrain_s = {self._drain_s}\n"
             f"{self._coordinator_settings}\n"
         )
 

@@ -1,0 +1,123 @@
+"""A coordinator that is killed with SIGKILL at the worst moments goes on with the same job, to the same bits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kernfed.errors import UnavailableError
+from kernfed.events import EventKind, JobState
+from kernfed.job_file import parse_job
+from kernfed_simulation.federation import from_client_files
+from kernfed_simulation.run import simulate
+from kernfed_testing.crashing_coordinator import POINTS, ROUND
+from kernfed_testing.federation import Federation, Process
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+AB = ["a", "b"]
+ROUNDS = 3
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class Killed(Federation):
+    """A federation of processes whose coordinator can be told where to die."""
+
+    def _make_coordinator(self):
+        return Process("kernfed_testing.crashing_coordinator", "run", cwd=self.root)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fed(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
+        async with Killed(tmp_path_factory.mktemp("killed"), AB, processes=True) as fed:
+            yield fed
+
+
+@pytest.fixture(scope="module")
+def text(fed):
+    return fed.job("fedavg", rounds=ROUNDS, cohort_min_clients=2)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(fed, text):
+    """Digest of the model of a run in one process."""
+    jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in AB], fed.root / "state")
+    assert simulate(parse_job(text), jobs, text=text, out=fed.root / "simulated").error is None
+    return hashlib.sha256((fed.root / "simulated" / "model.safetensors").read_bytes()).hexdigest()
+
+
+async def restarted(fed, point=""):
+    """A new life of the coordinator, with both clients back, that dies at a point."""
+    await fed.coordinator.kill()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNFED_CRASH_AT", point)
+        await fed.start_coordinator()
+    await fed.wait_connected(*AB)
+
+
+async def submitted(fed, text, request_id):
+    """Ask until the operator's channel, which waits a moment after a fault, has found the new life."""
+    async with asyncio.timeout(40):
+        while True:
+            with contextlib.suppress(UnavailableError):
+                return await fed.operator.submit(text, request_id=request_id)
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_killed(fed, text, undisturbed, point):
+    """The job ends with the model of an undisturbed run, no closed round is done again, and nothing is left over."""
+    await restarted(fed, point)
+    job_id = f"lost-{point}"
+    submitting = asyncio.ensure_future(fed.operator.submit(text, request_id=job_id))
+    async with asyncio.timeout(40):
+        assert await fed.coordinator._process.wait() == -9
+    if point == "accepted":
+        with contextlib.suppress(UnavailableError):
+            await submitting
+    await restarted(fed)
+    job = await submitted(fed, text, job_id)  # asked again, it is the same job
+    if point != "accepted":
+        assert job.job_id == (await submitting).job_id
+    ended = await fed.end(job.job_id)
+    assert await fed.model_sha256(ended) == undisturbed
+    assert ended.info.round_num == ROUNDS
+    closed = Counter(e.round_num for e in ended.of(EventKind.ROUND_CLOSED))
+    assert closed == Counter(range(1, ROUNDS + 1))
+    opened = Counter(e.round_num for e in ended.of(EventKind.ROUND_OPENED))
+    again = point in ("half-the-replies", "all-in", "aggregated", "checkpoint-half-written", "checkpoint-not-named")
+    assert opened[1] == 1
+    assert opened[ROUND] <= 1 + again
+    assert not ended.of(EventKind.CLIENT_FAILED)
+    data = fed.root / "data"
+    assert not list((data / "checkpoints").iterdir())
+    assert [path.name for path in (data / "jobs" / job.job_id).iterdir()] == ["artifacts"]
+    assert all(listed.state.finished for listed in (await fed.operator.list_jobs()).jobs)
+
+
+async def test_sigterm_in_mid_job(fed, text, undisturbed):
+    """The round that is open is closed, the process ends in its grace with status 0, and the next life goes on."""
+    await restarted(fed)
+    job = await submitted(fed, text, "terminated")
+    await fed.event(job.job_id, EventKind.ROUND_OPENED, round_num=1)
+    process, begun = fed.coordinator._process, time.monotonic()
+    process.terminate()
+    async with asyncio.timeout(15):
+        assert await process.wait() == 0
+    assert time.monotonic() - begun < 5  # drain_s = 1, and the end of a process
+    assert {"coordinator stops"} <= {e["event"] for e in fed.coordinator.log}
+    await restarted(fed)
+    assert (await submitted(fed, text, "terminated")).job_id == job.job_id
+    ended = await fed.end(job.job_id)
+    assert ended.info.state is JobState.SUCCEEDED
+    assert await fed.model_sha256(ended) == undisturbed
