@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.disk_space import no_space
 from kernfed.errors import DataError
 from kernfed.messages.base import Kind, Message, fields_of
 
@@ -76,6 +77,9 @@ class AuditLog:
             body: Its encoded body in pieces; read only where it is small enough to be hashed.
             num_bytes: Size of header and body.
             num_numbers: Numbers in its arrays, those of nested parts included.
+
+        Raises:
+            OSError: The line could not be written; the log is as before, and the reply must not leave.
         """
         line: dict[str, Any] = {
             "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -93,10 +97,13 @@ class AuditLog:
         with self._lock:
             if self._torn:
                 line["after_torn_line"] = True
-                self._torn = False
             line["previous"] = self._previous
             text = json.dumps(line, separators=(",", ":")).encode()
-            os.write(self._file, text + b"\n")
+            size = os.fstat(self._file).st_size
+            if os.write(self._file, text + b"\n") <= len(text):
+                os.ftruncate(self._file, size)  # half a line would break the chain
+                raise no_space()
+            self._torn = False
             self._previous = _digest(text)
 
     def close(self) -> None:

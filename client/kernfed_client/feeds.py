@@ -23,6 +23,7 @@ from typing import BinaryIO
 import structlog
 
 from kernfed.client_file import ClientFile
+from kernfed.disk_space import no_space
 from kernfed.errors import ConfigError
 from kernfed_client.stream_sources import spool_folder
 
@@ -73,7 +74,7 @@ class Spool:
             if whole < len(content):  # the daemon died while it wrote; nobody was told that the line was taken
                 with path.open("r+b") as file:
                     file.truncate(whole)
-        return path.open("ab")
+        return path.open("ab", buffering=0)
 
     def take(self, line: bytes) -> int:
         """Write a line down; returns its number in this life.
@@ -94,8 +95,10 @@ class Spool:
                 self._file = self._open()
                 for old in sorted(self._folder.glob("*.jsonl"))[:-KEPT_SEGMENTS]:
                     old.unlink(missing_ok=True)
-            self._file.write(text + b"\n")
-            self._file.flush()
+            size = os.fstat(self._file.fileno()).st_size
+            if (self._file.write(text + b"\n") or 0) <= len(text):
+                self._file.truncate(size)  # its sender is told, and sends it again
+                raise no_space()
             self.num_rows += 1
             return self.num_rows
 

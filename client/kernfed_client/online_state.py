@@ -10,7 +10,6 @@ grown large, its last records move to a new one, which takes its place.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import structlog
 
+from kernfed.disk_space import no_space
 from kernfed.messages.base import Array
 from kernfed.online_learner import Learner
 from kernfed_client.raw_table import Floats
@@ -177,7 +177,7 @@ class _Appended:
         self.num_bytes += written
         if written < len(data):
             self.num_bytes = MAX_FILE_BYTES + 1  # a next state begins a new file, behind no cut record
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise no_space()
 
 
 def _record(state: ClientState) -> bytes:

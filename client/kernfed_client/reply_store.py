@@ -22,6 +22,7 @@ import numpy as np
 import structlog
 from google.protobuf.message import DecodeError
 
+from kernfed.disk_space import no_space
 from kernfed.v1 import task_pb2
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload, aligned
@@ -145,7 +146,7 @@ class ReplyStore:
             written = os.write(self._journal, record)
             if written < len(record):  # a full disk: what is half there is no record, and must not precede others
                 os.ftruncate(self._journal, self._journal_size)
-                raise OSError("no space left for the journal of replies")
+                raise no_space()
             self._journal_size += written
             self._waiting[task_id] = job_id
 

@@ -272,7 +272,7 @@ class ClientSession:
         def answer() -> Answered:
             if task.task_id not in self._busy:
                 raise JobCancelledError("the task was cancelled before its turn came")
-            answered = self._runner.answer(task, incoming)
+            answered = self._runner.answer(task, incoming, lambda: task.task_id in self._busy)
             if self._store is not None:
                 self._store.put(task.job_id, task.task_id, answered.payload, answered.compute_s)
             return answered

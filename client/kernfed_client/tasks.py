@@ -26,6 +26,7 @@ from kernfed.wire.codec import encode
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import Payload
+from kernfed_client.disk import until_kept
 
 log = structlog.get_logger(__name__)
 
@@ -91,8 +92,15 @@ class TaskRunner:
             )
         return IncomingPayload(known[0], task.payload, self._max_body_bytes, {})
 
-    def answer(self, task: task_pb2.Task, incoming: IncomingPayload) -> Answered:
-        """Run a step.
+    def answer(
+        self, task: task_pb2.Task, incoming: IncomingPayload, wanted: Callable[[], bool] = lambda: True
+    ) -> Answered:
+        """Run a step; wait where the disk is full, for what leaves must be noted first.
+
+        Args:
+            task: The task.
+            incoming: Its request, complete.
+            wanted: Whether the task has not been cancelled.
 
         Raises:
             KernfedError: The step is refused or failed; its text may cross the wire.
@@ -101,9 +109,9 @@ class TaskRunner:
         try:
             request = incoming.message()
             assert isinstance(request, Request)  # noqa: S101  # `incoming` was made for a request class
-            reply = self._run(task, request)
+            reply = until_kept(lambda: self._run(task, request), "the job's state", wanted)
             payload = encode(reply, task.float_bits or 64)
-            self._record(task, request, reply, payload)
+            until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
         except KernfedError:
             raise
         except MemoryError as err:

@@ -123,7 +123,7 @@ class UnavailableError(KernfedError):
 
 
 class DiskFullError(UnavailableError):
-    """The coordinator's disk, or its database's, has no space left; a job waits for it as long as it may."""
+    """A disk, the database's included, has no space left; a job waits for it as long as it may."""
 
     reason = "DISK_FULL"
 

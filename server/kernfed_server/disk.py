@@ -1,9 +1,8 @@
-"""A disk that takes no more: how to tell, and how a job waits until it does."""
+"""How a job waits while the disk takes no more."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
@@ -11,20 +10,13 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from safetensors import SafetensorError
 
+from kernfed.disk_space import is_full
 from kernfed.errors import DiskFullError, UnavailableError
 from kernfed.events import EventKind, JobEvent
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-FULL_TEXT: Final = "No space left on device"
-_FULL_TEXTS: Final = (
-    "database or disk is full",  # SQLite
-    FULL_TEXT,  # PostgreSQL, safetensors, and whatever a subprocess says
-    "Disk quota exceeded",
-)
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
@@ -36,18 +28,6 @@ class Told(Protocol):
     def event(self, event: JobEvent) -> None:
         """Note a fact."""
         ...
-
-
-def is_full(err: BaseException) -> bool:
-    """Whether an error says that a disk, here or at the database, has no space left."""
-    if isinstance(err, OSError) and err.errno in _FULL:
-        return True
-    return isinstance(err, DiskFullError) or any(text in str(err) for text in _FULL_TEXTS)
-
-
-def says_full(text: str) -> bool:
-    """Whether the last words of a subprocess say that a disk has no space left."""
-    return any(full in text for full in _FULL_TEXTS)
 
 
 async def until_kept(

@@ -13,13 +13,14 @@ from pathlib import Path
 import structlog
 
 from kernfed.cohort import Cohort, Exchange, Quorum
+from kernfed.disk_space import FULL_TEXT, says_full
 from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.events import EventKind, JobEvent, JobState
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.artifacts import CHECKPOINT, KEPT_KINDS, Model, move_into_place, render_report, write_folder
-from kernfed_server.disk import FULL_TEXT, says_full, until_kept
+from kernfed_server.disk import until_kept
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.history import History
 from kernfed_server.outcomes import Tally, count, participation

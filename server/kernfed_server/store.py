@@ -23,12 +23,12 @@ import structlog
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
+from kernfed.disk_space import is_full
 from kernfed.errors import BusyError, DiskFullError, UnavailableError, UnknownJobError
 from kernfed.events import EventKind, JobState
 from kernfed.job_info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed_server import tables as t
 from kernfed_server.checkpoints import read_checkpoint, remove_orphans, write_checkpoint
-from kernfed_server.disk import is_full
 from kernfed_server.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.run import Checkpoint
 from kernfed_server.schema import bring_up_to_date, make_engine

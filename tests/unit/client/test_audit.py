@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 import threading
 from pathlib import Path
@@ -124,3 +125,19 @@ def test_a_line_torn_by_a_crash_is_kept_and_told(tmp_path: Path) -> None:
     path.write_text("".join([text[0], "broken\n", *text[2:]]))
     with pytest.raises(DataError, match="line 3 does not follow"):
         verify(path)
+
+
+def test_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that did not fit is taken back, said, and may be written again."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    record(log, "t1")
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[:30]))
+        with pytest.raises(OSError, match="No space left on device"):
+            record(log, "t2")
+    record(log, "t2")
+    log.close()
+    assert [line["task"] for line in lines(path)] == ["t1", "t2"]
+    assert verify(path) == 2

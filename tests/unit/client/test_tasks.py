@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from kernfed.errors import JobStateMissingError, PolicyError, StepFailedError, UnknownStepError, WireError
+from kernfed.errors import (
+    JobCancelledError,
+    JobStateMissingError,
+    PolicyError,
+    StepFailedError,
+    UnknownStepError,
+    WireError,
+)
 from kernfed.messages.base import Request
 from kernfed.messages.data import (
     Centred,
@@ -20,6 +31,7 @@ from kernfed.messages.probe import Echo, EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.outgoing import payload_to_proto
+from kernfed_client import disk
 from kernfed_client.tasks import KEPT_JOBS, TaskRunner
 
 STANDARDISE = StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False)
@@ -221,9 +233,66 @@ def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
 def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path):
     world = World(tmp_path)
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    def broken(*_):
+        raise OSError(errno.EIO, "Input/output error")
 
-    world.runner._record = full
+    world.runner._record = broken
     with structlog.testing.capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
         world.answer(EchoRequest(np.ones(1)))
+
+
+def full_disk(times):
+    """A function that finds the disk full so often, then goes on."""
+    left = [times]
+
+    def write():
+        if left[0] > 0:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return write
+
+
+def test_full_disk_is_waited_for(tmp_path, monkeypatch):
+    """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
+    pauses = []
+    monkeypatch.setattr(disk.time, "sleep", pauses.append)
+    world = World(tmp_path)
+    write = full_disk(3)
+
+    def record(task, _request, reply, _payload):
+        write()
+        world.recorded.append((task.task_id, reply))
+
+    world.runner._record = record
+    with capture_logs() as said:
+        reply = world.answer(EchoRequest(np.arange(3.0)))
+    np.testing.assert_array_equal(reply.values, np.arange(3.0))
+    assert len(world.recorded) == 1
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 3
+    assert [line["event"] for line in said] == [
+        "disk full: the step waits for space",
+        "space on the disk again: the step goes on",
+    ]
+
+
+def test_full_disk_ends_with_the_task():
+    """Nobody waits for a cancelled task's space."""
+    with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
+        disk.until_kept(full_disk(100), "the audit log", lambda: False)
+
+
+def test_full_disk_is_not_waited_for_without_end():
+    with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
+        disk.until_kept(full_disk(100), "the audit log", lambda: True, limit_s=0.1)
+
+
+def test_another_fault_of_the_disk():
+    """Only a full disk is waited for."""
+
+    def fail():
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        disk.until_kept(fail, "the audit log", lambda: True)

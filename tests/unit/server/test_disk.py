@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from kernfed.disk_space import is_full
 from kernfed.errors import DiskFullError, UnavailableError
 from kernfed.events import EventKind, JobEvent, JobState
 from kernfed_server import checkpoints, job_task, store
-from kernfed_server.disk import is_full, until_kept
+from kernfed_server.disk import until_kept
 from kernfed_testing.job_world import world
 
 
