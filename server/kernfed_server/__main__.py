@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed.cli.output import common_options, new_app, run_app
+from kernfed.cli.output import JsonOption, common_options, new_app, print_json, print_table, run_app
 
 app = new_app("Run a federation's coordinator.")
 app.callback()(common_options)
@@ -56,6 +56,58 @@ def health_command(
     file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
     asyncio.run(check_health(address or probe_address(file), file.pki / "coordinator", timeout_s=timeout))
     typer.echo("serving")
+
+
+@app.command("gc")
+def gc_command(
+    config: Annotated[Path | None, typer.Option(help="Coordinator file, as for `run`.")] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Also the artifacts of jobs that have been over for so many days."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what nothing refers to from the data folder; the coordinator may run meanwhile."""
+    from kernfed_server import garbage
+    from kernfed_server.config import database_url, load_coordinator_file
+
+    file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
+    found = garbage.find_garbage(database_url(file), file.data, older_than_days=older_than)
+    if not dry_run:
+        garbage.remove(found)
+    total = sum(item.num_bytes for item in found)
+    if as_json:
+        items = [{"path": str(g.path), "what": g.what, "why": g.why, "bytes": g.num_bytes} for g in found]
+        print_json({"removed": not dry_run, "bytes": total, "items": items})
+        return
+    if found:
+        print_table(
+            ["path", "what", "why", "MB"],
+            [(g.path.relative_to(file.data), g.what, g.why, f"{g.num_bytes / 1e6:.2f}") for g in found],
+        )
+    typer.echo(f"{len(found)} {'would go' if dry_run else 'removed'}, {total / 1e6:.2f} MB")
+
+
+@app.command("actions")
+def actions_command(
+    config: Annotated[Path | None, typer.Option(help="Coordinator file, as for `run`.")] = None,
+    job: Annotated[str, typer.Option(help="Only this job: its id, or the beginning of it.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, the last ones.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what operators did: who submitted and cancelled which job, and when."""
+    import dataclasses
+
+    from kernfed_server.actions import last_actions
+    from kernfed_server.config import database_url, load_coordinator_file
+
+    file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
+    actions = last_actions(database_url(file), limit, job)
+    if as_json:
+        print_json([dataclasses.asdict(action) for action in actions])
+    else:
+        print_table(["time", "operator", "action", "job"], [(a.time, a.operator, a.action, a.job_id) for a in actions])
 
 
 def main() -> None:

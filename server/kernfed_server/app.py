@@ -24,7 +24,7 @@ from kernfed.pki.federation import FederationPki
 from kernfed.pki.registry import Registry, Revocation, live
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
-from kernfed_server.config import CoordinatorFile
+from kernfed_server.config import CoordinatorFile, database_url
 from kernfed_server.exchange import RemoteExchange
 from kernfed_server.own_certificate import keep_own_certificate_renewed
 from kernfed_server.revocations import RevocationWatch
@@ -98,10 +98,9 @@ class Coordinator:
             KernfedError: A port is taken, or the store cannot be opened.
         """
         file = self._file
-        url = file.database or f"sqlite:///{file.data.resolve() / 'coordinator.sqlite'}"
         await self._health.starting()
         async with contextlib.AsyncExitStack() as stack:
-            store = await Store.open(url, file.data)
+            store = await Store.open(database_url(file), file.data)
             stack.push_async_callback(store.close)
             runs = RunManager(
                 store,

@@ -47,6 +47,11 @@ def load_coordinator_file(path: Path | None) -> CoordinatorFile:
     return parsed.model_copy(update={"pki": base / parsed.pki, "data": base / parsed.data})
 
 
+def database_url(file: CoordinatorFile) -> str:
+    """SQLAlchemy URL of the coordinator's store."""
+    return file.database or f"sqlite:///{file.data.resolve() / 'coordinator.sqlite'}"
+
+
 def probe_address(file: CoordinatorFile) -> str:
     """Where a probe on the same machine reaches the enrolment port: loopback, where it listens on all addresses.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, UnavailableError
 from kernfed_server.tables import SCHEMA
 
 log = structlog.get_logger(__name__)
@@ -81,6 +84,28 @@ def check_current(db: Connection) -> None:
             f"the store's tables are of version {version or 'none'}, this release has {SCHEMA}; start the coordinator "
             "of this release once, or run the release that made them"
         )
+
+
+@contextlib.contextmanager
+def reading(url: str) -> Iterator[Connection]:
+    """A connection to a store that is there already, which a coordinator may be using meanwhile. Blocks.
+
+    Raises:
+        ConfigError: There is none, or it is another release's.
+        UnavailableError: The database cannot be read.
+    """
+    engine = make_engine(url)
+    file = engine.url.database or ""
+    try:
+        if engine.dialect.name == "sqlite" and not Path(file).is_file():
+            raise ConfigError(f"no store at {file}; give the coordinator's file with --config")
+        with engine.connect() as db:
+            check_current(db)
+            yield db
+    except sa.exc.SQLAlchemyError as err:
+        raise UnavailableError(f"the coordinator's store cannot be read: {err}; check its disk and database") from err
+    finally:
+        engine.dispose()
 
 
 def _version(db: Connection) -> str | None:

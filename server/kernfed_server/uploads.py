@@ -92,7 +92,7 @@ class Uploads:
         path = self.path(sha256)
         if not 1 <= size <= MAX_BYTES:
             raise WireError(f"upload: {size} bytes announced; a file has 1 to {MAX_BYTES}")
-        if await asyncio.to_thread(path.is_file):
+        if await asyncio.to_thread(_touch, path):
             return True
         try:
             part = await asyncio.to_thread(self._open)
@@ -120,6 +120,13 @@ class Uploads:
     def _open(self) -> IO[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return tempfile.NamedTemporaryFile(dir=self._folder, prefix=".upload.", delete=False)
+
+
+def _touch(path: Path) -> bool:
+    """Make a file that is here new again, so that it outlives `kernfed-coordinator gc` until its job is submitted."""
+    with contextlib.suppress(OSError):  # not here, or not to be written: found out below
+        os.utime(path)
+    return path.is_file()
 
 
 def _append(file: IO[bytes], digest: Any, piece: bytes) -> None:
