@@ -129,7 +129,7 @@ def test_actions(url: str) -> None:
 
 def test_no_store(tmp_path: Path) -> None:
     """A wrong folder is told, and no database is made there."""
-    with pytest.raises(ConfigError, match="no store at .*give the coordinator's file with --config"):
+    with pytest.raises(ConfigError, match=r"no store at .*give the coordinator's file with --config"):
         find_garbage(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
