@@ -43,6 +43,7 @@ soak: setup ## thirty jobs of every method, each with a kill, a cut or a restart
 	$(PY) tests/soak/soak.py $(ARGS)
 
 fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. make fuzz ARGS="--seconds 60"
+	-$(PY) -m pip install -q 'atheris>=2.3'
 	$(PY) tests/soak/fuzz.py $(ARGS)
 
 test: setup ## all tests

@@ -230,12 +230,18 @@ class FolderStream:
         if not head.endswith(b"\n") and last:
             return None  # the header is still being written
         text = head.decode(self.file.encoding, errors="replace").lstrip("\ufeff")
-        present = [c.strip() for c in next(csv.reader([text], delimiter=self.file.delimiter), [])]
+        try:
+            present = [c.strip() for c in next(csv.reader([text], delimiter=self.file.delimiter), [])]
+        except csv.Error as err:
+            self._source(name).refuse(f"the header cannot be read: {err}; save the file with ordinary line ends")
         columns = self._headers[name] = self._place(name, present, len(head))
         return columns
 
+    def _source(self, name: str) -> Source:
+        return Source(self.file.model_copy(update={"path": self.folder / name}), self.schema, self.dataset, "stream")
+
     def _place(self, name: str, present: list[str], start: int) -> _Columns:
-        source = Source(self.file.model_copy(update={"path": self.folder / name}), self.schema, self.dataset, "stream")
+        source = self._source(name)
         places = locate_columns(source, present, [*self.schema.features, self.schema.target])
         key = self.file.key
         if key is not None and key not in present:
@@ -245,7 +251,10 @@ class FolderStream:
         )
 
     def _csv_row(self, text: str, columns: _Columns) -> Row | None:
-        cells = next(csv.reader([text], delimiter=self.file.delimiter), [])
+        try:
+            cells = next(csv.reader([text], delimiter=self.file.delimiter), [])
+        except csv.Error:  # a bare carriage return, or a field without end
+            return None
         if len(cells) != columns.width:
             return None
         values = [self._number(cells[place]) for place in columns.features]

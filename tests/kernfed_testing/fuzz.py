@@ -38,6 +38,7 @@ from kernfed_client.audit_report import summarise
 from kernfed_client.partitions import read_partition
 from kernfed_client.reply_store import ReplyStore
 from kernfed_server.config import load_coordinator_file
+from kernfed_testing.fuzz_site import identity_readers, stream_readers, task_readers
 from kernfed_testing.in_process import bench, make_job, regression_rows
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
@@ -119,7 +120,8 @@ def targets(folder: Path) -> dict[str, Target]:
         "public-set": Target((pack(np.random.default_rng(1).normal(size=(9, 2))),), lambda data: unpack(data, 2)),
     }
     made |= _toml(folder) | _partitions(folder) | _model(folder) | _state(folder)
-    return made
+    more = identity_readers(folder) | task_readers(folder) | stream_readers(folder)
+    return made | {name: Target(good, read) for name, (good, read) in more.items()}
 
 
 def _fragment() -> Target:

@@ -13,10 +13,15 @@ from kernfed_testing.fuzz import CORPUS, Target, bend, targets
 
 NAMES = [
     "audit-log",
+    "certificate",
     "client-file",
     "coordinator-file",
     "csv",
     "fragment",
+    "identity-ca.pem",
+    "identity-cert.pem",
+    "identity-identity.json",
+    "identity-key.pem",
     "job-file",
     "model.json",
     "model.safetensors",
@@ -29,6 +34,10 @@ NAMES = [
     "public-set",
     "reply-frame",
     "reply-journal",
+    "signing-request",
+    "stream-csv",
+    "stream-jsonl",
+    "task-frame",
     "token",
 ]
 NUM_BENT = 150

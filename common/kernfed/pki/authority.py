@@ -191,7 +191,7 @@ def signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     """Whether `issuer`'s key signed `certificate`."""
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 

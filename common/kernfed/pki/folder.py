@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -190,7 +191,7 @@ def parse_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
     """
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise IdentityError(f"{path} holds no private key in PEM without a password") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise IdentityError(f"{path} holds a key of another kind; kernfed uses ECDSA P-256")
@@ -201,12 +202,14 @@ def parse_certificate(pem: bytes, path: Path | str) -> x509.Certificate:
     """Parse the first certificate of a PEM text.
 
     Raises:
-        IdentityError: There is none.
+        IdentityError: There is none, or none with a key of a known kind.
     """
     try:
-        return x509.load_pem_x509_certificate(pem)
-    except ValueError:
+        certificate = x509.load_pem_x509_certificate(pem)
+        certificate.public_key()  # it is parsed only now
+    except (ValueError, UnsupportedAlgorithm):
         raise IdentityError(f"{path} holds no certificate in PEM") from None
+    return certificate
 
 
 def public_bytes(holder: ec.EllipticCurvePrivateKey | x509.Certificate | x509.CertificateSigningRequest) -> bytes:
