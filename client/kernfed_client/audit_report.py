@@ -138,13 +138,24 @@ def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:
             report.last_sha256 = hashlib.sha256(text).hexdigest()
             try:
                 entry = json.loads(text)
-                good = isinstance(entry, dict) and entry.keys() >= _KEYS and isinstance(entry["shapes"], dict)
             except (ValueError, RecursionError):
-                good = False
-            if good:
+                entry = None
+            if _is_entry(entry):
                 yield entry
             else:
                 report.num_unreadable += 1
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not entry.keys() >= _KEYS or not isinstance(entry["kinds"], list):
+        return False
+    shapes = entry["shapes"].values() if isinstance(entry["shapes"], dict) else [None]
+    counts = [entry["bytes"], entry.get("numbers", 0)]
+    for shape in shapes:
+        if not isinstance(shape, list):
+            return False
+        counts += shape
+    return all(type(count) is int and count >= 0 for count in counts)
 
 
 _KEYS = {"when", "job", "step", "operator", "kinds", "shapes", "bytes"}

@@ -24,7 +24,7 @@ def read_npz(source: Source) -> RawTable:
     with file.path.open("rb") as opened:
         try:
             archive = np.load(opened, allow_pickle=False)
-        except (ValueError, EOFError, zipfile.BadZipFile):
+        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
             source.refuse(f"is not an NPZ archive; write it with numpy.savez, or correct {source.key('format')}")
         if not isinstance(archive, np.lib.npyio.NpzFile):
             source.refuse("is a single array; write x and y into one archive with numpy.savez")

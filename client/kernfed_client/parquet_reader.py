@@ -28,7 +28,7 @@ def read_parquet(source: Source) -> RawTable:
         if err.errno is not None:
             raise
         source.refuse("is a damaged Parquet file; write it again")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowException, UnicodeDecodeError):
         source.refuse(f"is not a sound Parquet file; write it again, or correct {source.key('format')}")
     n = table.num_rows
     faults = Faults(source, "row")

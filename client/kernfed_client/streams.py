@@ -335,7 +335,7 @@ class FolderStream:
                     wanted = [mapped.get(n, n) for n in (*self.schema.features, self.schema.target)]
                     wanted += [self.file.key] if self.file.key is not None else []
                     self._table = path.name, file.read(columns=wanted).to_pylist()
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as err:
+            except (pa.ArrowException, UnicodeDecodeError, OSError) as err:
                 if isinstance(err, FileNotFoundError):
                     raise
                 if not last:

@@ -181,8 +181,8 @@ def _from_parquet(path: Path, features: tuple[str, ...]) -> Mapping[str, Floats]
 
     try:
         frame = pd.read_parquet(path)
-    except pa.ArrowInvalid as err:
-        raise DataError(f"{path}: not a Parquet file: {err}") from err
+    except (pa.ArrowException, UnicodeDecodeError) as err:
+        raise DataError(f"{path}: not a sound Parquet file: {err}") from err
     _check_names(path, features, [str(c) for c in frame.columns])
     numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in features}
     return {name: column.to_numpy(dtype=np.float64, na_value=np.nan) for name, column in numbers.items()}

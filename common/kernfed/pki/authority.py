@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kernfed.errors import CertificateError, ConfigError
 from kernfed.pki import folder
-from kernfed.pki.names import Principal, Role, check_name
+from kernfed.pki.names import UNREADABLE, Principal, Role, check_name
 
 CA_KEY = "ca.key"
 CA_LIFETIME = timedelta(days=3653)
@@ -176,7 +176,7 @@ def public_key_of_csr(pem: bytes) -> ec.EllipticCurvePublicKey:
         request = x509.load_pem_x509_csr(pem)
         genuine = request.is_signature_valid
         key = request.public_key()
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, x509.InvalidVersion):
         raise CertificateError("this is not a signing request in PEM: make one with `kernfed-client csr`") from None
     except UnsupportedAlgorithm as err:
         raise CertificateError(f"the signing request uses an algorithm that kernfed does not ({err})") from None
@@ -191,7 +191,7 @@ def signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     """Whether `issuer`'s key signed `certificate`."""
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+    except (InvalidSignature, *UNREADABLE):
         return False
     return True
 

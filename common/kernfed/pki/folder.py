@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kernfed.errors import ConfigError, IdentityError
-from kernfed.pki.names import Principal, Role, check_name
+from kernfed.pki.names import UNREADABLE, Principal, Role, check_name
 
 CERT = "cert.pem"
 KEY = "key.pem"
@@ -191,7 +190,7 @@ def parse_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
     """
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except UNREADABLE:
         raise IdentityError(f"{path} holds no private key in PEM without a password") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise IdentityError(f"{path} holds a key of another kind; kernfed uses ECDSA P-256")
@@ -207,7 +206,7 @@ def parse_certificate(pem: bytes, path: Path | str) -> x509.Certificate:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         certificate.public_key()  # it is parsed only now
-    except (ValueError, UnsupportedAlgorithm):
+    except UNREADABLE:
         raise IdentityError(f"{path} holds no certificate in PEM") from None
     return certificate
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from kernfed.errors import CertificateError, ConfigError
 
@@ -72,6 +73,13 @@ def parse_principal(federation: str, text: str) -> Principal:
     return Principal(federation, Role(role), check_name(name, f"{role} name"))
 
 
+UNREADABLE = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
+"""What the parser raises for certificates and keys that are damaged, or of a kind that nobody uses."""
+
+
 def principal_of(certificate: x509.Certificate) -> Principal:
     """Read the one SPIFFE URI of a certificate.
 
@@ -80,7 +88,7 @@ def principal_of(certificate: x509.Certificate) -> Principal:
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         raise CertificateError("the certificate carries no SPIFFE name; kernfed's CA did not issue it") from None
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     if len(uris) != 1 or not uris[0].startswith(_SCHEME):
