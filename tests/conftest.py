@@ -1,9 +1,18 @@
-"""For every test: a command that was run in this process leaves the logging of the next test alone."""
+"""For every test: a command that was run in this process leaves the logging of the next test alone.
 
+Where CI is set, properties are tried on the same inputs each time: a change is judged by what it changed.
+"""
+
+import os
 from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 @pytest.fixture(autouse=True)

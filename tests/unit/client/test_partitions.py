@@ -475,6 +475,8 @@ NOTES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 def test_csv_round_trip(
     tmp_path: Path, rows: list[Any], order: list[str], quoting: int, line_end: str, delimiter: str, bom: bool
 ) -> None:
+    if quoting == csv.QUOTE_MINIMAL and line_end == "\n":  # Python before 3.13 leaves a bare \r without quotes then
+        rows = [(a, b, y, note.replace("\r", "")) for a, b, y, note in rows]
     out = io.StringIO()
     writer = csv.DictWriter(out, order, quoting=quoting, lineterminator=line_end, delimiter=delimiter)  # type: ignore[arg-type]  # an int of the csv module
     writer.writeheader()
