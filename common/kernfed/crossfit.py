@@ -24,11 +24,14 @@ import numpy.typing as npt
 from kernfed.crossfit_choice import Candidate, Decision, Family, Grid, Scores, candidates, fedavg_candidates
 from kernfed.embeddings import embed
 from kernfed.errors import DataError
-from kernfed.triangles import pack_form, unpack
+from kernfed.risk_clusters import Clusters, client_losses, cluster
+from kernfed.triangles import pack, unpack
 
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
+_CLUSTER_WIDTH = 0.25
+"""h of clusters: decay of their weight, in units of the best cluster's loss on the target's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class _Part:
     trace: float
     gram: Floats
     moment: Floats
+    square: float
     held: npt.NDArray[np.intp]
 
 
@@ -110,6 +114,8 @@ class Target:
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
     """What each stage added."""
+    _clusters: dict[int, Clusters] = field(default_factory=dict, init=False)
+    """Of the other clients, by the number of clusters."""
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -178,7 +184,8 @@ class Target:
         kept = np.delete(np.arange(len(self.x)), held)
         own = embed(self.phi[kept])
         x, y = self.x[kept], self.y[kept]
-        return _Part(own.num_rows, own.mean, own.trace, x.T @ x / len(x), x.T @ y / len(x), held)
+        square = float(np.square(y).sum()) / len(y)
+        return _Part(own.num_rows, own.mean, own.trace, x.T @ x / len(x), x.T @ y / len(x), square, held)
 
     def _block(self, decisions: Sequence[Decision]) -> _Block:
         """Compute the candidates that the stage after these decisions adds, or computes anew."""
@@ -233,11 +240,15 @@ class Target:
             noise = np.maximum(s.traces / s.num_rows + part.trace / part.num_rows, _TINY)
             distance = np.square(s.means - part.mean).sum(axis=1) - noise
             decay = np.maximum(distance, 0.0) / (width * noise / 2.0)
+        elif family is Family.CLUSTER:
+            decay = self._cluster_decay(int(width), part)
         else:
             models, reference = sources[family]
             theta = models[part_index]
             reference = max(reference, 1e-12 * float(s.squares[self.index]), _TINY)
-            decay = np.maximum(_losses(s, theta) - reference, 0.0) / (width * reference)
+            decay = np.maximum(client_losses(s.grams, s.moments, s.squares, theta) - reference, 0.0) / (
+                width * reference
+            )
         decay[self.index] = math.inf
         least = decay.min()
         if not math.isfinite(least):
@@ -245,6 +256,23 @@ class Target:
         v = s.num_rows * np.exp(least - decay)
         direction: Floats = v / v.sum()
         return direction
+
+    def _cluster_decay(self, num_clusters: int, part: _Part) -> Floats:
+        """How much worse the model of each client's cluster is on a part than the best cluster's, shape (B,)."""
+        s = self.shared
+        others = np.delete(np.arange(len(s.num_rows)), self.index)
+        decay = np.full(len(s.num_rows), math.inf)
+        if not others.size:
+            return decay
+        if num_clusters not in self._clusters:
+            sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
+            self._clusters[num_clusters] = cluster(*sums, self.penalised, num_clusters)
+        found = self._clusters[num_clusters]
+        gram, moment, square = pack(part.gram)[None], part.moment[None], np.array([part.square])
+        losses = np.array([client_losses(gram, moment, square, model)[0] for model in found.models])[found.labels]
+        best = max(float(losses.min()), 1e-12 * part.square, _TINY)
+        decay[others] = np.maximum(losses - best, 0.0) / (_CLUSTER_WIDTH * best)
+        return decay
 
     def _lean(self, part: _Part, direction: Floats, shares: Floats) -> Floats:
         """λ = u N/(N + n_t) with N = 1/Σ v_k²/n_k, the rows that the direction is worth; shape of `shares`."""
@@ -270,10 +298,3 @@ class Target:
         diagonal = left.reshape(len(alike), -1)[:, :: left.shape[1] + 1]
         diagonal += ridge[:, None] * self.penalised
         out[:] = np.linalg.solve(left, right)
-
-
-def _losses(shared: Shared, theta: Floats) -> Floats:
-    """Mean squared error of a model at each client from its sums, shape (B,), at least 0."""
-    value = shared.grams @ pack_form(theta @ theta.T) - 2.0 * np.einsum("pc,bpc->b", theta, shared.moments)
-    losses: Floats = np.maximum(value + shared.squares, 0.0)
-    return losses

@@ -92,7 +92,7 @@ class PersonaliseSettings(Section):
     )
     grid: Literal["auto", "full", "lite", "wide"] = Field(
         "auto",
-        description="Candidates of crossfit: full (405), lite (63), wide (84, larger ridges); auto: full up to 64 "
+        description="Candidates of crossfit: full (525), lite (87), wide (116, larger ridges); auto: full up to 64 "
         "inputs, wide above.",
     )
     folds: int = Field(0, ge=0, le=1000, description="Of each client's rows in crossfit; 0: 10, or 5 from 20 rows on.")

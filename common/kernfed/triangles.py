@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +19,7 @@ def packed_size(size: int) -> int:
 
 def pack(matrix: Floats) -> Floats:
     """Take the upper triangle of a symmetric matrix, shape (p, p), as a vector of p (p + 1)/2 numbers."""
-    triangle: Floats = matrix[np.triu_indices(matrix.shape[0])]
+    triangle: Floats = matrix[_indices(matrix.shape[0])]
     return triangle
 
 
@@ -31,7 +33,7 @@ def unpack(triangle: Floats, size: int) -> Floats:
         raise InvalidTensorError(
             f"a triangle of shape {triangle.shape} for a matrix of size {size}, want {packed_size(size)}"
         )
-    rows, columns = np.triu_indices(size)
+    rows, columns = _indices(size)
     matrix = np.empty((size, size))
     matrix[rows, columns] = triangle
     matrix[columns, rows] = triangle
@@ -41,3 +43,9 @@ def unpack(triangle: Floats, size: int) -> Floats:
 def pack_form(matrix: Floats) -> Floats:
     """Weigh a symmetric matrix Q, shape (p, p): its product with `pack` of S is then Σ_ij S_ij Q_ij."""
     return pack(2.0 * matrix - np.diag(matrix.diagonal()))
+
+
+@functools.lru_cache(maxsize=4)
+def _indices(size: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows and columns of the triangle's entries; cross-fitting asks for the same some thousand times."""
+    return np.triu_indices(size)

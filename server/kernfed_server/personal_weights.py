@@ -14,13 +14,11 @@ from kernfed.cohort import Cohort
 from kernfed.crossfit_choice import (
     FULL_GRID,
     LITE_GRID,
-    STAGES,
     WIDE_GRID,
-    Decision,
+    Family,
     Grid,
     Scores,
-    candidates,
-    decide,
+    Turns,
     default_grid,
     fedavg_candidates,
 )
@@ -282,25 +280,25 @@ class Personalisation:
         await self.cohort.ask(request, everyone=True)
 
     async def _crossfit(self) -> None:
-        """Three stages of proposing, scoring and choosing; then each client adopts what the last one chose."""
+        """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""
         grid = self._grid()
-        sent = CandidateGrid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds)
+        sent = CandidateGrid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds, grid.clusters)
         deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
-        decisions: list[Decision] = []
+        turns = Turns(grid, bool(deviate))
 
         def told() -> tuple[StageDecision, ...]:
-            return tuple(StageDecision(d.pooled, d.alternatives, d.local) for d in decisions)
+            return tuple(StageDecision(d.pooled, d.alternatives, d.local) for d in turns.decisions)
 
-        for stage in range(STAGES):
-            listed = candidates(grid, stage)
+        while not turns.done:
+            listed = turns.listed
             request = CrossfitRequest(sent, told(), len(listed), len(fedavg_candidates(listed)))
             summed = total(list((await self.cohort.ask(request, everyone=True)).values()))
-            scores = Scores(summed.losses, summed.squared_differences, summed.variances)
-            decisions.append(decide(listed, scores, summed.num_clients, deviate=bool(deviate)))
-        chosen = candidates(grid, STAGES - 1)[decisions[-1].pooled]
+            turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
+        chosen = turns.chosen
+        wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"
         self.say(
-            f"cross-fitting chose among {len(candidates(grid, STAGES - 1))} candidates, for all clients together: "
-            f"{chosen.family}, h {chosen.width:g}, u {chosen.share:g}, rho {chosen.ridge:g}"
+            f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
+            f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
         )
         await self.cohort.ask(AdoptRequest(sent, told()), everyone=True)
 

@@ -52,7 +52,7 @@ class Personal:
             WireError: What was shared has no normal equations.
             DataError: There are too few rows.
         """
-        made = Grid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds)
+        made = Grid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds, grid.clusters)
         if not made.shares or made.shares[-1] != 1.0 or not made.ridges:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
         if made not in self.fits:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.crossfit_choice import Decision, candidates
+from kernfed.crossfit_choice import Decision, Family, candidates
 from kernfed.embedding_noise import add_noise
 from kernfed.embeddings import embed, target_terms
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
@@ -119,7 +119,8 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     found = state.target(job, request.grid).adopt(decisions)
     state.weights = found.weights
     c = found.candidate
-    facts = [f"{name} {value:g}" for name, value in (("h", c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
+    wide = "K" if c.family is Family.CLUSTER else "h"
+    facts = [f"{name} {value:g}" for name, value in ((wide, c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
     own_way = "; its own rows say so" if found.index != decisions[-1].pooled else ""
     state.choice = f"{c.family}, {', '.join(facts)}{own_way}"
     keep_linear(job, state, found.coefficients)

@@ -164,6 +164,7 @@ class CandidateGrid:
     shares: Factors
     ridges: Factors
     num_folds: Annotated[int, Range(0, 1000)]
+    clusters: Annotated[tuple[int, ...], MaxLength(16), Range(1, 1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class StageDecision:
     local: Index
 
 
-Decisions = Annotated[tuple[StageDecision, ...], MaxLength(3)]
+Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]
 
 
 @dataclass(frozen=True, slots=True)

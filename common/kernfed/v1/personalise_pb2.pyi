@@ -387,6 +387,7 @@ class CandidateGrid(google.protobuf.message.Message):
     SHARES_FIELD_NUMBER: builtins.int
     RIDGES_FIELD_NUMBER: builtins.int
     NUM_FOLDS_FIELD_NUMBER: builtins.int
+    CLUSTERS_FIELD_NUMBER: builtins.int
     num_folds: builtins.int
     """Folds of the client's rows; 0: 10, or 5 from 20 rows on. At most 1000."""
     @property
@@ -405,6 +406,10 @@ class CandidateGrid(google.protobuf.message.Message):
     def ridges(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Ridges rho over the mean diagonal of the mixture's second moments. At most 64."""
 
+    @property
+    def clusters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Numbers of clusters of the other clients. Each from 1 to 1000. At most 16."""
+
     def __init__(
         self,
         *,
@@ -413,8 +418,9 @@ class CandidateGrid(google.protobuf.message.Message):
         shares: collections.abc.Iterable[builtins.float] | None = ...,
         ridges: collections.abc.Iterable[builtins.float] | None = ...,
         num_folds: builtins.int = ...,
+        clusters: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["loss_widths", b"loss_widths", "num_folds", b"num_folds", "ridges", b"ridges", "shares", b"shares", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clusters", b"clusters", "loss_widths", b"loss_widths", "num_folds", b"num_folds", "ridges", b"ridges", "shares", b"shares", "widths", b"widths"]) -> None: ...
 
 Global___CandidateGrid: typing_extensions.TypeAlias = CandidateGrid
 
@@ -509,7 +515,7 @@ class CrossfitRequest(google.protobuf.message.Message):
 
     @property
     def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StageDecision]:
-        """Of the stages so far, in order. At most 3."""
+        """Of the stages so far, in order. At most 8."""
 
     def __init__(
         self,
@@ -558,7 +564,7 @@ class AdoptRequest(google.protobuf.message.Message):
 
     @property
     def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StageDecision]:
-        """Of the stages so far, in order. At most 3."""
+        """Of the stages so far, in order. At most 8."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from kernfed.crossfit_choice import (
     Family,
     Grid,
     Scores,
+    Turns,
     candidates,
     decide,
     default_grid,
@@ -27,7 +29,7 @@ from kernfed.triangles import pack
 from kernfed_testing.ridge_clients import load_golden
 
 Floats = Any
-SMALL = Grid(widths=(0.5,), loss_widths=(0.5,), shares=(0.3, 1.0), ridges=(1e-3, 0.1))
+SMALL = Grid(widths=(0.5,), loss_widths=(0.5,), shares=(0.3, 1.0), ridges=(1e-3, 0.1), clusters=(2,))
 
 
 def targets(rows: list[tuple[Floats, Floats, Floats]], grid: Grid) -> list[Target]:
@@ -49,12 +51,11 @@ def total(scores: list[Scores]) -> Scores:
 
 
 def decisions(clients: list[Target], *, deviate: bool = True) -> list[Decision]:
-    """All three stages."""
-    found: list[Decision] = []
-    for stage in range(3):
-        scores = total([client.scores(found) for client in clients])
-        found.append(decide(candidates(clients[0].grid, stage), scores, len(clients), deviate=deviate))
-    return found
+    """All stages."""
+    turns = Turns(clients[0].grid, deviate)
+    while not turns.done:
+        turns.add(total([client.scores(turns.decisions) for client in clients]), len(clients))
+    return turns.decisions
 
 
 def golden() -> tuple[dict[str, Any], list[Target]]:
@@ -67,7 +68,7 @@ def golden() -> tuple[dict[str, Any], list[Target]]:
         phi = np.sqrt(2 / len(b)) * np.cos((columns - mean) / deviation @ w.T + b)
         rows.append((np.array(x)[:n], np.array(y)[:n, None], phi))
     s = case["settings"]
-    grid = Grid(tuple(s["hs"]), tuple(s["h2"]), tuple(s["us"][1:]), tuple(s["rhos"]), s["K"])
+    grid = Grid(tuple(s["hs"]), tuple(s["h2"]), tuple(s["us"][1:]), tuple(s["rhos"]), s["K"], ())
     return case, targets(rows, grid)
 
 
@@ -214,10 +215,11 @@ def test_a_client_deviates_only_where_its_rows_show_it() -> None:
 
 
 def test_the_grid_is_smaller_where_systems_are_large() -> None:
-    """405 candidates up to 64 inputs, 84 above, 63 in the lite grid."""
+    """525 candidates up to 64 inputs, 116 above, 87 in the lite grid; the published 405 have no clusters."""
     assert default_grid(64) == FULL_GRID
     assert default_grid(65) == WIDE_GRID
-    assert [len(candidates(grid, 2)) for grid in (FULL_GRID, LITE_GRID, WIDE_GRID)] == [405, 63, 84]
+    assert [len(candidates(grid, 2)) for grid in (FULL_GRID, LITE_GRID, WIDE_GRID)] == [525, 87, 116]
+    assert len(candidates(replace(FULL_GRID, clusters=()), 2)) == 405
 
 
 def test_too_few_rows_are_told() -> None:
@@ -226,3 +228,36 @@ def test_too_few_rows_are_told() -> None:
     shared = targets([(x, y, phi)], SMALL)[0].shared
     with pytest.raises(DataError, match="at least 3 training rows, there are 2"):
         Target(0, shared, x[:2], y[:2], phi[:2], SMALL, np.ones(4))
+
+
+def test_clusters_find_groups_that_few_rows_hide() -> None:
+    """Five rows in eight columns: alone they say nothing of a model; clustered, nearly all weight stays inside."""
+    rows = shifted(24, 5, 2, seed=1, p=8)
+    rows = [(x, y, np.zeros((5, 2)) + np.arange(5)[:, None]) for x, y, _ in rows]  # embeddings that tell nothing
+    grid = replace(SMALL, num_folds=5)
+    inside = {}
+    for clusters in ((), (2,)):
+        clients = targets(rows, replace(grid, clusters=clusters))
+        chosen = decisions(clients)
+        inside[clusters] = np.mean([client.adopt(chosen).weights[i % 2 :: 2].sum() for i, client in enumerate(clients)])
+    assert inside[2,] > 0.95
+    assert inside[2,] > inside[()]
+
+
+def test_turns_go_on_while_they_gain_and_undo_the_last_that_does_not() -> None:
+    """Three at least; then for as long as the choice's loss falls by 2 percent; a turn that raises it is undone."""
+
+    def run(levels: list[float]) -> int:
+        turns = Turns(SMALL)
+        for level in levels:
+            assert not turns.done
+            size, fedavg = len(turns.listed), 2
+            zeros = np.zeros((size, fedavg))
+            turns.add(Scores(np.full(size, level), zeros, zeros), 1)
+        assert turns.done
+        return len(turns.decisions)
+
+    assert run([5.0, 4.0, 3.99]) == 3
+    assert run([5.0, 4.0, 3.0, 2.99]) == 4
+    assert run([5.0, 4.0, 3.0, 3.01]) == 3
+    assert run([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0]) == 8

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from kernfed.crossfit import Shared, Target
-from kernfed.crossfit_choice import FULL_GRID, Decision, Scores, candidates, decide
+from kernfed.crossfit_choice import FULL_GRID, Scores, Turns
 from kernfed.embeddings import embed, view_spec
 from kernfed.errors import ConfigError, JobError
 from kernfed.events import EventKind
@@ -60,12 +60,12 @@ def by_hand(rows: Any, job: Any) -> tuple[np.ndarray, np.ndarray]:
     )
     penalised = np.array([0.0, 1, 1, 1])
     targets = [Target(i, shared, inputs[c], y[c], phi[c], FULL_GRID, penalised) for i, c in enumerate(z)]
-    decisions: list[Decision] = []
-    for stage in range(3):
-        told = [t.scores(decisions) for t in targets]
+    turns = Turns(FULL_GRID)
+    while not turns.done:
+        told = [t.scores(turns.decisions) for t in targets]
         summed = Scores(*(sum(getattr(s, f) for s in told) for f in ("losses", "squared_differences", "variances")))
-        decisions.append(decide(candidates(FULL_GRID, stage), summed, len(targets)))
-    personal = [t.adopt(decisions) for t in targets]
+        turns.add(summed, len(targets))
+    personal = [t.adopt(turns.decisions) for t in targets]
     return np.array([p.weights for p in personal]), np.array([p.coefficients[:, 0] for p in personal])
 
 
@@ -264,7 +264,7 @@ def test_covariate_view_and_random_features_work(tmp_path: Path) -> None:
     """View x with 40 random features, and lengthscales of one's own."""
     job = personal_job(view="x", features="", lengthscales=[2.0], grid="lite")
     done = run(job, clients(concept_rows(), tmp_path))
-    assert "63 candidates" in notes(done)
+    assert "87 candidates" in notes(done)
     assert all("personal" in scores for scores in done.final.clients.values())
 
 
