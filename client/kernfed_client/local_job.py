@@ -75,6 +75,8 @@ class LocalJob:
         file: The client file; holds policy and device.
         folder: For files that the job leaves at this client, such as the client's own model; made when needed.
         durable: Whether what a step keeps from round to round is to survive this process.
+        held_ratios: Density ratios of the training rows, by whose test points they are for; see
+            `kernfed_client.steps.reweight_state`.
     """
 
     def __init__(
@@ -109,6 +111,8 @@ class LocalJob:
         self._scaled: _Scaled | None = None
         self._mapped: _Mapped | None = None
         self._memo: dict[Hashable, Any] = {}
+        self._row_weights: Floats | None = None
+        self.held_ratios: dict[str, Any] = {}
 
     @property
     def device(self) -> torch.device:
@@ -221,6 +225,20 @@ class LocalJob:
         """What was subtracted from the targets, (C,); zeros without an intercept."""
         return _made(self._mapped, "data.map_features").target_mean
 
+    @property
+    def row_weights(self) -> Floats | None:
+        """Weights of the training rows in the client's objective, (n,), of mean about 1; None: all weigh the same."""
+        return self._row_weights
+
+    def weigh(self, weights: Floats | None) -> None:
+        """Weigh the training rows from here on, until the data are read again.
+
+        Args:
+            weights: At least 0, (n,), or None for equal weights.
+        """
+        self._row_weights = weights
+        self._memo.clear()
+
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """Make something once, e.g. a factor of the features, and keep it until rows, features or means change."""
         if key not in self._memo:
@@ -239,6 +257,7 @@ class LocalJob:
             DataError: It does not fit the schema.
         """
         self._described = None
+        self._row_weights = None
         self._forget_scales()
         data = self._load(dataset, schema, self.client)
         self._described = _Described(dataset, schema, data)

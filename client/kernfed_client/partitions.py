@@ -10,7 +10,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -159,6 +159,20 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
         source.refuse("does not fit into this machine's memory; use fewer rows or a larger machine")
     except OSError as err:
         source.refuse(f"cannot be read: {err.strerror or 'input/output error'}; check the file and its permissions")
+
+
+def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:
+    """Read the feature columns of a partition that need not have the target, (n, P).
+
+    Raises:
+        DataError: Names file, column, row and remedy.
+    """
+    first, *others = schema.features
+    # One of the features stands in for the target, so that the same checks are made.
+    shape = replace(schema, task=LearningTask.REGRESSION, target=first, features=tuple(others), classes=())
+    found = read_partition(file, shape, dataset, "unlabelled")
+    assert found.y is not None  # noqa: S101  # it is a regression's
+    return np.column_stack([found.y, found.x])
 
 
 def held_out_rows(

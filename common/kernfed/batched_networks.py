@@ -57,7 +57,7 @@ def scores(spec: NetworkSpec, parameters: Tensor, x: Tensor) -> Tensor:
     return torch.sigmoid(found) if spec.task is LearningTask.BINARY else torch.softmax(found, dim=2)
 
 
-def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
     """Compute the mean loss of every network, shape (N,).
 
     Args:
@@ -65,14 +65,25 @@ def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor) -> Tenso
         parameters: Shape (N, P).
         x: Rows, shape (n, d).
         y: Encoded targets, shape (n, C).
+        weights: Of the rows, for each network, shape (N, n); unset: 1.
     """
     found = outputs(spec, parameters, x)
     if spec.task is LearningTask.REGRESSION:
-        return (found - y).square().sum(dim=2).mean(dim=1)
-    if spec.task is LearningTask.BINARY:
+        of_rows = (found - y).square().sum(dim=2)
+    elif spec.task is LearningTask.BINARY:
         both = functional.binary_cross_entropy_with_logits(found, y.expand_as(found), reduction="none")
-        return both.sum(dim=2).mean(dim=1)
-    return -(functional.log_softmax(found, dim=2) * y).sum(dim=2).mean(dim=1)
+        of_rows = both.sum(dim=2)
+    else:
+        of_rows = -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
+    return (of_rows if weights is None else of_rows * weights).mean(dim=1)
+
+
+def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Compute the gradient of every network's loss, shape (N, P); the arguments are those of `losses`."""
+    wanted = parameters.detach().requires_grad_(True)
+    # The networks share no parameter: the gradient of the sum holds the gradient of each.
+    (found,) = torch.autograd.grad(losses(spec, wanted, x, y, weights).sum(), wanted)
+    return found
 
 
 def train(
@@ -86,6 +97,7 @@ def train(
     batch_size: int = 0,
     weight_decay: float = 0.0,
     seed: int = 0,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -99,6 +111,7 @@ def train(
         batch_size: Rows per step; 0, or at least n: all rows. Each epoch visits the rows in a new order.
         weight_decay: λ of loss + (λ/2) |θ|².
         seed: Of the orders.
+        weights: Of the rows, for each network, shape (N, n); unset: 1.
 
     Returns:
         Shape (N, P).
@@ -111,17 +124,14 @@ def train(
     batches: list[Tensor] = []
     whole = batch_size == 0 or batch_size >= x.shape[0]
     for _ in range(num_steps):
-        rows_x, rows_y = x, y
+        rows_x, rows_y, rows_w = x, y, weights
         if not whole:
             if not batches:
                 shuffled = torch.from_numpy(order.permutation(x.shape[0])).to(x.device)
                 batches = list(torch.split(shuffled, batch_size))[::-1]
             rows = batches.pop()
-            rows_x, rows_y = x[rows], y[rows]
-        current.requires_grad_(True)
-        # The networks share no parameter: the gradient of the sum holds the gradient of each.
-        (gradient,) = torch.autograd.grad(losses(spec, current, rows_x, rows_y).sum(), current)
-        current = current.detach()
+            rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
+        gradient = gradients(spec, current, rows_x, rows_y, rows_w)
         current = current * (1.0 - learning_rate * weight_decay) - learning_rate * gradient
     if not bool(torch.isfinite(current).all()):
         raise NumericalError(

@@ -140,6 +140,9 @@ class PolicySection(Section):
 
     allow: list[Kind] = Field(list(DEFAULT_KINDS), description="Kinds of information that replies may carry.")
     min_rows: int = Field(10, ge=1, description="Fewest training rows that any aggregate may stand for.")
+    max_sample_points: int = Field(
+        1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
+    )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
 

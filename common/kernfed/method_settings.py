@@ -17,6 +17,7 @@ from kernfed.online_settings import (
     VmKoflSettings,
 )
 from kernfed.personalise_settings import PersonaliseSettings
+from kernfed.reweight_settings import ReweightSettings
 from kernfed.toml_file import Section
 
 Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
@@ -163,6 +164,7 @@ MethodSettings = Annotated[
     | FedProxSettings
     | DistillSettings
     | PersonaliseSettings
+    | ReweightSettings
     | OnlineSettings
     | OfsklSettings
     | OfmklAvgSettings

@@ -50,7 +50,8 @@ def cluster_bins(
         train: Shape (n, d).
         test: Shape (m, d).
         test_weights: 1/n_l^te for each test point, shape (m,).
-        num_clusters: Bins M at most; half the number of different points where that is less.
+        num_clusters: Bins M at most; fewer where they would hold less than 2 `min_rows` different points on average,
+            but at least 2.
         min_rows: Fewest training rows of a bin that counts for the bound.
         seed: Of the first centres.
     """
@@ -61,7 +62,7 @@ def cluster_bins(
     if len(x) > MAX_CLUSTERED:
         chosen = x[np.sort(rng.stream(seed, "ratios", "clustered").permutation(len(x))[:MAX_CLUSTERED])]
     different = len(np.unique(chosen, axis=0))
-    num = max(1, min(num_clusters, different // 2))
+    num = min(max(2, min(num_clusters, different // (2 * min_rows))), different)
     state = int(rng.stream(seed, "ratios", "k-means").integers(2**31 - 1, 1)[0])
     clusters = KMeans(num, n_init=1, random_state=state).fit(chosen)
     return count_bins(

@@ -79,6 +79,9 @@ class RatioSpec:
     seed: Annotated[int, Range(0, 2**63 - 1)]
 
 
+HISTOGRAM_EDGES = (0.0, *(2.0**e for e in range(-6, 8)))
+"""Upper edges of the bins that weights are counted in: 0, then powers of 2; the last bin is above."""
+
 DEFAULT_RATIOS = RatioSpec(
     divergence=Divergence.LSIF,
     model=RatioModel.LINEAR,

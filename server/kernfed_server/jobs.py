@@ -51,8 +51,9 @@ async def execute(
     if not workflow.needs_data or job.method.name == "probe":
         await workflow.run(None, job.method, cohort, run)
         return None
-    setup = await prepare(workflow.adapt(job), cohort, run, map_features=workflow.maps_features)
-    if workflow.maps_features:
+    maps_features = workflow.maps_features and not workflow.columns_alone(job)
+    setup = await prepare(workflow.adapt(job), cohort, run, map_features=maps_features)
+    if maps_features:
         setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, _ridge(job)))
     if names := named_files(job):
         setup = dataclasses.replace(setup, public=await asyncio.to_thread(_read_public, job, names[0], read_file))

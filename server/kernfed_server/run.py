@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,10 @@ from kernfed.messages.base import Array
 
 State = Mapping[str, Array]
 """What a workflow needs to go on from a round: named arrays."""
+
+
+PART = "part."
+"""Beginning of the names of a part's arrays; see `Run.part`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,27 @@ class Run:
             self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
             yield round_num
 
+    @property
+    def last_round(self) -> int:
+        """The last round that was closed; 0 before the first."""
+        return self._round
+
+    def part(
+        self, keep: State, resumed: State | None, measured: Callable[[RoundMetrics], RoundMetrics] = lambda m: m
+    ) -> Run:
+        """Open a run within this one, for a workflow that uses another one: its rounds follow those closed so far.
+
+        Args:
+            keep: Goes into every checkpoint beside the other workflow's state, whose names begin with `part.` there.
+            resumed: State from which the other workflow goes on, without that beginning; None: it starts.
+            measured: What becomes of its rounds' metrics.
+        """
+        journal = _PartJournal(self, keep, measured)
+        checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
+        inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
+        inner._round = self._round
+        return inner
+
     def evaluates(self, round_num: int, last: int) -> bool:
         """Whether this round's model is to be measured at the clients."""
         return round_num == last or round_num % self._evaluate_every == 0
@@ -119,3 +144,24 @@ class Run:
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""
         self._journal.event(JobEvent(EventKind.NOTE, self._round, message=message))
+
+
+@dataclass(frozen=True)
+class _PartJournal:
+    """Writes a part's facts and checkpoints into the journal of the whole run."""
+
+    whole: Run
+    keep: State
+    measured: Callable[[RoundMetrics], RoundMetrics]
+
+    def event(self, event: JobEvent) -> None:
+        """See `Journal.event`."""
+        if event.metrics is not None:
+            event = replace(event, metrics=self.measured(event.metrics))
+        self.whole._journal.event(event)
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `Journal.checkpoint`."""
+        state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
+        await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, state))
+        self.whole._round = checkpoint.round_num

@@ -15,6 +15,7 @@ from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, NumberedEvent
 from kernfed.model import GlobalModel
+from kernfed.network_model import NetworkModel
 from kernfed.online_settings import StreamSettings
 from kernfed_client.local_job import LocalJob
 from kernfed_server.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
@@ -39,6 +40,8 @@ class Simulated:
     error: KernfedError | None
     consensus: PublicConsensus | None = None
     """Of a distillation: what the clients together predict on the public points."""
+    network: NetworkModel | None = None
+    """Of a job whose global model is a network."""
 
 
 @dataclass
@@ -133,14 +136,24 @@ def simulate(
     kept = tuple(e for e in journal.numbered if e.event.kind in KEPT_KINDS)
     if out is not None:
         _write(out, info, job, kept, journal.answers, model)
-    consensus = model if isinstance(model, PublicConsensus) else None
-    return Simulated(info, job, model if isinstance(model, GlobalModel) else None, kept, final, error, consensus)
+    return Simulated(
+        info,
+        job,
+        model if isinstance(model, GlobalModel) else None,
+        kept,
+        final,
+        error,
+        consensus=model if isinstance(model, PublicConsensus) else None,
+        network=model if isinstance(model, NetworkModel) else None,
+    )
 
 
 def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
     if job.method.name == "distill":
         return measure_central_kernel(jobs, job.method)
     if isinstance(job.method, StreamSettings):  # its models are measured on rows before they learn them
+        return RoundMetrics()
+    if job.method.name == "reweight":  # all rows in one place, for whose test points?
         return RoundMetrics()
     return measure_central(jobs, job.method.ridge)  # type: ignore[union-attr]  # probe has no data
 

@@ -41,7 +41,8 @@ def make_job(
 ) -> JobFile:
     """Write and parse a job file; the text arguments are lines for its tables."""
     columns = ", ".join(f'"x{i}"' for i in range(num_columns))
-    lines = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in settings.items())
+    values = {key: str(value).lower() if isinstance(value, bool) else repr(value) for key, value in settings.items()}
+    lines = "\n".join(f"{key} = {value}".replace("'", '"') for key, value in values.items())
     return parse_job(
         f"""
         name = "test"

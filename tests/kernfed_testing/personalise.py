@@ -36,9 +36,11 @@ def personal_job(*, features: str = 'kernel = "linear"', **settings: Any) -> Job
     return make_job("personalise", frequencies=40, features=features, **settings)
 
 
-def clients(rows: dict[str, Rows], state: Path, **policy: dict[str, Any]) -> dict[str, LocalJob]:
+def clients(
+    rows: dict[str, Rows], state: Path, classes: tuple[str, ...] = (), **policy: dict[str, Any]
+) -> dict[str, LocalJob]:
     """The clients, some with a policy of their own: name to fields."""
-    jobs = from_rows(rows, (), state)
+    jobs = from_rows(rows, classes, state)
     for name, fields in policy.items():
         section = PolicySection.model_validate({"min_rows": 1, **fields})
         jobs[name].file = jobs[name].file.model_copy(update={"policy": section})

@@ -6,7 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from kernfed.messages.base import Reply, Request
-from kernfed_client.steps import data, distill, evaluation, online, personal_training, personalise, probe, ridge
+from kernfed_client.steps import (
+    data,
+    distill,
+    evaluation,
+    online,
+    personal_training,
+    personalise,
+    probe,
+    reweight,
+    reweight_training,
+    ridge,
+)
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -19,5 +30,7 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
     **online.STEPS,
     **personalise.STEPS,
     **personal_training.STEPS,
+    **reweight.STEPS,
+    **reweight_training.STEPS,
     **probe.STEPS,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from kernfed.messages.data import (
     StandardiseRequest,
 )
 from kernfed.statistics import median_distance, moments
-from kernfed_client.local_job import LocalJob
+from kernfed_client.local_job import Floats, LocalJob
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
@@ -78,7 +81,7 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
 
 
 def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbedding:
-    """Mean feature vector (M,) and mean target (C,) of the training rows, neither centred.
+    """Mean feature vector (M,) and mean target (C,) of the training rows by their weights, not centred.
 
     Raises:
         JobStateMissingError: The features were not computed yet.
@@ -92,9 +95,18 @@ def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbeddin
         )
     return MeanEmbedding(
         num_rows=job.num_rows,
-        feature_mean=job.feature_mean + z.mean(0).cpu().numpy(),
-        target_mean=job.target_mean + y.mean(0).cpu().numpy(),
+        feature_mean=job.feature_mean + _mean(job, z),
+        target_mean=job.target_mean + _mean(job, y),
     )
+
+
+def _mean(job: LocalJob, columns: Tensor) -> Floats:
+    if job.row_weights is None:
+        mean: Floats = columns.mean(0).cpu().numpy()
+        return mean
+    found = columns.cpu().numpy()
+    weighted: Floats = job.row_weights @ found / job.row_weights.sum()
+    return weighted
 
 
 def centre(job: LocalJob, request: CentreRequest) -> Centred:

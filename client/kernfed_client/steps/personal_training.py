@@ -83,10 +83,10 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     """Keep the personal network, for `kernfed-client predict`."""
     state = personal(job)
-    _check(job, request.network)
+    check_network(job, request.network)
     mean, deviation = _target_scale(job)
     parameters = np.asarray(request.parameters, np.float64)
-    details = {"network": _facts(request.network)}
+    details = {"network": network_details(request.network)}
     arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
     scorer = network_scorer(arrays, details)
     state.scorer = lambda of: scorer(of.x_test, str(of.device))
@@ -96,7 +96,7 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
 
 def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evaluation:
     """Metric sums of the personal and the federated network, and of one that this client trains alone."""
-    _check(job, request.network)
+    check_network(job, request.network)
     models = {"personal": request.personal, "global": request.federated}
     if request.local_rounds:
         models["local"] = train_alone(job, request)
@@ -105,7 +105,7 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
     sums = []
     for name, parameters in models.items():
         arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
-        found = network_scorer(arrays, {"network": _facts(request.network)})(job.x_test, str(job.device))
+        found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(job.num_test_rows, tuple(sums))
 
@@ -173,7 +173,8 @@ def network_scorer(arrays: Any, details: Any) -> Any:
     return score
 
 
-def _facts(spec: NetworkSpec) -> dict[str, Any]:
+def network_details(spec: NetworkSpec) -> dict[str, Any]:
+    """Fields of a specification as JSON values."""
     return {
         "kind": spec.kind.value,
         "task": spec.task.value,
@@ -185,7 +186,12 @@ def _facts(spec: NetworkSpec) -> dict[str, Any]:
     }
 
 
-def _check(job: LocalJob, spec: NetworkSpec) -> None:
+def check_network(job: LocalJob, spec: NetworkSpec) -> None:
+    """Check that a network fits this client's columns, outputs and task.
+
+    Raises:
+        ConfigError: It does not.
+    """
     layout(spec)
     if (spec.num_columns, spec.num_outputs, spec.task) != (job.x_train.shape[1], job.num_outputs, job.task):
         raise ConfigError(
@@ -207,7 +213,7 @@ def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
 
     from kernfed.batched_networks import dtype_of
 
-    _check(job, spec)
+    check_network(job, spec)
 
     def make() -> tuple[Tensor, Tensor]:
         mean, deviation = _target_scale(job)

@@ -104,10 +104,20 @@ def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
 
 
 def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
-    """Ridge problem of this client, whose factor is kept as long as rows, features and means stay."""
-    from kernfed.ridge import LocalRidge
+    """Ridge problem of this client, whose factor is kept as long as rows, weights, features and means stay."""
 
-    return job.memo(("ridge", ridge), lambda: LocalRidge(job.z_train, job.y_train, ridge))
+    def make() -> LocalRidge:
+        import torch
+
+        from kernfed.ridge import LocalRidge
+
+        if job.row_weights is None:
+            return LocalRidge(job.z_train, job.y_train, ridge)
+        # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
+        root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()[:, None]
+        return LocalRidge(job.z_train * root, job.y_train * root, ridge)
+
+    return job.memo(("ridge", ridge), make)
 
 
 def own_weights(job: LocalJob, ridge: float) -> Array:

@@ -53,9 +53,11 @@ def predict(
     The file written has every column of the data as it was, then `prediction`, and `score` (or one `score_CLASS` per
     class): least-squares fits of 0/1 targets, of which the largest decides; they are not probabilities.
     """
-    from kernfed.model import load_model
+    from kernfed.network_model import load_predictor
 
-    num_rows = write_predictions(load_model(model), data, out, delimiter=delimiter, encoding=encoding, device=device)
+    num_rows = write_predictions(
+        load_predictor(model), data, out, delimiter=delimiter, encoding=encoding, device=device
+    )
     typer.echo(f"{out}: {num_rows} rows predicted")
 
 

@@ -22,6 +22,7 @@ from kernfed_server.workflows import (
     online_baselines,
     personalise,
     probe,
+    reweight,
 )
 from kernfed_server.workflows.online_opening import adapted
 
@@ -37,6 +38,8 @@ class Workflow:
     """Whether the clients' data are prepared first; else `setup` is None."""
     maps_features: bool = True
     """Whether the method computes with the feature map, on which the local ridge models are then measured too."""
+    columns_alone: Callable[[JobFile], bool] = lambda _: False
+    """Whether a job, by its settings, does without the feature map after all."""
     adapt: Callable[[JobFile], JobFile] = lambda job: job
     """The job as its clients are prepared for it."""
 
@@ -55,5 +58,6 @@ WORKFLOWS: Mapping[str, Workflow] = {
     "em-kofl": Workflow(online_baselines.run_em_kofl, maps_features=False, adapt=adapted),
     "perfedavg": Workflow(online_baselines.run_perfedavg, maps_features=False, adapt=adapted),
     "personalise": Workflow(personalise.run),
+    "reweight": Workflow(reweight.run, columns_alone=reweight.columns_alone),
     "probe": Workflow(probe.run, needs_data=False),
 }

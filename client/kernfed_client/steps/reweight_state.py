@@ -1,0 +1,108 @@
+"""What a client keeps of its density ratios: in memory, and in the job's folder, so that a restart loses none.
+
+Of the points that others gave nothing is kept: only the ratio of each own training row, and what is told about them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import JobStateMissingError
+from kernfed.messages.base import Array
+from kernfed_client.local_job import Floats, LocalJob
+
+UNWEIGHTED = "fedavg"
+"""The variant where all rows weigh the same."""
+
+_VARIANTS = ("all", "own", "target")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is told about ratios; see `kernfed.messages.reweight.RatioSummary`."""
+
+    total: float
+    mean: float
+    num_cut: int = 0
+    bound: float = 0.0
+    uncovered: float = 0.0
+    num_steps: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Weights of the training rows, (n,): ratios over K; and what is told about them."""
+
+    weights: Floats
+    facts: Facts
+
+
+def keep_ratios(job: LocalJob, variant: str, ratios: Ratios) -> None:
+    """Keep ratios under a variant's name, in place of earlier ones."""
+    _memory(job)[variant] = ratios
+    if not job.durable:
+        return
+    from safetensors.numpy import save
+
+    path = _path(job, variant)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_suffix(".tmp")
+    arrays: dict[str, Array] = {"weights": np.ascontiguousarray(ratios.weights, np.float64)}
+    temporary.write_bytes(save(arrays, {"facts": json.dumps(asdict(ratios.facts))}))
+    temporary.replace(path)
+
+
+def held_variants(job: LocalJob) -> tuple[str, ...]:
+    """Variants whose ratios are here, sorted."""
+    return tuple(name for name in _VARIANTS if _found(job, name) is not None)
+
+
+def ratios_of(job: LocalJob, variant: str) -> Ratios:
+    """Ratios of a variant; equal weights for `fedavg`.
+
+    Raises:
+        JobStateMissingError: There are none, or they are of other rows.
+    """
+    if variant == UNWEIGHTED:
+        return Ratios(np.ones(job.num_rows), Facts(1.0, 1.0))
+    found = _found(job, variant)
+    if found is None:
+        raise JobStateMissingError(
+            f"this client holds no density ratios {variant!r} of this job; reweight.match_ratios comes first"
+        )
+    return found
+
+
+def _found(job: LocalJob, variant: str) -> Ratios | None:
+    memory = _memory(job)
+    if variant not in memory and job.durable and variant in _VARIANTS:
+        read = _read(_path(job, variant))
+        if read is not None:
+            memory[variant] = read
+    found = memory.get(variant)
+    return found if found is not None and len(found.weights) == job.num_rows else None
+
+
+def _read(path: Path) -> Ratios | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+            return Ratios(file.get_tensor("weights"), Facts(**facts))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _path(job: LocalJob, variant: str) -> Path:
+    return job.folder / "setup" / "ratios" / f"{variant}.safetensors"  # goes when the job is over, like its setup
+
+
+def _memory(job: LocalJob) -> dict[str, Ratios]:
+    return job.held_ratios

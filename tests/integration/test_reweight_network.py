@@ -1,0 +1,148 @@
+"""Reweighting over mutual TLS: who refuses to share is named, shares nothing, and takes part all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.events import EventKind, JobState
+from kernfed.job_file import parse_job
+from kernfed_client.audit import AUDIT_FILE, verify
+from kernfed_simulation.federation import from_client_files
+from kernfed_simulation.run import simulate
+from kernfed_testing.commands import run_command
+from kernfed_testing.federation import Federation
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMES = ("ant", "bee", "cat", "dog", "eel")
+REFUSING = "dog"
+
+JOB = """
+name = "shifted"
+seed = 3
+precision = "float64"
+evaluate_every = 100
+[method]
+name = "reweight"
+num_points = 12
+{method}
+[data]
+task = "regression"
+target = "y"
+features = ["x0", "x1"]
+test_fraction = 0.25
+[features]
+kernel = "linear"
+"""
+
+ALLOW = (
+    '[policy]\nallow = ["summary", "mean_embedding", "gradient", "newton_step", "model_update", "metric", '
+    '"unlabelled_sample"]\nmax_sample_points = 10\n'
+)
+
+
+def csv_of() -> dict[str, str]:
+    random = np.random.default_rng(4)
+    texts = {}
+    for name in NAMES:
+        x = random.normal(size=(60, 2))
+        y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.1 * random.normal(size=60)
+        texts[name] = "\n".join(
+            ["x0,x1,y", *(",".join(map(repr, [*r, t])) for r, t in zip(x.tolist(), y, strict=True))]
+        )
+    return {name: text.replace("np.float64(", "").replace(")", "") + "\n" for name, text in texts.items()}
+
+
+def federation(root: Path, **options: Any) -> Federation:
+    """Five clients; one shares no sample, and one has points of its own that nobody labelled."""
+    lines = {name: ALLOW for name in NAMES if name != REFUSING}
+    unlabelled = root.parent / "unlabelled.csv"
+    rows = np.random.default_rng(5).normal(0.3, 1.0, size=(30, 2))
+    text = "\n".join(["x1,x0", *(f"{b!r},{a!r}" for a, b in rows.tolist())]) + "\n"
+    unlabelled.write_text(text)
+    lines["bee"] = f'[datasets.default.unlabelled]\npath = "{unlabelled}"\n{ALLOW}'
+    return Federation(root, csv_of(), settings=lines, **options)
+
+
+def audit(fed: Federation, name: str) -> list[dict[str, Any]]:
+    path = fed.client_folder(name) / "state" / AUDIT_FILE
+    verify(path)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def shared(fed: Federation, name: str) -> list[dict[str, Any]]:
+    return [line for line in audit(fed, name) if "unlabelled_sample" in line["kinds"]]
+
+
+def in_one_process(fed: Federation, folder: Path, text: str) -> bytes:
+    jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in NAMES], folder / "state")
+    done = simulate(parse_job(text), jobs, text=text, out=folder / "out")
+    assert done.error is None, done.error
+    return (folder / "out" / "model.safetensors").read_bytes()
+
+
+async def test_a_job_without_a_way_out_stops_before_anything_is_sent(tmp_path: Path) -> None:
+    """The operator reads who refuses and what to do; no audit log has a sample; `own` then runs."""
+    async with federation(tmp_path / "fed") as fed:
+        ended = await fed.run(JOB.format(method='trainer = "newton"'))
+        assert ended.info.state is JobState.FAILED
+        assert "dog: the policy lets no unlabelled samples leave" in ended.info.error_message
+        assert 'method.scope = "own"' in ended.info.error_message
+        assert not any(shared(fed, name) for name in NAMES)
+        own = await fed.run(JOB.format(method='scope = "own"\nrounds = 4'))
+        assert own.info.state is JobState.SUCCEEDED, own.info.error_message
+        assert not any(shared(fed, name) for name in NAMES)
+
+
+@pytest.mark.parametrize("method", ["rounds = 6", 'trainer = "adam"\nrounds = 3'], ids=["newton", "adam"])
+async def test_a_job_goes_on_without_the_one_that_refuses(tmp_path: Path, method: str) -> None:
+    """Its audit log shows that nothing of the kind left; the model has the bits of one process, and predicts."""
+    text = JOB.format(method=f'on_refusal = "leave-out"\n{method}')
+    async with federation(tmp_path / "fed") as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        told = "\n".join(e.message for e in ended.of(EventKind.NOTE))
+        assert "dog: the policy lets no unlabelled samples leave" in told
+        assert "40 unlabelled points of 4 clients" in told
+        assert shared(fed, REFUSING) == []
+        assert any(line["step"].startswith("reweight.") for line in audit(fed, REFUSING))
+        for name in set(NAMES) - {REFUSING}:
+            (line,) = shared(fed, name)
+            assert line["shapes"] == {"points": [10, 2]}
+        arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
+        out = tmp_path / "model"
+        done = await run_command("kernfed", "job", "fetch", ended.info.job_id, "--out", str(out), *arguments)
+        assert done.returncode == 0, done.stderr
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        assert (out / "model.safetensors").read_bytes() == alone
+        (tmp_path / "new.csv").write_text("x1,x0\n0.1,0.2\n")
+        rows = ["--data", str(tmp_path / "new.csv"), "--out", str(tmp_path / "predicted.csv")]
+        predicted = await run_command("kernfed", "predict", "--model", str(out), *rows)
+        assert predicted.returncode == 0, predicted.stderr
+        assert np.isfinite(float((tmp_path / "predicted.csv").read_text().splitlines()[1].split(",")[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["rounds = 8", 'trainer = "adam"\nrounds = 30'], ids=["newton", "adam"])
+async def test_processes_are_killed(tmp_path: Path, method: str) -> None:
+    """Five processes, one of which refuses; coordinator and a client killed: the model has the bits of one process."""
+    text = JOB.format(method=f'on_refusal = "leave-out"\n{method}')
+    async with federation(tmp_path / "fed", processes=True) as fed:
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        job = await fed.submit(text)
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=2)
+        await fed.coordinator.kill()
+        await fed.clients["cat"].kill()
+        await fed.start_coordinator()
+        await fed.clients["cat"].start()
+        ended = await fed.end(job.job_id)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        assert shared(fed, REFUSING) == []
+        assert await fed.model_sha256(ended) == hashlib.sha256(alone).hexdigest()
