@@ -181,7 +181,7 @@ class UseRatiosRequest(Request[RatioSummary]):
     kinds = (Kind.SUMMARY,)
     setup = True
 
-    variants: Annotated[tuple[str, ...], MaxLength(8)]
+    variants: Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,5 +254,5 @@ class MeasureNetworksRequest(Request[Evaluation]):
     network: NetworkSpec
     scale: NetworkScale
     networks: Networks
-    names: Annotated[tuple[str, ...], MaxLength(8)]
+    names: Names
     """Of the networks in the reply."""

@@ -531,7 +531,7 @@ class UseRatiosRequest(google.protobuf.message.Message):
     VARIANTS_FIELD_NUMBER: builtins.int
     @property
     def variants(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Names of variants. At most 8."""
+        """Names of variants."""
 
     def __init__(
         self,
@@ -737,7 +737,7 @@ class MeasureNetworksRequest(google.protobuf.message.Message):
 
     @property
     def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of the networks in the reply. At most 8."""
+        """Of the networks in the reply."""
 
     def __init__(
         self,
