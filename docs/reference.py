@@ -18,7 +18,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kernfed import client_file, job_file, method_settings, online_settings, personalise_settings, reweight_settings
+from kernfed import (
+    client_file,
+    head_settings,
+    job_file,
+    method_settings,
+    online_settings,
+    personalise_settings,
+    reweight_settings,
+)
 from kernfed.errors import KernfedError
 from kernfed.messages.base import Kind
 from kernfed_server import config as coordinator_file
@@ -33,12 +41,14 @@ MODELS: dict[str, type[BaseModel]] = {
         client_file,
         coordinator_file,
         method_settings,
+        head_settings,
         online_settings,
         personalise_settings,
         reweight_settings,
     )
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
+    if not model.__name__.startswith("_")
     if module is not online_settings or "name" in model.model_fields  # what methods share is in the table of each
 }
 

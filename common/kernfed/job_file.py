@@ -141,6 +141,14 @@ class JobFile(Section):
             raise ValueError(
                 f"method {self.method.name} has kernels of its own, set in [method]; remove the [features] section"
             )
+        if (
+            getattr(self.method, "loss", "") == "cross-entropy"
+            and self.data is not None
+            and self.data.task is LearningTask.REGRESSION
+        ):
+            raise ValueError(
+                'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
+            )
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")

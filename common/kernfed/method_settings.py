@@ -8,6 +8,15 @@ from pydantic import Field, field_validator
 
 from kernfed.distillation_kernels import PointKernel, check_alpha
 from kernfed.errors import ConfigError
+from kernfed.head_settings import (
+    FedAvgSettings,
+    FedNewSettings,
+    FedProxSettings,
+    FedSophiaSettings,
+    NewtonSettings,
+    Ridge,
+    Rounds,
+)
 from kernfed.online_settings import (
     EmKoflSettings,
     OfmklAvgSettings,
@@ -19,14 +28,6 @@ from kernfed.online_settings import (
 from kernfed.personalise_settings import PersonaliseSettings
 from kernfed.reweight_settings import ReweightSettings
 from kernfed.toml_file import Section
-
-Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
-Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
-
-
-ClientFraction = Annotated[
-    float, Field(gt=0, le=1, description="Share of the clients drawn for a round, by the job's seed; at least one is.")
-]
 
 
 class LocalSettings(Section):
@@ -41,49 +42,6 @@ class DkrrSettings(Section):
 
     name: Literal["dkrr"]
     ridge: Ridge = 1e-3
-
-
-class NewtonSettings(Section):
-    """FedNewton on (random) features."""
-
-    name: Literal["newton"]
-    ridge: Ridge = 1e-3
-    rounds: Rounds = 30
-    step: Literal["auto", "paper"] = Field(
-        "auto",
-        description="auto: preconditioned conjugate gradients with the paper's messages, which cannot diverge; "
-        "paper: Algorithm 1 with step 1, stopped with a diagnosis if it diverges.",
-    )
-    tolerance: float = Field(
-        1e-8,
-        gt=0,
-        lt=1,
-        description="Stop when the certified relative distance to the pooled solution is below.",
-    )
-
-
-class FedAvgSettings(Section):
-    """Federated averaging of local gradient steps on the ridge objective."""
-
-    name: Literal["fedavg"]
-    ridge: Ridge = 1e-3
-    rounds: Rounds = 50
-    learning_rate: float | Literal["auto"] = Field(
-        "auto", description="auto: 1 / the largest curvature of any client's objective."
-    )
-    local_steps: int = Field(5, ge=1, le=100_000, description="Gradient steps of a client in a round.")
-    batch_size: int = Field(0, ge=0, description="Rows per local step; 0: all.")
-    client_fraction: ClientFraction = 1.0
-
-
-class FedProxSettings(Section):
-    """FedProx: the client's problem with a proximal term, solved in closed form."""
-
-    name: Literal["fedprox"]
-    ridge: Ridge = 1e-3
-    rounds: Rounds = 50
-    proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
-    client_fraction: ClientFraction = 1.0
 
 
 class DistillSettings(Section):
@@ -162,6 +120,8 @@ MethodSettings = Annotated[
     | NewtonSettings
     | FedAvgSettings
     | FedProxSettings
+    | FedSophiaSettings
+    | FedNewSettings
     | DistillSettings
     | PersonaliseSettings
     | ReweightSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import numbers
 from collections.abc import Mapping
@@ -20,18 +21,31 @@ from kernfed.messages.data import LearningTask
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from kernfed.feature_maps import FeatureMap
 
 Floats = npt.NDArray[np.float64]
 
+
+class Link(enum.StrEnum):
+    """What turns linear scores into predictions: nothing, softmax, or the logistic function."""
+
+    IDENTITY = "identity"
+    SOFTMAX = "softmax"
+    LOGISTIC = "logistic"
+
+
 ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
 """Arrays of a model, in the order of their declaration."""
 
 
+_TASK_OF_LINK = {Link.SOFTMAX: LearningTask.CLASSIFICATION, Link.LOGISTIC: LearningTask.BINARY}
+
+
 @dataclass(frozen=True, eq=False)
 class GlobalModel:
-    """A linear model on features: scores = (φ((x - mean)/deviation) - feature_mean) weights + target_mean.
+    """A linear model on features: scores = link((φ((x - mean)/deviation) - feature_mean) weights + target_mean).
 
     M features, C outputs, d columns. Checked when made.
 
@@ -59,9 +73,11 @@ class GlobalModel:
     feature_mean: Floats
     """Shape (M,); zeros where the model has no intercept."""
     target_mean: Floats
-    """Shape (C,); zeros where the model has no intercept."""
+    """Shape (C,); zeros where the model has no intercept. Of a head, its bias."""
     job: Mapping[str, Any] = field(default_factory=dict)
     """Where the model comes from: JSON values. Not part of the model's identity (`sha256`)."""
+    link: Link = Link.IDENTITY
+    """Of a head trained by cross-entropy, softmax or logistic."""
 
     def __post_init__(self) -> None:
         features.check_spec(self.spec)
@@ -80,6 +96,8 @@ class GlobalModel:
             )
         if not (self.deviation > 0).all():
             raise ConfigError("model: deviation holds a number that is not above 0")
+        if self.link is not Link.IDENTITY and self.task is not _TASK_OF_LINK[self.link]:
+            raise ConfigError(f"model: the link {self.link} does not fit a {self.task} task")
         if features.fingerprint(self.spec, self._frequencies) != self.fingerprint:
             raise ConfigError(
                 "model: the features drawn here are not those it was trained on (fingerprints differ); its "
@@ -112,8 +130,8 @@ class GlobalModel:
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Compute the scores behind `predict`, shape (n, C); its arguments and errors.
 
-        Binary: one column, positive class from 1/2 on. Classification: one column per class, the largest wins. Scores
-        are least-squares fits of 0/1 targets, not probabilities: they may leave [0, 1].
+        Binary: one column, positive class from 1/2 on. Classification: one column per class, the largest wins.
+        Without a link scores are least-squares fits of 0/1 targets, which may leave [0, 1]; else probabilities.
         """
         import torch
 
@@ -121,7 +139,7 @@ class GlobalModel:
         weights = torch.from_numpy(self.weights).to(device)
         offset = torch.from_numpy(self.target_mean - self.feature_mean @ self.weights).to(device)
         mapped = self._feature_map(device).blocks(x)
-        parts = [torch.addmm(offset, z, weights) for z in mapped]
+        parts = [_linked(self.link, torch.addmm(offset, z, weights)) for z in mapped]
         if not parts:
             return np.empty((0, self.weights.shape[1]))
         scores: Floats = torch.cat(parts).cpu().numpy()
@@ -174,6 +192,14 @@ class GlobalModel:
                 "infinite; fill it in or leave the row out"
             )
         return x
+
+
+def _linked(link: Link, scores: Tensor) -> Tensor:
+    import torch
+
+    if link is Link.SOFTMAX:
+        return torch.softmax(scores, 1)
+    return torch.sigmoid(scores) if link is Link.LOGISTIC else scores
 
 
 def load_model(folder: Path | str) -> GlobalModel:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from kernfed.errors import ConfigError
 from kernfed.features import FeatureForm, FeatureSpec, Kernel
 from kernfed.messages.data import LearningTask
-from kernfed.model import ARRAYS, GlobalModel
+from kernfed.model import ARRAYS, GlobalModel, Link
 
 ARRAYS_FILE = "model.safetensors"
 FACTS_FILE = "model.json"
@@ -45,6 +45,8 @@ class _Facts(_Section):
     features: _Features
     fingerprint: _Digest
     arrays_sha256: _Digest
+    link: Link | None = None
+    """Left out where scores are linear, as they were in all models of before."""
     job: dict[str, JsonValue]
 
 
@@ -71,10 +73,11 @@ def write(model: GlobalModel, folder: Path) -> None:
         fingerprint=model.fingerprint,
         arrays_sha256=hashlib.sha256(data).hexdigest(),
         job=dict(model.job),
+        link=None if model.link is Link.IDENTITY else model.link,
     )
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / ARRAYS_FILE, data)
-    _replace(folder / FACTS_FILE, _canonical(facts.model_dump(mode="json"), indent=2) + b"\n")
+    _replace(folder / FACTS_FILE, _canonical(_told(facts), indent=2) + b"\n")
 
 
 def read(folder: Path) -> GlobalModel:
@@ -93,6 +96,7 @@ def read(folder: Path) -> GlobalModel:
             spec=FeatureSpec(**dict(facts.features)),
             fingerprint=facts.fingerprint,
             job=facts.job,
+            link=facts.link or Link.IDENTITY,
             **_arrays(folder / ARRAYS_FILE, data),
         )
     except ConfigError as err:
@@ -106,7 +110,15 @@ def sha256(folder: Path) -> str:
         ConfigError: As `read`, as far as the files themselves go.
     """
     facts, _ = _load(folder)
-    return hashlib.sha256(_canonical(facts.model_dump(mode="json", exclude={"job"}))).hexdigest()
+    return hashlib.sha256(_canonical(_told(facts, exclude={"job"}))).hexdigest()
+
+
+def _told(facts: _Facts, exclude: set[str] | None = None) -> dict[str, Any]:
+    """Facts as they are written; one that says nothing new is left out, so that older models keep their identity."""
+    told = facts.model_dump(mode="json", exclude=exclude)
+    if facts.link is None:
+        told.pop("link")
+    return told
 
 
 def _load(folder: Path) -> tuple[_Facts, bytes]:

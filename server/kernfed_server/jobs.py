@@ -12,12 +12,15 @@ import numpy as np
 import kernfed
 from kernfed.cohort import Cohort
 from kernfed.errors import ConfigError
+from kernfed.head_settings import has_head
 from kernfed.job_file import JobFile, named_files
 from kernfed.messages.base import Array
+from kernfed.messages.heads import HeadLoss
 from kernfed.public_set import unpack
 from kernfed_server.artifacts import Model
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.evaluation import measure_local
+from kernfed_server.heads import head_loss
 from kernfed_server.preparation import Setup, prepare
 from kernfed_server.run import Run
 from kernfed_server.workflows import WORKFLOWS
@@ -53,7 +56,7 @@ async def execute(
         return None
     maps_features = workflow.maps_features and not workflow.columns_alone(job)
     setup = await prepare(workflow.adapt(job), cohort, run, map_features=maps_features)
-    if maps_features:
+    if maps_features and not has_head(job.method):  # a head's workflow measures heads
         setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, _ridge(job)))
     if names := named_files(job):
         setup = dataclasses.replace(setup, public=await asyncio.to_thread(_read_public, job, names[0], read_file))
@@ -81,8 +84,21 @@ def _read_public(job: JobFile, name: str, read_file: Callable[[str], bytes] | No
 
 
 def assemble(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
-    """Put a model together from what was agreed before round 1 and weights on centred features, shape (M, C)."""
-    from kernfed.model import GlobalModel
+    """Put a model together from what was agreed before round 1 and weights on centred features.
+
+    Args:
+        job: The job.
+        setup: What was agreed.
+        weights: Shape (M, C); of a head, with a last row for the bias where the job has an intercept.
+    """
+    from kernfed.model import GlobalModel, Link
+
+    link, target_mean = Link.IDENTITY, setup.target_mean
+    if has_head(job.method):
+        loss = head_loss(getattr(job.method, "loss"), setup.schema.task)  # noqa: B009  # of heads, all have one
+        link = {HeadLoss.SOFTMAX: Link.SOFTMAX, HeadLoss.LOGISTIC: Link.LOGISTIC}.get(loss, Link.IDENTITY)
+        target_mean = weights[-1] if setup.intercept else np.zeros(setup.num_outputs)
+        weights = weights[: setup.num_features]
 
     return GlobalModel(
         task=setup.schema.task,
@@ -95,7 +111,8 @@ def assemble(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
         fingerprint=setup.fingerprint,
         weights=weights,
         feature_mean=setup.feature_mean,
-        target_mean=setup.target_mean,
+        target_mean=target_mean,
+        link=link,
         job={
             "name": job.name,
             "method": job.method.model_dump(mode="json"),

@@ -75,6 +75,11 @@ class Run:
         self._kept: Callable[[], Model | None] | None = None
 
     @property
+    def round_num(self) -> int:
+        """The last closed round."""
+        return self._round
+
+    @property
     def resumed(self) -> State | None:
         """State after the last finished round of an earlier life of this run, else None."""
         return self._resumed.state if self._resumed else None

@@ -14,7 +14,7 @@ from kernfed.messages.base import Array
 from kernfed.messages.evaluation import MetricSums
 from kernfed.method_settings import DistillSettings
 from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import distill
+from kernfed_client.steps import distill, heads
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets, predict
 
 MODEL = "central"
@@ -84,6 +84,23 @@ def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
     """Metrics of the pooled reference on each client's own test rows, and on all of them."""
     weights = central_weights(jobs, ridge)
     return _measured(jobs, lambda job: predict(job, weights))
+
+
+def measure_central_head(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
+    """Metrics of a head trained on all clients' rows together.
+
+    Args:
+        jobs: Prepared alike, with a head opened.
+        ridge: The ridge.
+    """
+    import torch
+
+    from kernfed.heads import Head, fit
+
+    parts = [heads.training_head(jobs[name]) for name in sorted(jobs)]
+    z, y = (torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("z", "y"))
+    weights = np.ascontiguousarray(fit(Head(parts[0].loss, z, y, ridge)).numpy())
+    return _measured(jobs, lambda job: heads.predictions(job, weights))
 
 
 def _measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:

@@ -12,6 +12,7 @@ from pathlib import Path
 from kernfed.consensus_file import PublicConsensus
 from kernfed.errors import DataError, KernfedError, NumericalError
 from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
+from kernfed.head_settings import has_head
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, NumberedEvent
 from kernfed.model import GlobalModel
@@ -22,7 +23,7 @@ from kernfed_server.artifacts import KEPT_KINDS, Model, move_into_place, write_f
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.jobs import execute
 from kernfed_server.run import Checkpoint, MemoryJournal, Run
-from kernfed_simulation.central import measure_central, measure_central_kernel
+from kernfed_simulation.central import measure_central, measure_central_head, measure_central_kernel
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
 
@@ -155,6 +156,8 @@ def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
         return RoundMetrics()
     if job.method.name == "reweight":  # all rows in one place, for whose test points?
         return RoundMetrics()
+    if has_head(job.method):
+        return measure_central_head(jobs, job.method.ridge)  # type: ignore[union-attr]  # methods with heads have one
     return measure_central(jobs, job.method.ridge)  # type: ignore[union-attr]  # probe has no data
 
 

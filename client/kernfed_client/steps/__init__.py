@@ -10,6 +10,7 @@ from kernfed_client.steps import (
     data,
     distill,
     evaluation,
+    heads,
     online,
     personal_training,
     personalise,
@@ -32,5 +33,6 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
     **personal_training.STEPS,
     **reweight.STEPS,
     **reweight_training.STEPS,
+    **heads.STEPS,
     **probe.STEPS,
 }

@@ -6,13 +6,14 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.cohort import Cohort
+from kernfed.head_settings import FedAvgSettings, has_head
 from kernfed.messages.base import Array
 from kernfed.messages.ridge import CurvatureRequest, GradientDescentRequest
-from kernfed.method_settings import FedAvgSettings
 from kernfed.sampling import sample_clients
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
+from kernfed_server.workflows import head_rounds
 
 
 async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) -> Array | None:
@@ -26,6 +27,8 @@ async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) 
 
     Source: McMahan et al. (2017), Algorithm 1.
     """
+    if has_head(settings):
+        return await head_rounds.run_fedavg(setup, settings, cohort, run)
     learning_rate = settings.learning_rate
     if learning_rate == "auto":  # stable at every client: gradient descent diverges from twice this on
         curvatures = await cohort.ask(CurvatureRequest(ridge=settings.ridge))
@@ -39,7 +42,7 @@ async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) 
             weights=weights,
             learning_rate=learning_rate,
             num_steps=settings.local_steps,
-            batch_size=settings.batch_size,
+            batch_size=settings.batch_size or 0,
             seed=int(rng.stream(setup.schema.seed, "fedavg", str(round_num)).integers(2**63, 1)[0]),
         )
         asked = sample_clients(cohort.clients, settings.client_fraction, setup.schema.seed, round_num)

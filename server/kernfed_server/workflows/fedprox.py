@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from kernfed.cohort import Cohort
+from kernfed.head_settings import FedProxSettings, has_head
 from kernfed.messages.base import Array
 from kernfed.messages.ridge import ProximalSolveRequest
-from kernfed.method_settings import FedProxSettings
 from kernfed.sampling import sample_clients
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
+from kernfed_server.workflows import head_rounds
 
 
 async def run(setup: Setup, settings: FedProxSettings, cohort: Cohort, run: Run) -> Array | None:
@@ -24,6 +25,8 @@ async def run(setup: Setup, settings: FedProxSettings, cohort: Cohort, run: Run)
 
     Source: Li et al. (2020), Algorithm 2, with the local problem solved in closed form.
     """
+    if has_head(settings):
+        return await head_rounds.run_fedprox(setup, settings, cohort, run)
     weights = run.resumed["weights"] if run.resumed else np.zeros((setup.num_features, setup.num_outputs))
     async for round_num in run.rounds(settings.rounds):
         request = ProximalSolveRequest(ridge=settings.ridge, weights=weights, proximal=settings.proximal)

@@ -13,14 +13,15 @@ from kernfed.aggregate import Weighted, weighted_mean
 from kernfed.cohort import Cohort
 from kernfed.errors import DivergedError
 from kernfed.events import RoundMetrics, Scores
+from kernfed.head_settings import NewtonSettings, has_head
 from kernfed.messages.base import Array, Reply, Request
 from kernfed.messages.ridge import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
-from kernfed.method_settings import NewtonSettings
 from kernfed.newton import BlockConjugateGradients, PaperNewton
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
+from kernfed_server.workflows import newton_head
 
 R = TypeVar("R", bound=Reply)
 Members = tuple[str, ...]
@@ -39,6 +40,8 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
     Source: FedNewton paper, Algorithm 1; with `step = "auto"` its messages precondition conjugate gradients, see
     `kernfed.newton.BlockConjugateGradients`.
     """
+    if has_head(settings):
+        return await newton_head.run(setup, settings, cohort, run)
     method = _auto if settings.step == "auto" else _paper
     return await method(_Problem(setup, settings, cohort, run))
 

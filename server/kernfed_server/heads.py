@@ -1,0 +1,204 @@
+"""What every method on a head shares at the coordinator: opening it at the clients, means over them, evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.aggregate import Weighted, weighted_mean
+from kernfed.cohort import Cohort
+from kernfed.errors import ConfigError, QuorumNotMetError
+from kernfed.events import RoundMetrics, Scores
+from kernfed.messages.base import Array, Reply, Request
+from kernfed.messages.data import LearningTask
+from kernfed.messages.heads import EvaluateHeadRequest, HeadLoss, OpenHeadRequest
+from kernfed.sampling import sample_clients
+from kernfed_server.evaluation import collect
+from kernfed_server.preparation import Gate, Setup
+from kernfed_server.run import Run
+
+R = TypeVar("R", bound=Reply)
+Members = tuple[str, ...]
+"""The clients whose rows the objective is made of, sorted."""
+
+FINDING = "head"
+"""Name of what these methods publish; `kernfed.report_heads` shows it."""
+
+
+@dataclass
+class HeadProblem:
+    """A head's objective at the clients, and what has been asked of them. D features with the bias, C outputs."""
+
+    setup: Setup
+    ridge: float
+    loss: HeadLoss
+    cohort: Cohort
+    run: Run
+    fit_rows: Mapping[str, int]
+    """Rows behind each client's objective."""
+    validation_rows: Mapping[str, int]
+    memory_bytes: int
+    """What a solver may take at the client that has the least."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the job's record: JSON values."""
+    uploads: float = 0.0
+    """Replies asked for so far, per client."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(D, C)."""
+        return self.setup.num_features + int(self.setup.intercept), self.setup.num_outputs
+
+    @property
+    def seed(self) -> int:
+        """Of the job."""
+        return self.setup.schema.seed
+
+    def round_seed(self, method: str, round_num: int) -> int:
+        """A seed for what clients draw in a round."""
+        return int(rng.stream(self.seed, method, str(round_num)).integers(2**63, 1)[0])
+
+    async def ask(self, request: Request[R], members: Members, *, everyone: bool = False) -> dict[str, R]:
+        """Replies of some of the clients, by name; the quorum counts among them where they are not all."""
+        self.uploads += len(members) / max(len(self.fit_rows), 1)
+        drawn = set(members) != set(self.cohort.clients)
+        return await self.cohort.ask(request, clients=members, everyone=everyone, drawn=drawn)
+
+    async def ask_each(self, requests: Mapping[str, Request[R]]) -> dict[str, R]:
+        """Replies to a request of each client's own, by name."""
+        self.uploads += len(requests) / max(len(self.fit_rows), 1)
+        return await self.cohort.ask_each(requests, drawn=set(requests) != set(self.cohort.clients))
+
+    def weighted(self, replies: Mapping[str, R]) -> R:
+        """Mean of replies, weighted by the rows behind each client's objective."""
+        return weighted_mean([Weighted(float(self.fit_rows[client]), reply) for client, reply in replies.items()])
+
+    async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
+        """Mean over those of the members who answered, and who they are."""
+        replies = await self.ask(request, members, everyone=everyone)
+        return await asyncio.to_thread(self.weighted, replies), tuple(replies)
+
+    def sampled(self, fraction: float, round_num: int) -> Members:
+        """Clients of a round, drawn by the job's seed."""
+        return sample_clients(self.cohort.clients, fraction, self.seed, round_num)
+
+    def shifts(self, members: Members, fraction: float) -> Iterator[Members]:
+        """The members in groups of this share of them, in the order of their names."""
+        size = max(1, math.ceil(fraction * len(members) - 1e-9))
+        for start in range(0, len(members), size):
+            yield members[start : start + size]
+
+    def shrink(self, members: Members, answered: Members) -> Members:
+        """Go on with those who answered: the pooled problem is theirs from here on."""
+        for client in sorted(set(members) - set(answered)):
+            fault = self.cohort.faults.get(client)
+            why = f"{fault.reason}: {fault.message}" if fault else "no answer"
+            self.run.note(f"{client} is out of the pooled problem from here on, which is that of the others: {why}")
+        return answered
+
+    async def close(
+        self,
+        round_num: int,
+        rounds: int,
+        state: Mapping[str, Array],
+        weights: Array,
+        training: Scores,
+        *,
+        last: bool = False,
+    ) -> None:
+        """Measure the model where it is due, and record the round."""
+        training = {**training, "uploads": self.uploads}
+        metrics = RoundMetrics(training=training)
+        if last or self.run.evaluates(round_num, rounds):
+            metrics = await self.evaluate(weights, training)
+        await self.run.record(round_num, {**state, "uploads": np.array([self.uploads])}, metrics)
+
+    async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
+        """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""
+        baseline = self.setup.baseline
+        if not baseline.clients:  # nobody could be measured before round 1, which was noted then
+            return RoundMetrics(training=training)
+        found = await self._measure(EvaluateHeadRequest(weights, self.ridge, include_global=True, include_local=False))
+        clients = {
+            client: {**baseline.clients.get(client, {}), **found.clients.get(client, {})}
+            for client in sorted({*baseline.clients, *found.clients})
+        }
+        return RoundMetrics({**baseline.pooled, **found.pooled}, clients, training)
+
+    async def measure_local(self) -> RoundMetrics:
+        """Measure the head that every client trains alone."""
+        nothing = np.zeros(self.shape)
+        return await self._measure(EvaluateHeadRequest(nothing, self.ridge, include_global=False, include_local=True))
+
+    async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
+        try:
+            replies = await self.cohort.ask(request)
+        except QuorumNotMetError as err:
+            self.run.note(f"no metrics: {err}")
+            return RoundMetrics()
+        return collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+
+
+def head_loss(name: str, task: LearningTask) -> HeadLoss:
+    """The loss that a job's `loss` stands for.
+
+    Raises:
+        ConfigError: Cross-entropy of numbers.
+    """
+    if name == "squared":
+        return HeadLoss.SQUARED
+    if task is LearningTask.REGRESSION:
+        raise ConfigError('method.loss = "cross-entropy" needs classes, but the task is regression; use "squared"')
+    return HeadLoss.LOGISTIC if task is LearningTask.BINARY else HeadLoss.SOFTMAX
+
+
+async def open_head(
+    setup: Setup, *, loss: str, ridge: float, cohort: Cohort, run: Run, validation_fraction: float = 0.0
+) -> HeadProblem:
+    """Open a head at every client, and measure what each can do alone.
+
+    Raises:
+        JobError: A client cannot; one line each.
+    """
+    kind = head_loss(loss, setup.schema.task)
+    gate = Gate(cohort, run, strict=setup.strict)
+    opened = await gate.ask(
+        OpenHeadRequest(
+            loss=kind,
+            bias=setup.intercept,
+            validation_fraction=validation_fraction,
+            seed=setup.schema.seed,
+            num_features=setup.num_features + int(setup.intercept),
+            num_outputs=setup.num_outputs,
+        )
+    )
+    problem = HeadProblem(
+        setup=setup,
+        ridge=ridge,
+        loss=kind,
+        cohort=cohort,
+        run=run,
+        fit_rows={client: reply.num_fit_rows for client, reply in opened.items()},
+        validation_rows={client: reply.num_validation_rows for client, reply in opened.items()},
+        memory_bytes=min(reply.memory_bytes for reply in opened.values()),
+    )
+    problem.setup = replace(setup, baseline=await problem.measure_local())
+    if run.resumed is not None and "uploads" in run.resumed:
+        problem.uploads = float(run.resumed["uploads"][0])
+    return problem
+
+
+def encode_names(names: Sequence[str]) -> Array:
+    """Names as an array, for a checkpoint."""
+    return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
+
+
+def decode_names(array: Array) -> Members:
+    """Names that `encode_names` gave."""
+    return tuple(array.tobytes().decode().split("\n")) if array.size else ()
