@@ -168,7 +168,7 @@ class HeadGradient(google.protobuf.message.Message):
     validation_loss: builtins.float
     """Mean loss over the validation rows, without the ridge; 0 where there are none. At least 0."""
     mean_curvature: builtins.float
-    """Mean of the diagonal of the Hessian H_j(W). At least 0."""
+    """Mean of the diagonal of the Hessian H_j(W), without the ridge. At least 0."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """∇F_j(W). Shape (D, C)."""
