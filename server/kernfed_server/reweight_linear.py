@@ -14,9 +14,9 @@ import kernfed
 from kernfed.aggregate import Weighted, weighted_mean
 from kernfed.errors import JobError
 from kernfed.events import RoundMetrics
+from kernfed.head_settings import NewtonSettings
 from kernfed.messages.base import Array
 from kernfed.messages.data import CentreRequest, MeanEmbeddingRequest
-from kernfed.method_settings import NewtonSettings
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.reweight_findings import publish

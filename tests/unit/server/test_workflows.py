@@ -302,6 +302,7 @@ class GoldenJob:
     z_train: torch.Tensor
     y_train: torch.Tensor
     device: str = "cpu"
+    row_weights: None = None
     kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
