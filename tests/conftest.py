@@ -4,6 +4,10 @@ Where CI is set, properties are tried on the same inputs each time: a change is 
 """
 
 import os
+
+# Before numpy is loaded: threads that wait for each other cost more here than they bring.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 
 import pytest

@@ -149,12 +149,15 @@ def _metrics(file: ClientFile) -> ClientMetrics | None:
 
 def prepare_maths(file: ClientFile) -> tuple[str, str]:
     """Load the maths library and choose the device: (what we compute on, why not on something better)."""
+    import scipy.linalg  # noqa: F401  # it brings a BLAS of its own, which is limited only once it is loaded
     import torch
+    from threadpoolctl import threadpool_limits
 
     from kernfed_client.device import choose_device
 
     if file.threads is not None:
         torch.set_num_threads(file.threads)
+        threadpool_limits(file.threads)
     device = choose_device(file.device)
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})", ""

@@ -97,8 +97,9 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def start(started: list[subprocess.Popen[bytes]], log: Path, name: str, *args: str | Path, cwd: Path) -> None:
     """Start a daemon in its own folder; it logs into a file there."""
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # five processes share this machine
     with log.open("wb") as out:
-        started.append(subprocess.Popen(command(name, *args), stdout=out, stderr=out, cwd=cwd))
+        started.append(subprocess.Popen(command(name, *args), stdout=out, stderr=out, cwd=cwd, env=one_thread))
 
 
 def write_coordinator(root: Path, port: int, enrolment_port: int) -> None:
