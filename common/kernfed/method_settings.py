@@ -134,3 +134,11 @@ MethodSettings = Annotated[
     | ProbeSettings,
     Field(discriminator="name"),
 ]
+
+
+def num_rounds(method: MethodSettings) -> int:
+    """Rounds that a job of this method has at most; 0 where the method does not say."""
+    rounds: int = getattr(method, "rounds", 0)
+    if isinstance(method, ReweightSettings) and method.trainer == "newton":
+        return rounds * method.num_models  # one model after the other
+    return rounds

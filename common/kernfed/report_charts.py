@@ -28,6 +28,8 @@ _SERIES: Final = {
     "personal": "#010207",
     "central": "#010208",
     "training": "#010209",
+    "fedavg": "#01020b",
+    "own": "#01020c",
 }
 _OTHER: Final = "#01020a"
 _VARIABLES: Final = {
@@ -36,7 +38,7 @@ _VARIABLES: Final = {
     _OTHER: "var(--series-other)",
     **{colour: f"var(--series-{model})" for model, colour in _SERIES.items()},
 }
-_MARKERS: Final = {"global": "o", "local": "s", "personal": "^", "central": "D"}
+_MARKERS: Final = {"global": "o", "local": "s", "personal": "^", "central": "D", "fedavg": "v", "own": "P"}
 _SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -92,6 +94,23 @@ def bar_chart(title: str, x_label: str, clients: Sequence[str], models: Mapping[
     """
     with _style(title):
         return _svg(_bars(x_label, clients, models), title)
+
+
+def histograms(
+    title: str, x_label: str, names: Sequence[str], counts: Sequence[Sequence[int]], edges: Sequence[str], mark: float
+) -> str:
+    """One small histogram per client below the other, each scaled to its own number of rows.
+
+    Args:
+        title: For readers who do not see the picture.
+        x_label: Of what is counted.
+        names: From the top down; at most `MAX_BARS`.
+        counts: Per client, one per bin.
+        edges: Upper edge of each bin, as text.
+        mark: Where to draw a line, in bins.
+    """
+    with _style(title):
+        return _svg(_histograms(x_label, names, counts, edges, mark), title)
 
 
 def heat_map(
@@ -181,6 +200,30 @@ def _bars(x_label: str, clients: Sequence[str], models: Mapping[str, Sequence[fl
     axes.tick_params(axis="y", length=0)
     if len(models) > 1 and values:
         _legend_above(axes)
+    return figure
+
+
+def _histograms(
+    x_label: str, names: Sequence[str], counts: Sequence[Sequence[int]], edges: Sequence[str], mark: float
+) -> Figure:
+    figure, axes = _canvas(6.4, 1.0 + 0.55 * len(names))
+    for j, row in enumerate(counts):
+        top = max(sum(row), 1)
+        base = j + 0.42
+        for i, count in enumerate(row):
+            if count:
+                height = max(0.84 * count / top, 0.02)
+                axes.bar(i, -height, 0.92, bottom=base, color=_SERIES["global"], linewidth=0)
+        axes.axhline(base, color=_GRID, linewidth=0.8)
+    axes.axvline(mark, color=_INK, linewidth=1.0, linestyle=":")
+    axes.set_yticks(range(len(names)), labels=[_short(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.6)
+    axes.set_xlim(-0.6, len(edges) - 0.4)
+    axes.set_xticks(range(len(edges)), labels=edges)
+    axes.tick_params(axis="x", labelsize=9)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False)
+    axes.set_xlabel(x_label)
     return figure
 
 

@@ -56,9 +56,16 @@ def _online(finding: Mapping[str, Any]) -> Section:
     return online_section(finding)
 
 
+def _reweight(finding: Mapping[str, Any]) -> Section:
+    from kernfed.report_reweight import reweight_section
+
+    return reweight_section(finding)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {
     "distillation": _distillation,
     "online": _online,
     "personalise": _personalise,
+    "reweight": _reweight,
 }
 """Finding's name, as `Run.publish` gave it, to its section."""

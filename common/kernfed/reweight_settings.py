@@ -142,6 +142,11 @@ class ReweightSettings(Section):
     network: NetworkSection = Field(NetworkSection(), description="adam and fedavg: what is trained.")
     ratios: RatiosSection = Field(RatiosSection(), description="How density ratios are found.")
 
+    @property
+    def num_models(self) -> int:
+        """Models that are trained: the job's own, and those that it is compared with."""
+        return 1 + (self.compare + (self.compare and self.scope != "own"))
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if (self.scope == "target") != (self.target is not None):

