@@ -177,7 +177,7 @@ def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
     return float(total) / n
 
 
-def fit(head: Head, *, tolerance: float = 1e-7, max_iterations: int = 500) -> Tensor:
+def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
     """Minimise F by L-BFGS from W = 0, shape (D, C): a reference that has all rows in one place.
 
     Args:
