@@ -1,8 +1,8 @@
 """Tables 5, 6 and 9 of the FedNewton paper in shape: heads on frozen features, 10 clients, 5 of them in a round.
 
 Statistical optimality of Newton-type federated learning with heterogeneous data, Appendix C. Labels are skewed by
-Dir(0.1), Dir(0.5) and Dir(10). The paper's backbone is a ResNet-18 pretrained on ImageNet, which is not at hand: here the
-features of MNIST and Fashion-MNIST are the leading 60 principal components of the training pixels, so published and
+Dir(0.1), Dir(0.5) and Dir(10). The paper's backbone is a ResNet-18 pretrained on ImageNet, which is not at hand: here
+the features of MNIST and Fashion-MNIST are the leading 60 principal components of the training pixels, so published and
 measured numbers stand beside each other and are not comparable as such. Of the 60,000 training images 10,000 are used,
 once (`--repetitions` for more); all 10,000 test images are.
 

@@ -48,6 +48,20 @@ def health_command(
     typer.echo(check_health(load_client_file(config).state))
 
 
+@app.command("features")
+def features_command(
+    job: Annotated[Path, typer.Argument(help="Job file with data.backbone.", metavar="JOB.toml")],
+    out: Annotated[Path, typer.Option(help="NPZ file to write: x, y and columns.")],
+    config: Annotated[Path, typer.Option(help="Client file.")] = Path("client.toml"),
+    partition: Annotated[str, typer.Option(help="train or test, as the client file has them.")] = "train",
+) -> None:
+    """Write a partition's frozen features: to predict from, or for jobs without the backbone; they stay here."""
+    from kernfed_client.backbone_data import write_features
+
+    num_rows, num_columns = write_features(config, job, partition, out)
+    typer.echo(f"{out}: {num_rows} rows of {num_columns} features")
+
+
 @app.command("check-data")
 def check_data_command(
     job: Annotated[Path, typer.Argument(help="Job file.", metavar="JOB.toml")],

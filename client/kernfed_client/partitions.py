@@ -74,6 +74,8 @@ class LocalData:
     """Classes that occur, in the schema's order, or sorted where it names none; empty for regression."""
     notes: tuple[str, ...] = ()
     """What is allowed but worth a look."""
+    backbone: str = ""
+    """Fingerprint of the backbone that made the features; empty without one."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -95,6 +97,14 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
             f"data set {dataset!r} is not offered here (offered: {offered}); "
             f"add [datasets.{dataset}.train] to the client file, or correct cohort.dataset in the job"
         )
+    if schema.backbone:
+        from kernfed_client.backbone_data import BackboneReader
+
+        reader = BackboneReader(file, schema, dataset)
+        train = reader.read(section.train, "train")
+        test = None if section.test is None else reader.read(section.test, "test")
+        data = prepare(train, test, schema, client, f"data set {dataset}")
+        return replace(data, backbone=reader.fingerprint)
     train = read_partition(section.train, schema, dataset, "train")
     test = None if section.test is None else read_partition(section.test, schema, dataset, "test")
     return prepare(train, test, schema, client, f"data set {dataset}")
@@ -152,9 +162,12 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
     try:
-        reader = _READERS[_format(source)]
+        name = _format(source)
+        if name == "images":
+            source.refuse("is a folder of images, which only a job with data.backbone reads; name a file")
+        reader = _READERS[name]
         _check_is_file(source)
-        return _check(source, reader(source))
+        return check_table(source, reader(source))
     except MemoryError:
         source.refuse("does not fit into this machine's memory; use fewer rows or a larger machine")
     except OSError as err:
@@ -236,7 +249,12 @@ def _check_is_file(source: Source) -> None:
         source.refuse("permission denied; let the client's user read the file")
 
 
-def _check(source: Source, table: RawTable) -> PartitionData:
+def check_table(source: Source, table: RawTable) -> PartitionData:
+    """Check a table as read against the schema, and leave out rows with gaps where the job says so.
+
+    Raises:
+        DataError: Names file, column, row and remedy; holds no content of cells.
+    """
     schema, rows = source.schema, table.row_numbers
     if not len(rows):
         source.refuse("has no rows; there must be at least one")

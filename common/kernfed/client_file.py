@@ -19,8 +19,13 @@ DEFAULT_KINDS = tuple(k for k in Kind if k is not Kind.UNLABELLED_SAMPLE)
 class PartitionFile(Section):
     """Where a partition lies and how to read it."""
 
-    path: Path = Field(description="CSV, Parquet or NPZ file; relative to the client file.")
-    format: Literal["csv", "parquet", "npz"] | None = Field(None, description="Unset: by the file's suffix.")
+    path: Path = Field(
+        description="CSV, Parquet or NPZ file, or for a backbone a folder of images with a sub-folder per class; "
+        "relative to the client file."
+    )
+    format: Literal["csv", "parquet", "npz", "images"] | None = Field(
+        None, description="Unset: by the file's suffix; images for a folder."
+    )
     encoding: str = Field("utf-8", description="CSV text encoding; a byte order mark is understood.")
     delimiter: str = Field(",", min_length=1, max_length=1, description="CSV column separator, e.g. ; or a tab.")
     missing: list[str] = Field(["", "NA", "NaN", "nan", "null", "?"], description="CSV cells that mean: no value.")
@@ -32,6 +37,8 @@ class PartitionFile(Section):
         None,
         description="NPZ: names of the columns of x; unset: array `columns` of the file, else x0, x1, ...",
     )
+
+    text: str | None = Field(None, description="CSV, Parquet: column of texts, for a backbone that reads text.")
 
     @field_validator("columns")
     @classmethod
@@ -135,6 +142,42 @@ class NetworkModelSection(Section):
 ModelSection = Annotated[KernelModelSection | SklearnModelSection | NetworkModelSection, Field(discriminator="kind")]
 
 
+class BackboneSection(Section):
+    """A frozen feature extractor that jobs may name; nothing else can be loaded. It runs here, and never learns."""
+
+    source: str = Field(
+        pattern=r"^(torch:[A-Za-z_]\w*(\.[A-Za-z_]\w*)+|timm:[\w./-]+|sentence-transformers:[\w./-]+)$",
+        description="torch:package.Module, a torch.nn.Module or a function that makes one; timm:NAME (kernfed[timm]); "
+        "sentence-transformers:NAME or :FOLDER (kernfed[sentences]).",
+    )
+    weights: Path | None = Field(
+        None, description="torch: its weights, safetensors or a state_dict; unset: drawn by the seed."
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the module.")
+    seed: int = Field(0, ge=0, lt=2**63, description="torch: of weights that are drawn.")
+    batch_size: int = Field(64, ge=1, le=65536, description="Rows at a time.")
+    image_size: int | None = Field(
+        None,
+        ge=8,
+        le=4096,
+        description="Images are scaled to this height and width (bicubic); unset: left as they are.",
+    )
+    channels: Literal[1, 3] = Field(3, description="Images: 3 repeats grey ones, 1 averages colours.")
+    mean: list[float] = Field([0.485, 0.456, 0.406], description="Images: subtracted per channel, of pixels in [0, 1].")
+    deviation: list[Annotated[float, Field(gt=0)]] = Field(
+        [0.229, 0.224, 0.225], description="Images: divided by, per channel."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name in ("mean", "deviation"):
+            if len(getattr(self, name)) not in (1, self.channels):
+                raise ValueError(f"{name} has {len(getattr(self, name))} numbers for {self.channels} channels")
+        if self.weights is not None and not self.source.startswith("torch:"):
+            raise ValueError("weights is for torch: sources; timm and sentence-transformers load their own")
+        return self
+
+
 class PolicySection(Section):
     """What may leave this site."""
 
@@ -167,6 +210,10 @@ class ClientFile(Section):
     )
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
     models: dict[Label, ModelSection] = Field(default_factory=dict)
+    backbones: dict[Label, BackboneSection] = Field(default_factory=dict)
+    feature_cache_bytes: int = Field(
+        4 << 30, ge=0, description="Most disk that features of backbones take in the state folder; 0: none are kept."
+    )
     policy: PolicySection = PolicySection()
 
     @model_validator(mode="after")
@@ -193,6 +240,15 @@ def load_client_file(path: Path) -> ClientFile:
         name: section.model_copy(update={part: place(getattr(section, part)) for part in DatasetSection.model_fields})
         for name, section in parsed.datasets.items()
     }
+    backbones = {
+        name: section.model_copy(update={"weights": base / section.weights}) if section.weights else section
+        for name, section in parsed.backbones.items()
+    }
     return parsed.model_copy(
-        update={"identity": base / parsed.identity, "state": base / parsed.state, "datasets": datasets}
+        update={
+            "backbones": backbones,
+            "identity": base / parsed.identity,
+            "state": base / parsed.state,
+            "datasets": datasets,
+        }
     )

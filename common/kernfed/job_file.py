@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.features import FeatureForm, Kernel
@@ -66,7 +67,15 @@ class DataSection(Section):
 
     task: LearningTask = Field(description="regression, binary or classification.")
     target: ColumnName = Field(description="Column to predict.")
-    features: list[ColumnName] = Field(min_length=1, description="Columns to predict from, by name.")
+    features: list[ColumnName] = Field(
+        min_length=1,
+        description='Columns to predict from, by name; "f[0:512]" stands for f0, f1, ... f511.',
+    )
+    backbone: Label | None = Field(
+        None,
+        description="Frozen feature extractor, [backbones.NAME] of every client file, whose outputs f0, f1, ... are "
+        "the feature columns; unset: they are columns of the data.",
+    )
     classes: list[str] | None = Field(
         None, description="Class names; unset: the classes that any client has. Binary: negative class first."
     )
@@ -80,6 +89,13 @@ class DataSection(Section):
         le=0.9,
         description="Rows held out by the job's seed at a client without a test partition.",
     )
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _ranges(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        return [name for item in value for name in (_expanded(item) if isinstance(item, str) else [item])]
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -178,7 +194,19 @@ def data_schema(job: JobFile) -> DataSchema:
         missing=job.data.missing,
         test_fraction=job.data.test_fraction,
         seed=job.seed,
+        backbone=job.data.backbone or "",
     )
+
+
+def _expanded(name: str) -> list[str]:
+    """Names that a name with a range stands for; the name itself where it has none."""
+    found = re.fullmatch(r"(.*)\[(\d{1,7}):(\d{1,7})\]", name)
+    if found is None:
+        return [name]
+    first, end = int(found[2]), int(found[3])
+    if not first < end <= first + 1_000_000:
+        raise ValueError(f"features: {name!r} stands for no names, or for too many; write e.g. f[0:512]")
+    return [f"{found[1]}{i}" for i in range(first, end)]
 
 
 def named_files(job: JobFile) -> tuple[str, ...]:

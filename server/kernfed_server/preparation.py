@@ -110,6 +110,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows)
     _note_dropped(described, run)
+    _check_backbones(schema, {client: d.backbone for client, d in described.items()})
     classes = unite_classes(schema, (d.classes for d in described.values()))
     mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
 
@@ -242,6 +243,20 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
             raise InvalidReplyError(
                 f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
             )
+
+
+def _check_backbones(schema: DataSchema, found: Mapping[str, str]) -> None:
+    """All clients must see the world through the same eyes.
+
+    Raises:
+        DataError: Their backbones differ; names who has which.
+    """
+    if len(set(found.values())) > 1:
+        listed = "; ".join(f"{client}: {digest[:12] or 'none'}" for client, digest in sorted(found.items()))
+        raise DataError(
+            f"the clients' backbones {schema.backbone!r} differ (fingerprints {listed}); give every client file the "
+            f"same source, weights and transforms in [backbones.{schema.backbone}]"
+        )
 
 
 def _check_fingerprint(client: str, found: str, own: str) -> None:

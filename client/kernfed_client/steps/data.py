@@ -51,6 +51,7 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         class_counts=tuple(counts[name] for name in data.classes),
         mean=m.mean,
         sum_squares=m.sum_squares,
+        backbone=data.backbone,
     )
 
 

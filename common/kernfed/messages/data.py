@@ -46,6 +46,8 @@ class DataSchema:
     """Share of rows held out where a client has no `test` partition of its own."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Seed of the held-out split."""
+    backbone: Name = ""
+    """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class DataDescription(Reply):
     """Mean per feature column over training rows, float64."""
     sum_squares: Annotated[Array, Shape("P")]
     """Sum of squared deviations from `mean` per feature column, float64."""
+    backbone: Name = ""
+    """Fingerprint of the backbone behind the columns; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)

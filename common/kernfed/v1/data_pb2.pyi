@@ -86,6 +86,7 @@ class DataSchema(google.protobuf.message.Message):
     MISSING_FIELD_NUMBER: builtins.int
     TEST_FRACTION_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    BACKBONE_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """What is learned."""
     target: builtins.str
@@ -96,6 +97,8 @@ class DataSchema(google.protobuf.message.Message):
     """Share of rows held out where a client has no `test` partition of its own. From 0 to 0.9."""
     seed: builtins.int
     """Seed of the held-out split. Below 2^63."""
+    backbone: builtins.str
+    """Backbone of the client file that makes the feature columns; unset: they are columns of the data."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them."""
@@ -114,8 +117,9 @@ class DataSchema(google.protobuf.message.Message):
         missing: Global___MissingRule.ValueType = ...,
         test_fraction: builtins.float = ...,
         seed: builtins.int = ...,
+        backbone: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["classes", b"classes", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 
@@ -132,12 +136,15 @@ class DataDescription(google.protobuf.message.Message):
     CLASS_COUNTS_FIELD_NUMBER: builtins.int
     MEAN_FIELD_NUMBER: builtins.int
     SUM_SQUARES_FIELD_NUMBER: builtins.int
+    BACKBONE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows, after rows were dropped and held out. At most 2^53."""
     num_test_rows: builtins.int
     """Held-out rows. At most 2^53."""
     num_dropped_rows: builtins.int
     """Rows dropped for a gap, in both partitions. At most 2^53."""
+    backbone: builtins.str
+    """Fingerprint of the backbone behind the columns, the same at all clients; unset without one."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes that occur here, sorted; empty for regression."""
@@ -164,9 +171,10 @@ class DataDescription(google.protobuf.message.Message):
         class_counts: collections.abc.Iterable[builtins.int] | None = ...,
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         sum_squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        backbone: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["class_counts", b"class_counts", "classes", b"classes", "mean", b"mean", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "mean", b"mean", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 

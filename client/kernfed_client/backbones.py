@@ -1,0 +1,218 @@
+"""Frozen feature extractors of the client file: a torch module, or a model of timm or sentence-transformers.
+
+A peer names a backbone by the client file's word for it, never a class, a path or a model. Weights are read as
+safetensors, or by torch's reader of plain tensors; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.client_file import BackboneSection
+from kernfed.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Features = npt.NDArray[np.float32]
+Images = npt.NDArray[np.uint8]
+_FACTS = {"image_size", "channels", "mean", "deviation", "source"}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A loaded feature extractor on a device."""
+
+    name: str
+    section: BackboneSection
+    fingerprint: str
+    """SHA-256 over weights, source and transforms: the same at every client that extracts alike."""
+    encode: Callable[[Any], Features]
+    """A batch (images (n, channels, h, w) after the transforms, rows (n, d), or texts) to features, (n, k)."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it reads texts and not images or rows."""
+        return self.section.source.startswith("sentence-transformers:")
+
+    def features(self, batches: Callable[[int], Sequence[Any]], num_rows: int) -> Features:
+        """Extract features in batches.
+
+        Args:
+            batches: Rows from an index on, at most `batch_size` of them, as `encode` takes them.
+            num_rows: How many rows there are.
+
+        Raises:
+            DataError: The backbone does not take such rows, or gives numbers that are not finite.
+        """
+        parts = []
+        for start in range(0, num_rows, self.section.batch_size):
+            try:
+                part = self.encode(batches(start))
+            except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as err:
+                raise DataError(f"backbone {self.name!r} cannot take these rows: {err}") from err
+            parts.append(part.reshape(len(part), -1))
+        found = np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+        if not np.isfinite(found).all():
+            raise DataError(
+                f"backbone {self.name!r} gives numbers that are not finite; check its weights and transforms"
+            )
+        return found
+
+
+def load_backbone(name: str, sections: dict[str, BackboneSection], device: torch.device) -> Backbone:
+    """Load what the client file has under a name.
+
+    Raises:
+        ConfigError: It has none of that name, or it cannot be loaded; says what to install or correct.
+    """
+    section = sections.get(name)
+    if section is None:
+        known = ", ".join(sorted(sections)) or "none"
+        raise ConfigError(
+            f"backbone {name!r} is not allowed here (allowed: {known}); add [backbones.{name}] to the client file, or "
+            "correct data.backbone in the job"
+        )
+    kind, _, what = section.source.partition(":")
+    makers = {"torch": _torch_module, "timm": _timm_module, "sentence-transformers": _sentence_module}
+    module = makers[kind](name, what, section)
+    module.eval().requires_grad_(False).to(device)
+    encode = _sentence_encoder(module, section) if kind == "sentence-transformers" else _tensor_encoder(module, device)
+    return Backbone(name, section, _fingerprint(module, section), encode)
+
+
+def prepare_images(images: Images, section: BackboneSection) -> npt.NDArray[np.float32]:
+    """Scale, repeat or average channels, and normalise: (n, h, w) or (n, h, w, c) bytes to (n, channels, h', w').
+
+    Raises:
+        DataError: The shape is not that of images.
+    """
+    import torch
+
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or images.shape[-1] not in (1, 3):
+        raise DataError(f"images have shape {images.shape[1:]}; want (height, width) or (height, width, 1 or 3)")
+    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float().div_(255.0)
+    if section.channels == 3 and x.shape[1] == 1:
+        x = x.expand(-1, 3, -1, -1)
+    elif section.channels == 1 and x.shape[1] == 3:
+        x = x.mean(1, keepdim=True)
+    size = section.image_size
+    if size is not None and tuple(x.shape[2:]) != (size, size):
+        x = torch.nn.functional.interpolate(x, (size, size), mode="bicubic", antialias=True).clamp_(0.0, 1.0)
+    mean, deviation = (torch.tensor(v).reshape(1, -1, 1, 1) for v in (section.mean, section.deviation))
+    found: npt.NDArray[np.float32] = ((x - mean) / deviation).numpy()
+    return found
+
+
+def _tensor_encoder(module: nn.Module, device: torch.device) -> Callable[[Any], Features]:
+    def encode(batch: npt.NDArray[np.float32]) -> Features:
+        import torch
+
+        with torch.inference_mode():
+            found: Features = module(torch.from_numpy(np.ascontiguousarray(batch)).to(device)).float().cpu().numpy()
+        return found
+
+    return encode
+
+
+def _sentence_encoder(module: Any, section: BackboneSection) -> Callable[[Any], Features]:
+    def encode(batch: Sequence[str]) -> Features:
+        found = module.encode(
+            list(batch), batch_size=section.batch_size, convert_to_numpy=True, show_progress_bar=False
+        )
+        return np.asarray(found, dtype=np.float32)
+
+    return encode
+
+
+def _torch_module(name: str, what: str, section: BackboneSection) -> nn.Module:
+    import torch
+
+    key = f"[backbones.{name}] of the client file"
+    package, _, attribute = what.rpartition(".")
+    try:
+        make = getattr(importlib.import_module(package), attribute)
+    except (ImportError, AttributeError, ValueError) as err:
+        raise ConfigError(f"{key}: {what} cannot be imported here ({err}); install its package") from err
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(section.seed)
+            module = make(**section.parameters)
+    except (TypeError, ValueError, RuntimeError) as err:
+        raise ConfigError(f"{key}: {what} cannot be made with its parameters: {err}") from err
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"{key}: {what} gives no torch.nn.Module")
+    if section.weights is not None:
+        _load_weights(module, section, key)
+    return module
+
+
+def _load_weights(module: nn.Module, section: BackboneSection, key: str) -> None:
+    import pickle
+
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = section.weights
+    assert path is not None  # noqa: S101  # the caller looked
+    try:
+        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        module.load_state_dict(state)
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, TypeError, AttributeError, EOFError) as err:
+        raise ConfigError(f"{key}: weights {path.name} cannot be read or do not fit the module: {err}") from err
+
+
+def _timm_module(name: str, what: str, section: BackboneSection) -> nn.Module:
+    try:
+        import timm  # type: ignore[import-not-found,unused-ignore]  # an extra
+    except ImportError as err:
+        raise ConfigError(f"[backbones.{name}] of the client file needs timm; pip install 'kernfed[timm]'") from err
+    try:
+        module: nn.Module = timm.create_model(what, pretrained=True, num_classes=0, in_chans=section.channels)
+    except Exception as err:  # of the hub, of files, of names: the library has no family of its own
+        raise ConfigError(
+            f"[backbones.{name}] of the client file: timm cannot load {what!r} with its weights ({err}); check the "
+            "name, and on machines without a network put the weights into its cache"
+        ) from err
+    return module
+
+
+def _sentence_module(name: str, what: str, section: BackboneSection) -> nn.Module:
+    try:
+        from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found,unused-ignore]  # an extra
+    except ImportError as err:
+        raise ConfigError(
+            f"[backbones.{name}] of the client file needs sentence-transformers; pip install 'kernfed[sentences]'"
+        ) from err
+    try:
+        module: nn.Module = SentenceTransformer(what, device="cpu")
+    except Exception as err:  # as above
+        raise ConfigError(
+            f"[backbones.{name}] of the client file: sentence-transformers cannot load {what!r} ({err}); check the "
+            "name, or give a folder that holds the model"
+        ) from err
+    return module
+
+
+def _fingerprint(module: nn.Module, section: BackboneSection) -> str:
+    facts = section.model_dump(mode="json", include=_FACTS | {"parameters"})
+    if section.source.startswith("sentence-transformers:"):
+        facts["source"] = "sentence-transformers"  # a folder's name says nothing about the model in it
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for key, tensor in sorted(module.state_dict().items()):
+        array = tensor.detach().cpu().contiguous().numpy()
+        digest.update(f"{key} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
