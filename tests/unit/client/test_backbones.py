@@ -251,8 +251,11 @@ def test_a_federation_learns_on_frozen_features(tmp_path: Path) -> None:
     assert "backbones 'tiny' differ" in str(other.error)
 
 
-async def test_features_can_be_written_for_jobs_without_the_backbone(tmp_path: Path) -> None:
+async def test_features_can_be_written_for_jobs_without_the_backbone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command's NPZ file is a partition of its own, with the same rows, from which a job learns the same head."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     path = client_file(tmp_path)
     write_npz(tmp_path / "train.npz", 60, 1)
     job_file = tmp_path / "job.toml"
