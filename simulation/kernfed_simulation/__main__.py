@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from kernfed.client_file import PartitionFile
 from kernfed.errors import ConfigError
 from kernfed.events import EventKind, JobEvent, Scores
 from kernfed.job_file import JobFile, load_job
+
+if TYPE_CHECKING:
+    from kernfed_client.local_job import LocalJob
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -40,6 +43,10 @@ def simulate_command(
     client_file: Annotated[list[Path] | None, typer.Option(help="A client's file; repeat for each client.")] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the job's seed.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, metrics and report.")] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE,VALUE,... of [method]; repeat for more keys: the job at every combination."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder of --out if it exists.")] = False,
     as_json: JsonOption = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -60,26 +67,15 @@ def simulate_command(
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
 
     from kernfed.public_set import attach_files
-    from kernfed_simulation.federation import from_client_files, from_data_file
-    from kernfed_simulation.partition import Scheme, parse_partitioning
     from kernfed_simulation.run import simulate
+
+    if sweep:
+        _sweep(parsed, sweep, data, partition, clients, client_file, out=out, quiet=as_json)
+        return
 
     with tempfile.TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
         state = Path(temporary)
-        if client_file and not (data or partition or clients):
-            jobs = from_client_files(client_file, state)
-        elif data and partition and not client_file:
-            partitioning = parse_partitioning(partition)
-            by_column = partitioning.scheme is Scheme.COLUMN
-            if by_column == (clients is not None):
-                raise ConfigError("--clients: " + ("leave it out, the column decides" if by_column else "say how many"))
-            if not by_column and parsed.cohort.clients is not None:
-                parsed = parsed.model_copy(update={"cohort": parsed.cohort.model_copy(update={"clients": None})})
-            if clients is not None and clients < 1:
-                raise ConfigError(f"--clients is {clients}; give at least 1")
-            jobs = from_data_file(PartitionFile(path=data), partitioning, clients, parsed, state)
-        else:
-            raise ConfigError("give either --data with --partition, or a --client-file for each client")
+        parsed, jobs = _open(parsed, data, partition, clients, client_file, state)
         attached, text, files = attach_files(parsed, text, job.parent)
         parsed = parsed.model_copy(update={"files": attached.files})
         done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
@@ -107,6 +103,75 @@ def simulate_command(
         print_note(f"results: {out}")
     if done.error is not None:
         raise done.error
+
+
+def _open(
+    job: JobFile,
+    data: Path | None,
+    partition: str | None,
+    clients: int | None,
+    client_file: list[Path] | None,
+    state: Path,
+) -> tuple[JobFile, dict[str, LocalJob]]:
+    """The clients that the options describe, and the job as it is run on them."""
+    from kernfed_simulation.federation import from_client_files, from_data_file
+    from kernfed_simulation.partition import Scheme, parse_partitioning
+
+    if client_file and not (data or partition or clients):
+        return job, from_client_files(client_file, state)
+    if data and partition and not client_file:
+        partitioning = parse_partitioning(partition)
+        by_column = partitioning.scheme is Scheme.COLUMN
+        if by_column == (clients is not None):
+            raise ConfigError("--clients: " + ("leave it out, the column decides" if by_column else "say how many"))
+        if not by_column and job.cohort.clients is not None:
+            job = job.model_copy(update={"cohort": job.cohort.model_copy(update={"clients": None})})
+        if clients is not None and clients < 1:
+            raise ConfigError(f"--clients is {clients}; give at least 1")
+        return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state)
+    raise ConfigError("give either --data with --partition, or a --client-file for each client")
+
+
+def _sweep(
+    job: JobFile,
+    sweep: list[str],
+    data: Path | None,
+    partition: str | None,
+    clients: int | None,
+    client_file: list[Path] | None,
+    *,
+    out: Path | None,
+    quiet: bool,
+) -> None:
+    """The job at every combination of the sweep's values; a table, and files where `--out` names a folder."""
+    from kernfed_simulation import sweep as sweeps
+    from kernfed_simulation.run import Simulated, simulate
+
+    if job.data is None or job.method.name == "distill":
+        raise ConfigError(f"--sweep is for methods with a global model on data; {job.method.name} has none")
+    metric = _MAIN_METRIC[job.data.task]
+    runs = sweeps.combinations(job, [sweeps.parse_axis(text) for text in sweep])
+
+    def run(chosen: JobFile) -> Simulated:
+        with tempfile.TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
+            chosen, jobs = _open(chosen, data, partition, clients, client_file, Path(temporary))
+            return simulate(chosen, jobs)
+
+    def listen(outcome: sweeps.Outcome) -> None:
+        if not quiet:
+            words = ", ".join(f"{key} {value}" for key, value in outcome.settings.items())
+            print_note(f"{words}: {outcome.error or _score(outcome.scores, metric)}")
+
+    outcomes = sweeps.run_sweep(runs, run, metric, listen)
+    if out is not None:
+        sweeps.write(out, outcomes, metric)
+    if quiet:
+        print_json([sweeps.as_json(outcome) for outcome in outcomes])
+        return
+    columns, rows = sweeps.table(outcomes, metric)
+    print_table(columns, rows, title=f"{job.name}: {metric} of the global model on test rows")
+    if out is not None:
+        print_note(f"results: {out}")
 
 
 class _Progress:
