@@ -90,6 +90,14 @@ class _Block:
     """Direction v from all rows, shape (J', B)."""
 
 
+def needed_errors(num_rows: int) -> float:
+    """By how many standard errors a client's own rows must speak against the common choice: 2 up to 20, then fewer.
+
+    Of few rows the standard error itself is little known, and often too small; of many rows one is enough.
+    """
+    return 1.0 + min(1.0, 20.0 / num_rows)
+
+
 @dataclass
 class Target:
     """One client that cross-fits on its own rows.
@@ -145,14 +153,14 @@ class Target:
         return Scores(losses, np.square(differences), variances)
 
     def choose(self, decisions: Sequence[Decision]) -> int:
-        """Follow the last decision, or deviate where this client's rows show it by two standard errors."""
+        """Follow the last decision, or deviate where this client's rows show it by `needed_errors` standard errors."""
         *before, last = decisions
         errors = self.errors(before)
         n = errors.shape[1]
         chosen, least = last.pooled, 0.0
         for j in last.alternatives:
             gain = errors[j] - errors[last.pooled]
-            bound = float(gain.mean() + 2.0 * math.sqrt(np.var(gain) / (n - 1)))
+            bound = float(gain.mean() + needed_errors(n) * math.sqrt(np.var(gain) / (n - 1)))
             if bound < least:
                 chosen, least = j, bound
         return chosen

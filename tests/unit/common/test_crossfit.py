@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.crossfit import Shared, Target
+from kernfed.crossfit import Shared, Target, needed_errors
 from kernfed.crossfit_choice import (
     FULL_GRID,
     LITE_GRID,
@@ -204,7 +204,7 @@ def test_pooled_choice_needs_more_than_chance_to_leave_fedavg() -> None:
 
 
 def test_a_client_deviates_only_where_its_rows_show_it() -> None:
-    """Two standard errors: a target whose concept nobody shares goes its own way, the others stay."""
+    """A target whose concept nobody shares goes its own way, the others stay."""
     rows = shifted(9, 14, 1)
     x, y, phi = rows[4]
     rows[4] = (x, -y, -phi)
@@ -212,6 +212,11 @@ def test_a_client_deviates_only_where_its_rows_show_it() -> None:
     chosen = decisions(clients)
     assert clients[4].adopt(chosen).weights[4] > 0.8
     assert sum(client.adopt(chosen).weights[4] for client in clients) < 1.2
+
+
+def test_many_rows_may_speak_against_the_common_choice_sooner() -> None:
+    """Two standard errors up to 20 rows, towards one with more."""
+    assert [needed_errors(n) for n in (3, 20, 40, 200)] == [2.0, 2.0, 1.5, 1.1]
 
 
 def test_the_grid_is_smaller_where_systems_are_large() -> None:
