@@ -54,3 +54,16 @@ def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
     assert len(regret) == 3
     assert max(regret) < 1.0
     assert (tmp_path / "online-table1.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_personalise_concept_shift_beats_the_paper(tmp_path: Path) -> None:
+    """On sixteen clients of two groups: the default is near the oracle, and ahead of Q-aggregation as printed."""
+    command = [sys.executable, str(EXPERIMENTS / "personalise_concept_shift.py"), "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads((tmp_path / "personalise-concept-shift.json").read_text())
+    error = {row["method"]: row["measured"] for row in lines if row["setting"] == "sigma_c^2 = 0"}
+    assert error["default (crossfit)"] < 1.3 * error["oracle, best ridge"]
+    assert error["default (crossfit)"] < 0.7 * error["Q-aggregation, as printed, best ridge"]
+    assert (tmp_path / "personalise-concept-shift.png").read_bytes().startswith(b"\x89PNG")
