@@ -42,7 +42,9 @@ _EIGEN_CLIENTS = 128
 """Up to this many clients |A_t|_op is found by eigenvalues, above by power iteration for all targets at once."""
 
 _CHECK_EVERY = 20
-_POLISH_AFTER = 400
+_POLISH_SMALL, _POLISH_AFTER = 100, 400
+"""Steps after which targets are finished on the clients that have a weight: where these are few, and at last always."""
+_SMALL = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,8 @@ def solve_exact(
     """Find the optimum for each target.
 
     Accelerated projected gradients for all targets at once on the centred Gram matrix, whose largest eigenvalue is that
-    of differences between clients alone; what has not converged after some hundred steps (nearly dependent embeddings)
-    is finished target by target on its set of clients with a weight.
+    of differences between clients alone; what has not converged after a hundred steps or some (nearly dependent
+    embeddings) is finished target by target on its set of clients with a weight.
 
     Args:
         gram: <ν_k, ν_l>, shape (B, B).
@@ -173,28 +175,32 @@ def solve_exact(
     if lipschitz <= 0.0:  # all embeddings are one: F is linear
         lipschitz = max(1e-300, float(np.abs(constant).max()))
     twice = 2.0 * centred
-    ahead, momentum = w.copy(), np.ones(len(targets))
     steps = 0
-    while steps < max_steps:
-        g = twice @ ahead + constant
+    at = np.arange(len(targets))  # those that are not done
+    now, ahead, momentum = w, w, np.ones(len(targets))
+    while steps < max_steps and at.size:
+        g = twice @ ahead + constant[:, at]
         new = project_to_simplex(ahead - g / lipschitz)
         # Where the last move points against the gradient step, momentum starts anew (O'Donoghue & Candès 2015).
-        restart = np.einsum("bt,bt->t", ahead - new, new - w) > 0
+        restart = np.einsum("bt,bt->t", ahead - new, new - now) > 0
         momentum[restart] = 1.0
         following = (1.0 + np.sqrt(1.0 + 4.0 * np.square(momentum))) / 2.0
-        ahead = new + (momentum - 1.0) / following * (new - w)
-        w, momentum = new, following
+        ahead = new + (momentum - 1.0) / following * (new - now)
+        now, momentum = new, following
         steps += 1
         if steps % _CHECK_EVERY == 0:
-            open_targets = np.flatnonzero(_gap(twice, constant, w) > limit)
-            if open_targets.size == 0:
-                break
-            if steps >= _POLISH_AFTER and steps % _POLISH_AFTER == 0:
-                for t in open_targets:
-                    w[:, t] = _polish(twice, constant[:, t], w[:, t], limit[t])
-                if not (_gap(twice, constant, w) > limit).any():
-                    break
-                ahead = w.copy()
+            if steps % _POLISH_SMALL == 0:
+                far = _gap(twice, constant[:, at], now) > limit[at]
+                if steps % _POLISH_AFTER != 0:
+                    far &= (now > 0).sum(axis=0) <= _SMALL
+                for i in np.flatnonzero(far):
+                    now[:, i] = _polish(twice, constant[:, at[i]], now[:, i], limit[at[i]])
+                ahead = now.copy()
+            w[:, at] = now
+            far = _gap(twice, constant[:, at], now) > limit[at]
+            if not far.all():
+                at, now, ahead, momentum = at[far], now[:, far], ahead[:, far], momentum[far]
+    w[:, at] = now
     gap = _gap(twice, constant, w)
     if (gap > limit).any():
         worst = int(np.argmax(gap - limit))

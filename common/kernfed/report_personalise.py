@@ -14,7 +14,7 @@ from kernfed.report_sections import Chart, Section, TableOf
 Floats = npt.NDArray[np.float64]
 
 _WEIGHTS = {
-    "crossfit": "proposed by embeddings and losses, decided by cross-fitting",
+    "crossfit": "proposed by embeddings, clusters and losses, decided by cross-fitting",
     "paper": "by Q-aggregation as printed",
     "exact": "by Q-aggregation, at its optimum",
 }
