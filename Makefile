@@ -34,7 +34,7 @@ lint: setup ## ruff, mypy --strict, and who may import whom
 	.venv/bin/lint-imports
 
 test-unit: setup ## tests without sockets
-	$(PY) -m pytest tests/unit
+	$(PY) -m pytest -n 2 --dist loadfile tests/unit
 
 test-integration: setup ## tests with real sockets and a test CA
 	$(PY) -m pytest tests/integration
@@ -46,8 +46,9 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 	-$(PY) -m pip install -q 'atheris>=2.3'
 	$(PY) tests/soak/fuzz.py $(ARGS)
 
-test: setup ## all tests
-	$(PY) -m pytest
+# The others wait for each other less and start processes of their own, so they run one at a time.
+test: test-unit ## all tests
+	$(PY) -m pytest tests/integration tests/containers
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
 	$(PY) -m pytest tests/containers

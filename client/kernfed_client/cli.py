@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed.cli.output import common_options, run_app
+from kernfed.cli.output import common_options, print_rich, run_app
 from kernfed.errors import KernfedError
 from kernfed_client import identity_commands
 
@@ -81,9 +81,7 @@ def check_data_command(
     if as_json:
         typer.echo(json.dumps(check_data.as_json(report), indent=2))
     else:
-        from rich.console import Console
-
-        Console().print(check_data.as_table(report))
+        print_rich(check_data.as_table(report))
 
 
 @app.command("predict")
@@ -127,9 +125,7 @@ def audit_command(
     if as_json:
         typer.echo(json.dumps(audit_report.as_json(report), indent=2))
     else:
-        from rich.console import Console
-
-        Console().print(audit_report.as_table(report))
+        print_rich(audit_report.as_table(report))
 
 
 def main() -> None:

@@ -21,6 +21,8 @@ from kernfed.errors import KernfedError
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 """Parameter `as_json: JsonOption = False` of a command that can print JSON."""
 
+PIPED_WIDTH = 240
+"""Characters of a line where no terminal says how many there are."""
 _INTERNAL = 1
 _INTERRUPTED = 130
 _debug = False
@@ -109,6 +111,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     for row in [list(columns), *cells]:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_rich(what: Any) -> None:
+    """Print what rich renders: as wide as the terminal; piped, wide enough that nothing is cut."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(what)
 
 
 def print_note(text: str) -> None:
