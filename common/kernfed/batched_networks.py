@@ -13,7 +13,10 @@ from torch.nn import functional
 from kernfed import rng
 from kernfed.errors import NumericalError
 from kernfed.messages.data import LearningTask
-from kernfed.network_spec import KERNEL_SIZE, Layer, NetworkKind, NetworkSpec, layout
+from kernfed.network_spec import KERNEL_SIZE, NORM_RATE, Layer, NetworkKind, NetworkSpec, layout, norm_entries
+
+NORM_EPSILON = 1e-5
+"""Added to variances."""
 
 
 def dtype_of(spec: NetworkSpec) -> torch.dtype:
@@ -21,31 +24,34 @@ def dtype_of(spec: NetworkSpec) -> torch.dtype:
     return torch.float32 if spec.kind is NetworkKind.CNN else torch.float64
 
 
-def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor) -> Tensor:
+def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor] | None = None) -> Tensor:
     """Compute the last layer's outputs of every network, without a link function.
 
     Args:
         spec: The architecture.
         parameters: Shape (N, P).
         x: Rows, shape (n, d), of the same type and device.
+        seen: Where given, batch normalisation uses the mean and variance of these rows, and appends them layer by
+            layer, each of shape (N, 2 outputs); else it uses those among the parameters.
 
     Returns:
         Shape (N, n, C).
     """
     num = parameters.shape[0]
     layers = layout(spec)
-    pieces = torch.split(parameters, [size for layer in layers for size in (layer.num_weights, layer.num_outputs)], 1)
+    pieces = iter(torch.split(parameters, [size for layer in layers for size in layer.sizes], 1))
     hidden = x.expand(num, *x.shape)
     for i, layer in enumerate(layers):
-        weights, bias = pieces[2 * i], pieces[2 * i + 1]
+        weights, bias, *norm = (next(pieces) for _ in layer.sizes)
         if layer.is_convolution:
             hidden = _convolution(layer, weights, bias, hidden, first=i == 0, image=spec.image)
+            hidden = functional.max_pool2d(functional.relu(_normalise(norm, hidden, seen)), 2)
             if not layers[i + 1].is_convolution:
                 hidden = hidden.reshape(hidden.shape[0], num, -1).transpose(0, 1)
             continue
         hidden = torch.baddbmm(bias[:, None, :], hidden, weights.reshape(num, *layer.shape).transpose(1, 2))
         if i < len(layers) - 1:
-            hidden = functional.relu(hidden)
+            hidden = functional.relu(_normalise(norm, hidden, seen))
     return hidden
 
 
@@ -67,7 +73,10 @@ def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights:
         y: Encoded targets, shape (n, C).
         weights: Of the rows, for each network, shape (N, n); unset: 1.
     """
-    found = outputs(spec, parameters, x)
+    return _losses(spec, outputs(spec, parameters, x), y, weights)
+
+
+def _losses(spec: NetworkSpec, found: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
     if spec.task is LearningTask.REGRESSION:
         of_rows = (found - y).square().sum(dim=2)
     elif spec.task is LearningTask.BINARY:
@@ -79,10 +88,18 @@ def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights:
 
 
 def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Compute the gradient of every network's loss, shape (N, P); the arguments are those of `losses`."""
+    """Compute the gradient of every network's loss, shape (N, P); the arguments are those of `losses`.
+
+    Batch normalisation is over these rows. For its means and variances among the parameters the result holds how far
+    they are from those of the rows, so that a step of `NORM_RATE` against it follows them.
+    """
     wanted = parameters.detach().requires_grad_(True)
+    seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
-    (found,) = torch.autograd.grad(losses(spec, wanted, x, y, weights).sum(), wanted)
+    (found,) = torch.autograd.grad(_losses(spec, outputs(spec, wanted, x, seen), y, weights).sum(), wanted)
+    if seen:
+        statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
+        found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
     return found
 
 
@@ -132,7 +149,12 @@ def train(
             rows = batches.pop()
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
         gradient = gradients(spec, current, rows_x, rows_y, rows_w)
-        current = current * (1.0 - learning_rate * weight_decay) - learning_rate * gradient
+        if spec.batch_norm:
+            norm, statistics = (torch.from_numpy(mask).to(x.device) for mask in norm_entries(spec))
+            step = current * weight_decay * ~norm + gradient
+            current = current - torch.where(statistics, NORM_RATE, learning_rate) * step
+        else:
+            current = current * (1.0 - learning_rate * weight_decay) - learning_rate * gradient
     if not bool(torch.isfinite(current).all()):
         raise NumericalError(
             f"networks trained with learning rate {learning_rate:g} left the range of numbers; lower "
@@ -144,7 +166,7 @@ def train(
 def _convolution(
     layer: Layer, weights: Tensor, bias: Tensor, hidden: Tensor, *, first: bool, image: tuple[int, ...]
 ) -> Tensor:
-    """Convolve, rectify and pool; images are (n, N * channels, h, w) between layers."""
+    """Convolve; images are (n, N * channels, h, w) between layers."""
     num = weights.shape[0]
     kernels = weights.reshape(num * layer.shape[0], *layer.shape[1:])
     if first:  # all networks see the same images: one convolution with the kernels of all
@@ -152,4 +174,20 @@ def _convolution(
         found = functional.conv2d(rows, kernels, bias.reshape(-1), padding=KERNEL_SIZE // 2)
     else:
         found = functional.conv2d(hidden, kernels, bias.reshape(-1), groups=num)
-    return functional.max_pool2d(functional.relu(found), 2)
+    return found
+
+
+def _normalise(norm: list[Tensor], hidden: Tensor, seen: list[Tensor] | None) -> Tensor:
+    """Batch normalisation of images (n, N * channels, h, w) or rows (N, n, outputs); none without its parameters."""
+    if not norm:
+        return hidden
+    scale, shift, mean, variance = norm
+    num, size = scale.shape
+    images = hidden.dim() == 4
+    values = hidden.reshape(hidden.shape[0], num, size, -1) if images else hidden[..., None].transpose(0, 1)
+    if seen is not None:  # (n, N, outputs, pixels)
+        mean, variance = values.mean(dim=(0, 3)), values.var(dim=(0, 3), correction=0)
+        seen.append(torch.cat([mean, variance], dim=1))
+    factor = scale * torch.rsqrt(variance + NORM_EPSILON)
+    found = values * factor[None, :, :, None] + (shift - mean * factor)[None, :, :, None]
+    return found.reshape(hidden.shape) if images else found[..., 0].transpose(0, 1)

@@ -89,6 +89,16 @@ class RatiosSection(Section):
 assert RatiosSection().spec(0) == DEFAULT_RATIOS  # noqa: S101  # the library and the job file have the same defaults
 
 
+class NormedNetworkSection(NetworkSection):
+    """The network that the trainers `adam` and `fedavg` train, on the standardised columns."""
+
+    batch_norm: Literal["none", "average", "own"] = Field(
+        "none",
+        description="Normalise hidden layers over the rows of a batch (not for linear). average: means and variances "
+        "are averaged over clients; own: each client keeps its normalisation to itself (FedBN), for trainer fedavg.",
+    )
+
+
 class ReweightSettings(Section):
     """One model that is right for the clients' test distributions: rows are weighed by density ratios."""
 
@@ -139,7 +149,7 @@ class ReweightSettings(Section):
         True,
         description="Train without weights (fedavg) and with own ratios (own) beside, from the same start and batches.",
     )
-    network: NetworkSection = Field(NetworkSection(), description="adam and fedavg: what is trained.")
+    network: NormedNetworkSection = Field(NormedNetworkSection(), description="adam and fedavg: what is trained.")
     ratios: RatiosSection = Field(RatiosSection(), description="How density ratios are found.")
 
     @property
@@ -155,6 +165,10 @@ class ReweightSettings(Section):
             raise ValueError('on_refusal = "leave-out" would leave no test points of the target; use "stop" or "own"')
         if self.trainer == "newton" and self.client_fraction < 1:
             raise ValueError("client_fraction is for trainers adam and fedavg; newton needs all clients; leave it out")
+        if self.network.batch_norm == "own" and (self.trainer != "fedavg" or self.average_last):
+            raise ValueError(
+                'network.batch_norm = "own" is FedBN: use it with trainer = "fedavg" and without average_last'
+            )
         if self.average_last > self.rounds:
             raise ValueError(f"average_last is {self.average_last}, more than the {self.rounds} rounds")
         return self
@@ -163,16 +177,17 @@ class ReweightSettings(Section):
     def _networks_fit(self) -> Self:
         checks = []
         if self.trainer != "newton":
-            checks.append((self.network.kind, self.network.all_widths, self.network.image))
+            normed = self.network.batch_norm != "none"
+            checks.append((self.network.kind, self.network.all_widths, self.network.image, normed))
         if self.ratios.model is not RatioModel.LINEAR:
             kind = NetworkKind.CNN if self.ratios.model is RatioModel.CNN else NetworkKind.MLP
-            checks.append((kind, tuple(self.ratios.widths) or ((6, 16, 120, 84)), self.ratios.image))
-        for kind, widths, image in checks:
+            checks.append((kind, tuple(self.ratios.widths) or ((6, 16, 120, 84)), self.ratios.image, False))
+        for kind, widths, image, normed in checks:
             columns = 1
             for side in image:
                 columns *= side
             try:
-                make_network_spec(kind, LearningTask.REGRESSION, columns, 1, widths, tuple(image))
+                make_network_spec(kind, LearningTask.REGRESSION, columns, 1, widths, tuple(image), normed)
             except ConfigError as err:
                 raise ValueError(str(err)) from err
         return self

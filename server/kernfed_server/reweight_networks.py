@@ -24,7 +24,7 @@ from kernfed.messages.reweight import (
     WeightedUpdateRequest,
 )
 from kernfed.network_model import NetworkModel
-from kernfed.network_spec import NetworkSpec, initial_parameters, make_network_spec
+from kernfed.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
 from kernfed.sampling import sample_clients
 from kernfed_server.evaluation import collect
 from kernfed_server.reweight_findings import publish
@@ -49,6 +49,11 @@ async def train_networks(job: Reweighting) -> NetworkModel:
             found = await networks.measure()
             metrics = RoundMetrics(found.pooled, found.clients, metrics.training)
         if last:
+            if networks.own_norm:
+                job.say(
+                    "each client has its own batch normalisation; in the model that the job leaves it is the one that "
+                    "training started with, so use it to compare, not to predict"
+                )
             publish(job, metrics)
         await job.run.record(round_num, networks.to_arrays(), metrics)
     return networks.model()
@@ -81,6 +86,7 @@ class _Networks:
             job.setup.num_outputs,
             section.all_widths,
             tuple(section.image),
+            section.batch_norm != "none",
         )
         scale = _target_scale(job)
         if job.run.resumed is not None:
@@ -101,8 +107,12 @@ class _Networks:
             request = WeightedGradientRequest(self.spec, self.scale, before, settings.batch_size, seed)
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
             mean = (await asyncio.to_thread(weighted_mean, self._by_client(slopes))).gradients
-            slope = mean + settings.weight_decay * before
+            decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
+            slope = mean + settings.weight_decay * decayed
             self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
+            if self.spec.batch_norm:  # means and variances follow those of the batches, which is no descent
+                statistics = norm_entries(self.spec)[1]
+                self.parameters[:, statistics] = before[:, statistics] - NORM_RATE * mean[:, statistics]
         else:
             update = WeightedUpdateRequest(
                 self.spec,
@@ -113,6 +123,8 @@ class _Networks:
                 settings.batch_size,
                 settings.weight_decay,
                 seed,
+                round_num,
+                self.own_norm,
             )
             trained = await job.cohort.ask(update, clients=drawn, drawn=few)
             self.parameters = (await asyncio.to_thread(weighted_mean, self._by_client(trained))).networks
@@ -126,6 +138,11 @@ class _Networks:
         rows = self.job.setup.num_rows
         equal = self.job.settings.client_weights == "equal"
         return [Weighted(1.0 if equal else float(rows[c]), replies[c]) for c in sorted(replies)]
+
+    @property
+    def own_norm(self) -> bool:
+        """Whether clients keep their batch normalisation to themselves."""
+        return self.job.settings.network.batch_norm == "own"
 
     async def _weigh_again(self) -> None:
         """Clients that lost their ratios get new ones, of a sample asked for anew."""
@@ -144,7 +161,7 @@ class _Networks:
     async def measure(self) -> RoundMetrics:
         """Metrics of the job's own network (`global`), and of those beside it."""
         names = ("global", *self.job.variants[1:])
-        request = MeasureNetworksRequest(self.spec, self.scale, self.result, names)
+        request = MeasureNetworksRequest(self.spec, self.scale, self.result, names, self.own_norm)
         try:
             replies = await self.job.cohort.ask(request)
         except QuorumNotMetError as err:

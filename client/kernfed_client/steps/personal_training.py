@@ -183,6 +183,7 @@ def network_details(spec: NetworkSpec) -> dict[str, Any]:
         "widths": list(spec.widths),
         "image": list(spec.image),
         "num_parameters": spec.num_parameters,
+        "batch_norm": spec.batch_norm,
     }
 
 

@@ -19,7 +19,11 @@ from kernfed_client.local_job import Floats, LocalJob
 UNWEIGHTED = "fedavg"
 """The variant where all rows weigh the same."""
 
+LAST_ROUND = 2**53
+"""Stands for a round after all others."""
+
 _VARIANTS = ("all", "own", "target")
+_KEPT_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,53 @@ def ratios_of(job: LocalJob, variant: str) -> Ratios:
             f"this client holds no density ratios {variant!r} of this job; reweight.match_ratios comes first"
         )
     return found
+
+
+def own_norm(job: LocalJob, round_num: int, start: Floats) -> Floats:
+    """Batch normalisation that this client had before a round, of every variant, (V, B); else where all start."""
+    memory: dict[int, Floats] = job.held_ratios.setdefault("norm", {})
+    if job.durable and not memory:
+        memory.update(_read_norms(_norm_folder(job)))
+    earlier = [r for r, found in memory.items() if r < round_num and found.shape == start.shape]
+    return memory[max(earlier)] if earlier else start
+
+
+def keep_norm(job: LocalJob, round_num: int, norm: Floats) -> None:
+    """Keep this client's batch normalisation after a round, and a few before it, for a coordinator that goes back."""
+    memory: dict[int, Floats] = job.held_ratios.setdefault("norm", {})
+    memory[round_num] = norm
+    for old in sorted(r for r in memory if r <= round_num)[:-_KEPT_ROUNDS]:
+        del memory[old]
+        _norm_path(job, old).unlink(missing_ok=True)
+    if job.durable:
+        from safetensors.numpy import save
+
+        path = _norm_path(job, round_num)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(save({"norm": np.ascontiguousarray(norm, np.float64)}))
+        temporary.replace(path)
+
+
+def _read_norms(folder: Path) -> dict[int, Floats]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    found: dict[int, Floats] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            found[int(path.stem)] = load(path.read_bytes())["norm"]
+        except (OSError, SafetensorError, KeyError, ValueError):
+            continue  # a broken disk; the client then starts its normalisation anew
+    return found
+
+
+def _norm_folder(job: LocalJob) -> Path:
+    return job.folder / "setup" / "norm"  # goes when the job is over, like its setup
+
+
+def _norm_path(job: LocalJob, round_num: int) -> Path:
+    return _norm_folder(job) / f"{round_num:07d}.safetensors"
 
 
 def _found(job: LocalJob, variant: str) -> Ratios | None:

@@ -19,11 +19,12 @@ from kernfed.messages.reweight import (
     WeightedNetworks,
     WeightedUpdateRequest,
 )
-from kernfed.network_spec import NetworkSpec
+from kernfed.network_spec import NetworkSpec, norm_entries
 from kernfed_client.local_job import Floats, LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 from kernfed_client.steps.personal_training import check_network, network_details, network_scorer
 from kernfed_client.steps.reweight import weights_in_use
+from kernfed_client.steps.reweight_state import LAST_ROUND, keep_norm, own_norm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,9 +50,13 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
     from kernfed.batched_networks import train
 
     x, y, w = _rows(job, request.network, request.scale)
+    networks = np.array(request.networks, dtype=np.float64)
+    norm = norm_entries(request.network)[0] if request.own_norm else None
+    if norm is not None:
+        networks[:, norm] = own_norm(job, request.round_num, networks[:, norm])
     trained = train(
         request.network,
-        _parameters(job, request.network, request.networks, w),
+        _parameters(job, request.network, networks, w),
         x,
         y,
         learning_rate=request.learning_rate,
@@ -61,15 +66,23 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         seed=int(rng.stream(request.seed, "reweight", "batches", job.client).integers(2**63, 1)[0]),
         weights=w,
     )
-    return WeightedNetworks(job.num_rows, _array(trained))
+    found = _array(trained)
+    if norm is not None:
+        keep_norm(job, request.round_num, found[:, norm])
+        found[:, norm] = request.networks[:, norm]  # what stays here must not be seen in what leaves
+    return WeightedNetworks(job.num_rows, found)
 
 
 def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluation:
     """Metric sums of each network on the test rows."""
     check_network(job, request.network)
     targets = held_out_targets(job)
+    networks = np.array(request.networks, dtype=np.float64)
+    if request.own_norm:
+        norm = norm_entries(request.network)[0]
+        networks[:, norm] = own_norm(job, LAST_ROUND, networks[:, norm])
     sums = []
-    for name, parameters in zip(request.names, request.networks, strict=True):
+    for name, parameters in zip(request.names, networks, strict=True):
         arrays = {
             "parameters": parameters,
             "target_mean": request.scale.mean,

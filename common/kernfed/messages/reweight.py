@@ -241,6 +241,9 @@ class WeightedUpdateRequest(Request[WeightedNetworks]):
     batch_size: Count
     weight_decay: Annotated[float, Range(0)]
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    round_num: Count
+    own_norm: bool
+    """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +259,5 @@ class MeasureNetworksRequest(Request[Evaluation]):
     networks: Networks
     names: Names
     """Of the networks in the reply."""
+    own_norm: bool
+    """Whether networks are measured with this client's own batch normalisation, where it has one."""

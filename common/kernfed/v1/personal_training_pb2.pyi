@@ -62,6 +62,7 @@ class NetworkSpec(google.protobuf.message.Message):
     WIDTHS_FIELD_NUMBER: builtins.int
     IMAGE_FIELD_NUMBER: builtins.int
     NUM_PARAMETERS_FIELD_NUMBER: builtins.int
+    BATCH_NORM_FIELD_NUMBER: builtins.int
     kind: Global___NetworkKind.ValueType
     """Which architecture."""
     task: kernfed.v1.data_pb2.LearningTask.ValueType
@@ -72,6 +73,10 @@ class NetworkSpec(google.protobuf.message.Message):
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 10^6."""
     num_parameters: builtins.int
     """Parameters P; follows from the rest, stated so that both ends can check it. From 1 to 10^8."""
+    batch_norm: builtins.bool
+    """Whether hidden layers are normalised over the rows of a batch; each then has four more numbers per output: scale,
+    shift, mean and variance.
+    """
     @property
     def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths of the hidden layers; of a cnn first two numbers of channels. At most 16, each from 1 to 10^5."""
@@ -90,8 +95,9 @@ class NetworkSpec(google.protobuf.message.Message):
         widths: collections.abc.Iterable[builtins.int] | None = ...,
         image: collections.abc.Iterable[builtins.int] | None = ...,
         num_parameters: builtins.int = ...,
+        batch_norm: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["image", b"image", "kind", b"kind", "num_columns", b"num_columns", "num_outputs", b"num_outputs", "num_parameters", b"num_parameters", "task", b"task", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_norm", b"batch_norm", "image", b"image", "kind", b"kind", "num_columns", b"num_columns", "num_outputs", b"num_outputs", "num_parameters", b"num_parameters", "task", b"task", "widths", b"widths"]) -> None: ...
 
 Global___NetworkSpec: typing_extensions.TypeAlias = NetworkSpec
 

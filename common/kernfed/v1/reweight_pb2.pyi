@@ -674,6 +674,8 @@ class WeightedUpdateRequest(google.protobuf.message.Message):
     BATCH_SIZE_FIELD_NUMBER: builtins.int
     WEIGHT_DECAY_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    ROUND_NUM_FIELD_NUMBER: builtins.int
+    OWN_NORM_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Size of a gradient step. At least 0."""
     num_steps: builtins.int
@@ -684,6 +686,10 @@ class WeightedUpdateRequest(google.protobuf.message.Message):
     """λ of loss + (λ/2) |θ|². At least 0."""
     seed: builtins.int
     """Seed of the batches; the client derives its own stream from it by name. Below 2^63."""
+    round_num: builtins.int
+    """The round, by which the client finds its batch normalisation of before. At most 2^53."""
+    own_norm: builtins.bool
+    """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
     @property
     def network(self) -> kernfed.v1.personal_training_pb2.NetworkSpec:
         """The architecture."""
@@ -707,9 +713,11 @@ class WeightedUpdateRequest(google.protobuf.message.Message):
         batch_size: builtins.int = ...,
         weight_decay: builtins.float = ...,
         seed: builtins.int = ...,
+        round_num: builtins.int = ...,
+        own_norm: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "learning_rate", b"learning_rate", "network", b"network", "networks", b"networks", "num_steps", b"num_steps", "scale", b"scale", "seed", b"seed", "weight_decay", b"weight_decay"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "learning_rate", b"learning_rate", "network", b"network", "networks", b"networks", "num_steps", b"num_steps", "own_norm", b"own_norm", "round_num", b"round_num", "scale", b"scale", "seed", b"seed", "weight_decay", b"weight_decay"]) -> None: ...
 
 Global___WeightedUpdateRequest: typing_extensions.TypeAlias = WeightedUpdateRequest
 
@@ -723,6 +731,9 @@ class MeasureNetworksRequest(google.protobuf.message.Message):
     SCALE_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
     NAMES_FIELD_NUMBER: builtins.int
+    OWN_NORM_FIELD_NUMBER: builtins.int
+    own_norm: builtins.bool
+    """Whether networks are measured with this client's own batch normalisation, where it has one."""
     @property
     def network(self) -> kernfed.v1.personal_training_pb2.NetworkSpec:
         """The architecture."""
@@ -746,8 +757,9 @@ class MeasureNetworksRequest(google.protobuf.message.Message):
         scale: Global___NetworkScale | None = ...,
         networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
         names: collections.abc.Iterable[builtins.str] | None = ...,
+        own_norm: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["names", b"names", "network", b"network", "networks", b"networks", "scale", b"scale"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["names", b"names", "network", b"network", "networks", b"networks", "own_norm", b"own_norm", "scale", b"scale"]) -> None: ...
 
 Global___MeasureNetworksRequest: typing_extensions.TypeAlias = MeasureNetworksRequest

@@ -14,7 +14,7 @@ from kernfed.adam import Adam
 from kernfed.batched_networks import dtype_of, losses, outputs, scores, train
 from kernfed.errors import ConfigError, NumericalError
 from kernfed.messages.data import LearningTask
-from kernfed.network_spec import NetworkKind, NetworkSpec, initial_parameters, layout, make_network_spec
+from kernfed.network_spec import NetworkKind, NetworkSpec, initial_parameters, layout, make_network_spec, norm_entries
 
 REGRESSION, BINARY, CLASSES = LearningTask.REGRESSION, LearningTask.BINARY, LearningTask.CLASSIFICATION
 SPECS = [
@@ -197,3 +197,67 @@ def test_adam_equals_torchs_and_keeps_models_apart() -> None:
             p.grad = torch.tensor(g[i])
             step.step()
         np.testing.assert_allclose(current[i], p.detach().numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [NetworkKind.MLP, NetworkKind.CNN])
+def test_batch_norm_is_that_of_torch(kind: NetworkKind) -> None:
+    """Over a batch, and with kept statistics, for each of several networks at once."""
+    image, columns, widths = ((1, 12, 12), 144, (2, 3, 6)) if kind is NetworkKind.CNN else ((), 5, (4, 3))
+    spec = make_network_spec(kind, CLASSES, columns, 3, widths, image, batch_norm=True)
+    kind_of = dtype_of(spec)
+    random = np.random.default_rng(3)
+    parameters = np.stack([initial_parameters(spec, s) for s in (0, 1)])
+    norm, statistics = norm_entries(spec)
+    parameters[:, norm] += 0.3 * np.abs(random.normal(size=(2, norm.sum())))
+    x = torch.tensor(random.normal(size=(9, columns)), dtype=kind_of)
+    given = torch.tensor(parameters, dtype=kind_of)
+    for training in (True, False):
+        found = outputs(spec, given, x, [] if training else None)
+        for j in range(2):
+            network = torch_network(spec, given[j]).train(training)
+            torch.testing.assert_close(found[j], network(x), atol=2e-5, rtol=1e-4)
+    assert statistics.sum() == norm.sum() // 2
+
+
+def torch_network(spec: NetworkSpec, parameters: torch.Tensor) -> torch.nn.Sequential:
+    """The same network from torch's own layers."""
+    layers: list[nn.Module] = [nn.Unflatten(1, spec.image)] if spec.image else []
+    pieces = iter(torch.split(parameters, [size for layer in layout(spec) for size in layer.sizes]))
+    for i, layer in enumerate(layout(spec)):
+        weights, bias, *rest = (next(pieces) for _ in layer.sizes)
+        made: nn.Module
+        if layer.is_convolution:
+            made = nn.Conv2d(layer.shape[1], layer.shape[0], 5, padding=2 if i == 0 else 0)
+        else:
+            if spec.image and layout(spec)[i - 1].is_convolution:
+                layers.append(nn.Flatten())
+            made = nn.Linear(layer.shape[1], layer.shape[0])
+        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr,assignment]
+        layers.append(made)
+        if rest:
+            norm = nn.BatchNorm2d(layer.num_outputs) if layer.is_convolution else nn.BatchNorm1d(layer.num_outputs)
+            norm.weight.data, norm.bias.data = rest[0], rest[1]
+            norm.running_mean, norm.running_var = rest[2], rest[3]
+            layers += [norm, nn.ReLU(), *([nn.MaxPool2d(2)] if layer.is_convolution else [])]
+    return nn.Sequential(*layers).to(parameters.dtype)
+
+
+def test_statistics_follow_the_batches() -> None:
+    """One step moves means and variances by a tenth of the way, whatever the learning rate; decay leaves them alone."""
+    spec = make_network_spec(NetworkKind.MLP, REGRESSION, 3, 1, (4,), batch_norm=True)
+    start = torch.tensor(initial_parameters(spec, 0))[None]
+    random = np.random.default_rng(0)
+    x, y = torch.tensor(random.normal(size=(20, 3)) + 1.0), torch.tensor(random.normal(size=(20, 1)))
+    _, statistics = norm_entries(spec)
+    seen: list[torch.Tensor] = []
+    outputs(spec, start, x, seen)
+    for rate in (0.01, 0.1):
+        moved = train(spec, start, x, y, learning_rate=rate, num_steps=1, weight_decay=0.5)[0]
+        want = 0.9 * start[0, statistics] + 0.1 * torch.cat(seen, dim=1)[0]
+        torch.testing.assert_close(moved[statistics], want)
+
+
+def test_linear_networks_have_nothing_to_normalise() -> None:
+    """The key is named."""
+    with pytest.raises(ConfigError, match="batch_norm"):
+        make_network_spec(NetworkKind.LINEAR, REGRESSION, 3, 1, batch_norm=True)

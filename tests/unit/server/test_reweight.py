@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernfed.batched_networks import outputs
 from kernfed.density_ratios import limited, match
 from kernfed.errors import ConfigError, JobError
 from kernfed.features import draw_frequencies
@@ -17,10 +18,11 @@ from kernfed.label_shift import label_ratios, priors
 from kernfed.messages.base import Kind
 from kernfed.messages.reweight import MatchRatiosRequest, UnlabelledSample
 from kernfed.network_model import load_network_model, load_predictor
+from kernfed.network_spec import initial_parameters, norm_entries
 from kernfed.reweight_settings import RatiosSection
 from kernfed_client.local_job import LocalJob
 from kernfed_client.steps import reweight as steps
-from kernfed_client.steps.reweight_state import ratios_of
+from kernfed_client.steps.reweight_state import LAST_ROUND, own_norm, ratios_of
 from kernfed_server.reweight_ratios import shuffled_pool
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import bench
@@ -404,6 +406,69 @@ def test_a_policy_without_gradients_refuses_the_trainer(tmp_path: Path) -> None:
         run(reweight_job(trainer="adam", scope="own", rounds=1), jobs)
 
 
+NORMED = 'kind = "mlp"\nwidths = [6]\nbatch_norm = '
+
+
+@pytest.mark.parametrize("trainer", ["adam", "fedavg"])
+def test_batch_norm_is_averaged(tmp_path: Path, trainer: str) -> None:
+    """Means and variances of the model are those that the clients' batches have, on average; the model learns."""
+    rows = shifted_rows(60)
+    job = reweight_job(
+        trainer=trainer,
+        rounds=60,
+        batch_size=0,
+        local_steps=2,
+        learning_rate=0.2,
+        step_size=0.02,
+        network=f'{NORMED}"average"',
+    )
+    jobs = sharing(rows, tmp_path)
+    done = run(job, jobs)
+    assert done.network is not None
+    spec, kept = done.network.network, done.network.parameters
+    _, statistics = norm_entries(spec)
+    seen = []
+    for name in NAMES:
+        parts: list[torch.Tensor] = []
+        outputs(spec, torch.tensor(kept)[None], torch.tensor(jobs[name].x_train), parts)
+        seen.append(torch.cat(parts, dim=1)[0].numpy())
+    # The statistics lag behind a network that still moves: within a tenth of their size.
+    assert np.abs(kept[statistics] - np.mean(seen, axis=0)).mean() < 0.1 * np.abs(kept[statistics]).mean() + 0.05
+    assert done.final.pooled["global"]["mse"] < 1.0
+
+
+def test_own_batch_norm_stays_at_the_client(tmp_path: Path) -> None:
+    """FedBN: what leaves has the normalisation that everyone started with; a client's own differs, and outlives it."""
+    rows = shifted_rows(60)
+    job = reweight_job(trainer="fedavg", rounds=5, compare=False, network=f'{NORMED}"own"', batch_size=0)
+    jobs = sharing(rows, tmp_path)
+    for local in jobs.values():
+        local.durable = True
+    done = run(job, jobs)
+    assert done.network is not None
+    norm, _ = norm_entries(done.network.network)
+    np.testing.assert_array_equal(done.network.parameters[norm], initial_parameters(done.network.network, 0)[norm])
+    start = done.network.parameters[None][:, norm]
+    own = {name: own_norm(jobs[name], LAST_ROUND, start) for name in NAMES}
+    assert not np.allclose(own["ant"], start)
+    assert not np.allclose(own["ant"], own["cat"])
+    again = from_rows(rows, (), tmp_path)["ant"]
+    again.durable = True
+    np.testing.assert_array_equal(own_norm(again, LAST_ROUND, start), own["ant"])
+    assert "each client has its own batch normalisation" in notes(done)
+
+
+def test_own_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    """A coordinator that falls back by a round finds the normalisation of before."""
+    rows = shifted_rows(60)
+    job = reweight_job(trainer="fedavg", rounds=4, scope="own", network=f'{NORMED}"own"')
+    whole = bench(rows, tmp_path / "a").run(job)
+    second = bench(rows, tmp_path / "b")
+    stopped = second.run(job, stop_before=4)
+    resumed = second.run(job, resumed=stopped.journal.checkpoints[1])
+    assert resumed.metrics[-1] == whole.metrics[-1]
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     """With the key and what to do."""
     for settings, text in (
@@ -413,6 +478,8 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         ({"client_fraction": 0.5}, "newton needs all clients"),
         ({"average_last": 9}, "more than the 8 rounds"),
         ({"trainer": "adam", "network": 'kind = "cnn"'}, "image"),
+        ({"trainer": "adam", "network": f'{NORMED}"own"'}, "is FedBN"),
+        ({"trainer": "fedavg", "network": 'kind = "linear"\nbatch_norm = "average"'}, "has none"),
     ):
         with pytest.raises(ConfigError, match=text):
             reweight_job(**settings)  # type: ignore[arg-type]
