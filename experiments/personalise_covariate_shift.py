@@ -161,6 +161,7 @@ def main() -> None:
             label=name,
         )
     axes[0, 0].set_xticks(places, [" x ".join(map(str, widths)) for widths in architectures])
+    axes[0, 0].set_yscale("log")
     axes[0, 0].set_xlabel("hidden layers")
     axes[0, 0].set_ylabel("mean squared error, all clients")
     axes[0, 0].legend(fontsize=8)

@@ -243,6 +243,7 @@ def plot(ax: Any, name: str, by_method: Mapping[str, npt.NDArray[np.float64]]) -
         ax.plot(np.arange(1, len(ratio) + 1), ratio, marker="o", markersize=4, label=method)
     ax.axhline(1.0, color="#999999", linewidth=0.8)
     ax.set_yscale("log")
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_title(name)
     ax.set_xlabel("clients, sorted")
     ax.set_ylabel("error / better of local and fedavg")
