@@ -202,17 +202,21 @@ def leads(outcomes: list[Outcome], metric: str, hospital: str, best: str) -> boo
 
 
 def print_table(outcomes: list[Outcome], metric: str, title: str, *, highest: bool) -> None:
-    """One row per hospital; a star marks a best method that is clearly ahead."""
-    table = Table("hospital", *METHODS, "best", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    """One row per hospital; a star marks the best method, two one that is clearly ahead."""
+    table = Table("hospital", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for method in METHODS:
+        table.add_column(method, no_wrap=True)
     for hospital, by_method in summarise(outcomes, metric).items():
         pick = max if highest else min
         best = pick(by_method, key=lambda m: by_method[m][0])
         cells = []
         for method in METHODS:
             mean, error = by_method[method]
-            text = f"{mean:.3f}±{error:.3f}"
-            cells.append(f"[bold]{text}[/bold]" if method == best else text)
-        table.add_row(hospital, *cells, f"{best} *" if leads(outcomes, metric, hospital, best) else best)
+            text = "±".join(f"{value:.3f}".lstrip("0") for value in (mean, error))
+            if method == best:
+                text = f"[bold]{text}{'**' if leads(outcomes, metric, hospital, best) else '*'}[/bold]"
+            cells.append(text)
+        table.add_row(hospital, *cells)
     console.print(table)
 
 
@@ -253,7 +257,9 @@ def show(root: Path, outcomes: list[Outcome], seeds: range) -> None:
             "(of its 46 complete records one is without disease). Its log-loss is below.\n"
         )
     print_table(outcomes, "log_loss", "Log-loss per patient (lower is better)", highest=False)
-    console.print("* ahead of every other method by more than a standard error of the difference on the same seeds\n")
+    console.print(
+        "* best   ** ahead of every other by more than a standard error of the difference on the same seeds\n"
+    )
     plot(outcomes, root / "auc.png")
     local = os.path.relpath(root)
     console.print(f"Plot                {local}/auc.png")
