@@ -10,6 +10,9 @@ FedAvg, FedProx, FedSophia, FedNew and FedNewton as printed run 100 rounds of 5 
 times. Table 5 is of the last 5 of the first 50 rounds. The default asks all clients for gradients; it is measured by
 uploads per client, of which 25 are 50 rounds of half the clients. Everything runs through the same workflows and client
 steps as a federation, in one process.
+
+CIFAR-10 is used where its features are at hand: `--cifar-train` and `--cifar-test` name files that `kernfed-client
+features` wrote with a backbone of your choice.
 """
 
 from __future__ import annotations
@@ -176,14 +179,16 @@ def components(name: str, folder: Path | None, num_train: int) -> DataSet | None
     )
 
 
-def computed(name: str, path: Path | None) -> DataSet | None:
-    """A data set of features computed beforehand: NPZ with x_train, y_train, x_test, y_test; None where not there."""
-    if path is None or not path.is_file():
-        print(f"{name} is left out: give --cifar FILE.npz with x_train, y_train, x_test and y_test, see README.md")
+def computed(name: str, train: Path | None, test: Path | None) -> DataSet | None:
+    """A data set of features computed beforehand, as `kernfed-client features` writes them; None where not there."""
+    if train is None or test is None:
+        print(f"{name} is left out: give --cifar-train and --cifar-test, written by `kernfed-client features`")
         return None
-    with np.load(path, allow_pickle=False) as found:
-        x, y, x_test, y_test = (found[key] for key in ("x_train", "y_train", "x_test", "y_test"))
-    return DataSet(name, x.astype(float), y.astype(np.int64), x_test.astype(float), y_test.astype(np.int64))
+    parts = []
+    for path in (train, test):
+        with np.load(path, allow_pickle=False) as found:
+            parts += [found["x"].astype(float), found["y"].astype(np.int64)]
+    return DataSet(name, parts[0], parts[1], parts[2], parts[3])
 
 
 def split(data: DataSet, alpha: float, seed: int) -> dict[str, Rows]:
@@ -268,7 +273,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mnist", type=Path, help="folder with MNIST's four idx files")
     parser.add_argument("--fashion", type=Path, default=FASHION, help="folder with Fashion-MNIST's four idx files")
-    parser.add_argument("--cifar", type=Path, help="NPZ file of CIFAR-10 features, made by cifar_features.py")
+    parser.add_argument("--cifar-train", type=Path, help="NPZ file of CIFAR-10 features, with x and y")
+    parser.add_argument("--cifar-test", type=Path, help="the same of test images")
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--out", type=Path, default=HERE / "out")
     parser.add_argument("--quick", action="store_true", help="few rows and rounds: whether it runs, not what comes out")
@@ -277,7 +283,7 @@ def main() -> None:
     sets = [
         components("MNIST", options.mnist, num_train),
         components("Fashion-MNIST", options.fashion, num_train),
-        computed("CIFAR-10", options.cifar),
+        computed("CIFAR-10", options.cifar_train, options.cifar_test),
     ]
     curves: dict[tuple[str, float], dict[str, Curve]] = {}
     lines: list[dict[str, Any]] = []

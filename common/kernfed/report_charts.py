@@ -63,14 +63,14 @@ _SETTINGS: Final[dict[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: rounds and values."""
+    """A line: rounds (or what else the axis counts) and values."""
 
     name: str
-    rounds: tuple[int, ...]
+    rounds: tuple[float, ...]
     values: tuple[float, ...]
 
 
-def line_chart(title: str, y_label: str, lines: Sequence[Series], *, log: bool = False) -> str:
+def line_chart(title: str, y_label: str, lines: Sequence[Series], *, log: bool = False, x_label: str = "round") -> str:
     """Values over rounds; a line that never changes is drawn as a dashed level.
 
     Args:
@@ -78,9 +78,10 @@ def line_chart(title: str, y_label: str, lines: Sequence[Series], *, log: bool =
         y_label: Of the values.
         lines: At least one, each of at least one round.
         log: Whether the axis of values is logarithmic.
+        x_label: What `Series.rounds` counts.
     """
     with _style(title):
-        return _svg(_lines(y_label, lines, log), title)
+        return _svg(_lines(y_label, lines, log, x_label), title)
 
 
 def bar_chart(title: str, x_label: str, clients: Sequence[str], models: Mapping[str, Sequence[float | None]]) -> str:
@@ -143,7 +144,7 @@ def _style(title: str) -> Iterator[None]:
         yield
 
 
-def _lines(y_label: str, lines: Sequence[Series], log: bool) -> Figure:
+def _lines(y_label: str, lines: Sequence[Series], log: bool, x_label: str) -> Figure:
     figure, axes = _canvas(6.4, 3.4)
     for line in lines:
         colour = _SERIES.get(line.name, _OTHER)
@@ -165,9 +166,10 @@ def _lines(y_label: str, lines: Sequence[Series], log: bool) -> Figure:
         axes.yaxis.set_minor_formatter(lambda _value, _position: "")
     elif min(values) >= 0 and max(values) <= 1:
         _keep_in_proportion(axes, min(values), max(values))
-    axes.set_xlabel("round")
+    axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    _whole_rounds(axes, [r for line in lines for r in line.rounds])
+    if x_label == "round":
+        _whole_rounds(axes, [r for line in lines for r in line.rounds])
     if len(lines) > 1:
         _legend_above(axes)
     return figure
@@ -274,7 +276,7 @@ def _keep_in_proportion(axes: Axes, low: float, high: float, least: float = 0.1)
     axes.set_ylim(max(low - margin, -0.01), min(high + margin, 1.01))
 
 
-def _whole_rounds(axes: Axes, rounds: Sequence[int]) -> None:
+def _whole_rounds(axes: Axes, rounds: Sequence[float]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))

@@ -62,8 +62,15 @@ def _reweight(finding: Mapping[str, Any]) -> Section:
     return reweight_section(finding)
 
 
+def _head(finding: Mapping[str, Any]) -> Section:
+    from kernfed.report_heads import head_section
+
+    return head_section(finding)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {
     "distillation": _distillation,
+    "head": _head,
     "online": _online,
     "personalise": _personalise,
     "reweight": _reweight,

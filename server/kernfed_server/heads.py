@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -27,6 +29,9 @@ R = TypeVar("R", bound=Reply)
 Members = tuple[str, ...]
 """The clients whose rows the objective is made of, sorted."""
 
+_MAIN_METRIC = {LearningTask.REGRESSION: "mse", LearningTask.BINARY: "auc", LearningTask.CLASSIFICATION: "accuracy"}
+_TELL_EVERY = 25
+"""Measured rounds between reports of the course; the whole of it is told each time."""
 FINDING = "head"
 """Name of what these methods publish; `kernfed.report_heads` shows it."""
 
@@ -49,6 +54,8 @@ class HeadProblem:
     """For the job's record: JSON values."""
     uploads: float = 0.0
     """Replies asked for so far, per client."""
+    started: float = field(default_factory=time.monotonic)
+    """When this life of the run began."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -117,7 +124,24 @@ class HeadProblem:
         metrics = RoundMetrics(training=training)
         if last or self.run.evaluates(round_num, rounds):
             metrics = await self.evaluate(weights, training)
+            self._tell(round_num, metrics.pooled.get("global", {}), last=last or round_num == rounds)
         await self.run.record(round_num, {**state, "uploads": np.array([self.uploads])}, metrics)
+
+    def _tell(self, round_num: int, scores: Scores, *, last: bool) -> None:
+        """Publish the course so far: a metric by seconds, of this life of the run."""
+        metric = _MAIN_METRIC[self.setup.schema.task]
+        if metric not in scores:
+            return
+        course = self.facts.setdefault("course", {"metric": metric, "rounds": [], "seconds": [], "values": []})
+        course["rounds"].append(round_num)
+        course["seconds"].append(round(time.monotonic() - self.started, 3))
+        course["values"].append(scores[metric])
+        if last or len(course["rounds"]) % _TELL_EVERY == 0:
+            self.publish()
+
+    def publish(self) -> None:
+        """Put the facts into the job's record; the last ones count."""
+        self.run.publish(FINDING, copy.deepcopy(self.facts))
 
     async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
         """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""

@@ -10,7 +10,7 @@ from kernfed.cohort import Cohort
 from kernfed.head_settings import FedAvgSettings, FedNewSettings, FedProxSettings, FedSophiaSettings
 from kernfed.messages.base import Array, Request
 from kernfed.messages.heads import HeadDescentRequest, HeadDirectionRequest, HeadSophiaRequest, HeadWeights
-from kernfed_server.heads import FINDING, HeadProblem, decode_names, encode_names, open_head
+from kernfed_server.heads import HeadProblem, decode_names, encode_names, open_head
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
 
@@ -158,4 +158,5 @@ def _record(problem: HeadProblem, method: str) -> None:
     d, c = problem.shape
     rows = max(problem.fit_rows.values())
     problem.facts |= {"method": method, "loss": problem.loss.value, "features": d, "outputs": c, "rows": rows}
-    problem.run.publish(FINDING, {**problem.facts, "ridge": problem.ridge})
+    problem.facts["ridge"] = problem.ridge
+    problem.publish()

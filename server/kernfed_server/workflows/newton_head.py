@@ -24,13 +24,14 @@ from kernfed.messages.heads import (
 from kernfed.solvers.choice import choose_solver
 from kernfed.solvers.lbfgs import History
 from kernfed_server.diverged import DivergedRunError
-from kernfed_server.heads import FINDING, HeadProblem, Members, decode_names, encode_names, open_head
+from kernfed_server.heads import HeadProblem, Members, decode_names, encode_names, open_head
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
 
 MAX_PROBES = 25
 """Step sizes tried in a round: the shortest is at most half as long each time."""
-WARM_LEARNING_RATE = 0.01
+WARM_LEARNING_RATE = 0.1
+"""At most; 6 over the number of features where those are many, for their curvature grows with them."""
 WARM_MOMENTUM = 0.9
 WARM_BATCH = 64
 _LBFGS = "lbfgs"
@@ -143,7 +144,7 @@ class _Trainer:
             request = HeadDescentRequest(
                 ridge=problem.ridge,
                 proximal=0.0,
-                learning_rate=WARM_LEARNING_RATE,
+                learning_rate=min(WARM_LEARNING_RATE, 6.0 / problem.shape[0]),
                 momentum=WARM_MOMENTUM,
                 num_epochs=1,
                 batch_size=WARM_BATCH,
@@ -326,7 +327,7 @@ class _Trainer:
         facts["damping"] = damping
         if self.settings.damping == "auto":
             self.problem.run.note(f"damping {damping:.4g}: the mean of the diagonal of the clients' Hessians")
-        self.problem.run.publish(FINDING, dict(facts))
+        self.problem.publish()
 
     def _note_end(self, round_num: int, best: _Best, *, small: bool, over: bool) -> None:
         if small:
