@@ -180,6 +180,8 @@ class Soak:
                     await fed.operator.upload(content)
             return text
         settings = {"rounds": 12} if method in ITERATIVE else {}
+        if method in ("fedsophia", "fednew"):
+            settings = {"rounds": 12, "loss": "squared"}
         if method == "probe":
             settings = {"rounds": 4, "payload_bytes": 400_000}
         return fed.job(method, cohort_min_clients=3, **settings)
