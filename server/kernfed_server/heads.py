@@ -213,6 +213,7 @@ async def open_head(
         memory_bytes=min(reply.memory_bytes for reply in opened.values()),
     )
     problem.setup = replace(setup, baseline=await problem.measure_local())
+    problem.started = time.monotonic()
     if run.resumed is not None and "uploads" in run.resumed:
         problem.uploads = float(run.resumed["uploads"][0])
     return problem
