@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -180,6 +181,7 @@ class Cohort:
         clients: Iterable[str] | None = None,
         everyone: bool = False,
         drawn: bool = False,
+        fresh: bool = False,
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
 
@@ -190,12 +192,17 @@ class Cohort:
                 wrongly is left out even then; the caller sees it by the names in the result.
             drawn: Whether the quorum counts among those asked, as where a round has clients of its own, and not among
                 the whole cohort.
+            fresh: Have the step run even if an earlier life of this run asked the like: for steps that set a client's
+                state, where an answer from memory would leave it as it is.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
         """
         asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
-        replies = await self._ask(self._call(request, tuple(asked), everyone, drawn))
+        call = self._call(request, tuple(asked), everyone, drawn)
+        if fresh:
+            call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
+        replies = await self._ask(call)
         if request.setup and clients is None:
             self._setup.append(request)
         return replies

@@ -192,6 +192,8 @@ class Gate:
         request: Request[R],
         check: Callable[[str, R], None] = lambda _client, _reply: None,
         clients: Iterable[str] | None = None,
+        *,
+        fresh: bool = False,
     ) -> dict[str, R]:
         """Replies by client name.
 
@@ -199,9 +201,12 @@ class Gate:
             request: What to ask.
             check: Raises a KernfedError where a reply does not hold up.
             clients: Whom, where not all are asked; the quorum then counts among these.
+            fresh: As in `Cohort.ask`.
         """
         asked = self._cohort.clients if clients is None else tuple(clients)
-        replies = await self._cohort.ask(request, clients=clients, everyone=self._strict, drawn=clients is not None)
+        replies = await self._cohort.ask(
+            request, clients=clients, everyone=self._strict, drawn=clients is not None, fresh=fresh
+        )
         faults = self._cohort.faults
         absent: dict[str, Fault] = {}
         for client in asked:

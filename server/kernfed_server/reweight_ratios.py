@@ -81,7 +81,7 @@ class Reweighting:
     async def weigh(self) -> None:
         """Have every client hold ratios of all variants, and use them."""
         self._check()
-        looked = await self.gate.ask(LookUpRatiosRequest(self.settings.num_points))
+        looked = await self.gate.ask(LookUpRatiosRequest(self.settings.num_points), fresh=True)
         self._decide_scope(looked)
         for variant in self.variants:
             if variant != UNWEIGHTED:
@@ -93,7 +93,7 @@ class Reweighting:
 
     async def use(self, variants: tuple[str, ...]) -> dict[str, RatioSummary]:
         """Have clients weigh their rows by variants."""
-        return await self.gate.ask(UseRatiosRequest(variants))
+        return await self.gate.ask(UseRatiosRequest(variants), fresh=True)
 
     def _check(self) -> None:
         if self.settings.target is not None and self.settings.target not in self.cohort.clients:
@@ -154,14 +154,14 @@ class Reweighting:
             priors = np.array([_rounded(found[c].prior) for c in sorted(found)])
             request = LabelRatiosRequest(variant, False, priors, source, self.seed("black box"))
             self.sharing = dict.fromkeys(found, "shares of its classes")
-        await self.gate.ask(request, clients=clients)
+        await self.gate.ask(request, clients=clients, fresh=True)
 
     async def _match(self, variant: str, clients: list[str], looked: Mapping[str, RatiosHeld]) -> None:
         spec = self.settings.ratios.spec(self.seed("ratios"))
         num_columns = len(self.setup.schema.features)
         if variant == "own":
             request = MatchRatiosRequest(variant, True, np.zeros((0, num_columns)), np.zeros(0), spec)
-            await self.gate.ask(request, clients=clients)
+            await self.gate.ask(request, clients=clients, fresh=True)
             return
         wanted = [self.settings.target] if self.settings.target else list(self.cohort.clients)
         givers = [c for c in wanted if c is not None and looked[c].shares and looked[c].num_points > 0]
@@ -176,7 +176,7 @@ class Reweighting:
             f"sent to {len(clients)} clients; the coordinator keeps none of them"
         )
         del shared
-        await self.gate.ask(MatchRatiosRequest(variant, False, points, weights, spec), clients=clients)
+        await self.gate.ask(MatchRatiosRequest(variant, False, points, weights, spec), clients=clients, fresh=True)
 
     @property
     def _num_classes(self) -> int:

@@ -136,8 +136,7 @@ def test_order_of_clients_and_of_replies_does_not_matter(tmp_path: Path, trainer
     assert outcomes[0].metrics[-1] == outcomes[1].metrics[-1]
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize("stop_before", [2, 4])
+@pytest.mark.parametrize(("trainer", "stop_before"), [("newton", 3), ("newton", 9), ("adam", 2), ("fedavg", 4)])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, stop_before: int) -> None:
     """Coordinator killed before a round closes: the model is that of a run left in peace."""
     rows, job = shifted_rows(60), reweight_job(**TRAINERS[trainer])
