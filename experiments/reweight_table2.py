@@ -5,6 +5,10 @@ for 200,000 iterations; this has Fashion-MNIST, LeNet, and 1000 iterations (--fu
 are of another task, and only the order of methods can be compared. FedBN is federated averaging of a local
 step of 0.1, for half as many rounds, of LeNet with batch normalisation that stays at its client. 590 training and 96
 test rows per client.
+
+Pooled over all clients, training and test rows have the same classes, so the unweighted model is not biased and weights
+cost variance: in a run of 1000 iterations FedAvg was ahead of FTW-ERM here (0.87 against 0.85 on average, 0.57 against
+0.47 at the worst client), other than published. FedBN is far behind, as published: a client is drawn too seldom.
 """
 
 from __future__ import annotations
