@@ -136,6 +136,7 @@ class JobFile(Section):
     seed: int = Field(0, ge=0, lt=2**63, description="Every random draw of the job comes from it.")
     precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
+    report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
     method: MethodSettings
     cohort: CohortSection = CohortSection()
     data: DataSection | None = None

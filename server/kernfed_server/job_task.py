@@ -214,8 +214,10 @@ async def finish_job(
         await asyncio.to_thread(write_folder, made, info, active.file, events, active.answers, outcome.model, took_part)
         if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
             await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
-        async with reports:
-            fault = await render_report(made, cache, report_timeout_s)
+        fault = ""
+        if active.file.report:
+            async with reports:
+                fault = await render_report(made, cache, report_timeout_s)
         if says_full(fault):
             raise OSError(errno.ENOSPC, FULL_TEXT)
         if fault:

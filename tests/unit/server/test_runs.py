@@ -315,3 +315,14 @@ def test_the_coordinators_modules_load_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_a_job_that_wants_no_report(tmp_path):
+    """It leaves the other files, and no word about a report."""
+    async with world(tmp_path, "a", report=True) as w:
+        w.script.free = True
+        info = await w.runs.submit("report = false\n" + probe_toml("demo", ["a"]), "", "ann")
+        assert (await w.finished(info.job_id)).state is JobState.SUCCEEDED
+        names = [artifact.name for artifact in await w.runs.artifacts(info.job_id)]
+        assert names == ["job.json", "job.toml", "metrics.csv", "metrics.jsonl"]
+        assert not any("report.html" in e.event.message for e in await w.store.events(info.job_id))
