@@ -46,9 +46,10 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 	-$(PY) -m pip install -q 'atheris>=2.3'
 	$(PY) tests/soak/fuzz.py $(ARGS)
 
-# The others wait for each other less and start processes of their own, so they run one at a time.
-test: test-unit ## all tests
-	$(PY) -m pytest tests/integration tests/containers
+# Those with sockets start processes of their own, so they run one at a time; and all run, whatever failed before.
+test: setup ## all tests
+	$(PY) -m pytest -n 2 --dist loadfile tests/unit; unit=$$?; \
+	  $(PY) -m pytest tests/integration tests/containers && exit $$unit
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
 	$(PY) -m pytest tests/containers

@@ -151,6 +151,9 @@ class Reweighting:
             for client, reply in found.items():
                 if reply.fallback:
                     self.say(f"{client}: its test classes are taken to be those of its training rows: {reply.fallback}")
+            if source is PriorSource.BLACK_BOX:
+                told = ", ".join(f"{c} {found[c].smallest_singular_value:.3g}" for c in sorted(found))
+                self.say(f"smallest singular values of the classifiers' confusion matrices: {told}")
             priors = np.array([_rounded(found[c].prior) for c in sorted(found)])
             request = LabelRatiosRequest(variant, False, priors, source, self.seed("black box"))
             self.sharing = dict.fromkeys(found, "shares of its classes")

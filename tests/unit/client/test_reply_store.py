@@ -128,8 +128,8 @@ def test_damaged(tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, 
     filled(folder)
     for path in (next(folder.rglob("journal")), next(folder.rglob("*.reply"))):
         data = bytearray(path.read_bytes())
-        if flip < len(data) and path.name == "journal":
-            data[flip] ^= 0x55
+        if flip < len(data):
+            data[flip if path.name == "journal" else -1 - flip] ^= 0x55
         path.write_bytes(bytes(data[: max(len(data) - cut, 0)]) + junk)
     for echo in restored(folder).values():
         np.testing.assert_array_equal(echo.values, np.arange(echo.values.size))

@@ -240,7 +240,8 @@ def test_black_box_needs_no_test_labels(tmp_path: Path) -> None:
     found = []
     for i, given in enumerate((rows, nonsense)):
         jobs = sharing(given, tmp_path / str(i), CLASSES)
-        run(job, jobs)
+        done = run(job, jobs)
+        assert any("smallest singular values" in text for text in done.notes)
         found.append(weights(jobs, "all"))
     te = priors([np.bincount(rows[c].y_test, minlength=3) for c in NAMES])
     for name in NAMES:
