@@ -241,7 +241,7 @@ def test_black_box_needs_no_test_labels(tmp_path: Path) -> None:
     for i, given in enumerate((rows, nonsense)):
         jobs = sharing(given, tmp_path / str(i), CLASSES)
         done = run(job, jobs)
-        assert any("smallest singular values" in text for text in done.notes)
+        assert any("smallest singular values" in text for text in finding(done)["words"])
         found.append(weights(jobs, "all"))
     te = priors([np.bincount(rows[c].y_test, minlength=3) for c in NAMES])
     for name in NAMES:
