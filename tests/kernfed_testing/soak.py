@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -179,7 +180,9 @@ class Soak:
                 for content in files.values():
                     await fed.operator.upload(content)
             return text
-        settings = {"rounds": 12} if method in ITERATIVE else {}
+        settings: dict[str, Any] = {"rounds": 12} if method in ITERATIVE else {}
+        if method == "reweight":
+            settings = {"scope": "own"}  # these clients' policies let no samples leave
         if method in ("fedsophia", "fednew"):
             settings = {"rounds": 12, "loss": "squared"}
         if method == "probe":
