@@ -1,7 +1,7 @@
 """Frozen feature extractors of the client file: a torch module, or a model of timm or sentence-transformers.
 
 A peer names a backbone by the client file's word for it, never a class, a path or a model. Weights are read as
-safetensors, or by torch's reader of plain tensors; nothing is unpickled.
+safetensors; nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -159,19 +159,18 @@ def _torch_module(name: str, what: str, section: BackboneSection) -> nn.Module:
 
 
 def _load_weights(module: nn.Module, section: BackboneSection, key: str) -> None:
-    import pickle
-
-    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = section.weights
     assert path is not None  # noqa: S101  # the caller looked
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-        module.load_state_dict(state)
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, TypeError, AttributeError, EOFError) as err:
-        raise ConfigError(f"{key}: weights {path.name} cannot be read or do not fit the module: {err}") from err
+        module.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError, TypeError, AttributeError) as err:
+        raise ConfigError(
+            f"{key}: weights {path.name} cannot be read or do not fit the module: {err}; a state_dict is "
+            "saved for kernfed with safetensors.torch.save_file"
+        ) from err
 
 
 def _timm_module(name: str, what: str, section: BackboneSection) -> nn.Module:

@@ -150,9 +150,7 @@ class BackboneSection(Section):
         description="torch:package.Module, a torch.nn.Module or a function that makes one; timm:NAME (kernfed[timm]); "
         "sentence-transformers:NAME or :FOLDER (kernfed[sentences]).",
     )
-    weights: Path | None = Field(
-        None, description="torch: its weights, safetensors or a state_dict; unset: drawn by the seed."
-    )
+    weights: Path | None = Field(None, description="torch: its weights, a safetensors file; unset: drawn by the seed.")
     parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the module.")
     seed: int = Field(0, ge=0, lt=2**63, description="torch: of weights that are drawn.")
     batch_size: int = Field(64, ge=1, le=65536, description="Rows at a time.")

@@ -147,23 +147,25 @@ def test_rows_pass_through_a_backbone_too(tmp_path: Path) -> None:
 
 
 def test_weights_come_from_a_file(tmp_path: Path) -> None:
-    """Safetensors and state dicts load; the fingerprint is of the weights, not of where they lie."""
+    """The fingerprint is of the weights, not of where they lie; what would have to be unpickled is refused."""
     from safetensors.torch import save_file
 
     network = TinyNet(6, 1)
-    save_file(network.state_dict(), tmp_path / "w.safetensors")
+    for name in ("w.safetensors", "copy.safetensors"):
+        save_file(network.state_dict(), tmp_path / name)
     torch.save(network.state_dict(), tmp_path / "w.pt")
     section = BackboneSection(source="torch:kernfed_testing.backbones.TinyNet", channels=1, mean=[0.5], deviation=[0.5])
     prints = {
         load_backbone(
             "tiny", {"tiny": section.model_copy(update={"weights": tmp_path / name, "seed": i})}, CPU
         ).fingerprint
-        for i, name in enumerate(("w.safetensors", "w.pt"))
+        for i, name in enumerate(("w.safetensors", "copy.safetensors"))
     }
     assert len(prints) == 1
     (tmp_path / "bad.pt").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(ConfigError, match="cannot be read or do not fit"):
-        load_backbone("tiny", {"tiny": section.model_copy(update={"weights": tmp_path / "bad.pt"})}, CPU)
+    for name in ("w.pt", "bad.pt"):
+        with pytest.raises(ConfigError, match=r"cannot be read or do not fit.*safetensors\.torch\.save_file"):
+            load_backbone("tiny", {"tiny": section.model_copy(update={"weights": tmp_path / name})}, CPU)
 
 
 def test_the_usual_transforms() -> None:
