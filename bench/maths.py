@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 import scipy.linalg
 import torch
+from timing import best
 
 from kernfed.feature_maps import FeatureMap
 from kernfed.features import FeatureForm, Kernel, draw_frequencies, make_spec
 from kernfed.ridge import LocalRidge
-
-
-def best(run: Callable[[], object], repeat: int = 3) -> float:
-    """Least seconds of a few runs, after one to warm up."""
-    run()
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def main() -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import math
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import structlog
 import torch
+from timing import best
 
 from kernfed.heads import Head
 from kernfed.messages.heads import HeadLoss, HeadSolver
@@ -29,17 +28,6 @@ ROWS, OUTPUTS = 2000, 10
 SIZES = (32, 64, 128, 256)
 LIMITS = Limits(tolerance=0.0, max_iterations=10, rank=10)
 ORDERS = {"exact": "d³", "cg": "K d", "lanczos": "k d", "diagonal": "d", "fisher": "d", "lbfgs": "m d"}
-
-
-def best(run: Callable[[], object], repeat: int = 3) -> float:
-    """Least seconds of a few runs, after one to warm up."""
-    run()
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def step_seconds(solver: str, num_features: int, device: str) -> float:

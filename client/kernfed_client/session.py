@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from kernfed.channel import CHANNEL_OPTIONS
-from kernfed.errors import JobCancelledError, KernfedError, UnavailableError, WireError, error_from_reason
+from kernfed.errors import JobCancelledError, KernfedError, UnavailableError, WireError
 from kernfed.identity import Identity, channel_credentials
 from kernfed.status import error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
@@ -28,13 +25,11 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.frames import (
     CONNECT_METHOD,
     PROTOCOL_VERSION,
-    RESPONSE_FRAGMENT_TAG,
-    FragmentView,
-    decode_fragment,
     identity,
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
+from kernfed_client.connection import Connection, LineDownError, Stream, end_of, parse
 from kernfed_client.outbox import Outbox
 from kernfed_client.reply_store import ReplyStore
 from kernfed_client.tasks import Answered, TaskRunner
@@ -44,12 +39,6 @@ log = structlog.get_logger(__name__)
 
 WELCOME_TIMEOUT_S = 20.0
 MIN_BACKOFF_S = 0.2
-
-Stream = grpc.aio.StreamStreamCall[bytes, bytes]
-
-
-class _LineDownError(Exception):
-    """Ends the tasks of one connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +117,7 @@ class ClientSession:
             try:
                 await self._serve()
                 attempt, said = 0, ""
-            except (KernfedError, _LineDownError) as err:
+            except (KernfedError, LineDownError) as err:
                 if self._was_connected():
                     attempt, said = 0, ""
                 said = await self._say(err, said)
@@ -176,7 +165,7 @@ class ClientSession:
             except grpc.aio.AioRpcError as err:
                 raise error_from_rpc(err) from err
             except asyncio.InvalidStateError as err:
-                raise _LineDownError("the stream ended") from err
+                raise LineDownError("the stream ended") from err
             finally:
                 self._outgoing = None
                 stream.cancel()
@@ -197,8 +186,8 @@ class ClientSession:
         except TimeoutError:
             raise UnavailableError(f"no welcome from the coordinator within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(first, bytes):
-            raise await _end_of(stream)
-        frame = _parse(first)
+            raise await end_of(stream)
+        frame = parse(first)
         if frame.WhichOneof("frame") != "welcome":
             raise WireError("the coordinator's first frame is not a welcome")
         return frame.welcome
@@ -209,14 +198,14 @@ class ClientSession:
             self._send_answer(task_id)
         self._send_device(outgoing)
         self._connected.set()
-        connection = _Connection(self, stream, outgoing, welcome)
+        connection = Connection(self, stream, outgoing, welcome)
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(connection.write())
                 tasks.create_task(connection.read())
                 tasks.create_task(connection.heartbeat())
-        except* (KernfedError, _LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
+        except* (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
             failure = _foremost(errors.exceptions)
         finally:
             for task_id in connection.unfinished:
@@ -332,126 +321,9 @@ class ClientSession:
         return list(self._busy)
 
 
-class _Connection:
-    """One stream's three tasks."""
-
-    def __init__(
-        self,
-        session: ClientSession,
-        stream: Stream,
-        outgoing: Outgoing,
-        welcome: pb.Welcome,
-    ) -> None:
-        self._session = session
-        self._stream = stream
-        self._outgoing = outgoing
-        self._interval_s = max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05)
-        self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
-        self._last_heard = time.monotonic()
-        self._open: dict[int, tuple[task_pb2.Task, IncomingPayload]] = {}
-
-    @property
-    def unfinished(self) -> list[str]:
-        """Tasks whose requests were still arriving when the connection ended."""
-        return [task.task_id for task, _ in self._open.values()]
-
-    async def write(self) -> None:
-        """Send what is queued."""
-        while (frame := await self._outgoing.next()) is not None:
-            await self._stream.write(frame)
-
-    async def heartbeat(self) -> None:
-        """Say that we live, and notice when the coordinator does not."""
-        while True:
-            await asyncio.sleep(self._interval_s)
-            silent = time.monotonic() - self._last_heard
-            if silent > self._timeout_s:
-                raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
-            beat = pb.Heartbeat(busy_task_ids=list(self._session.busy_task_ids)[:100])
-            self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
-
-    async def read(self) -> None:
-        """Take what comes until the stream ends."""
-        while True:
-            data: Any = await self._stream.read()
-            if not isinstance(data, bytes):
-                raise await _end_of(self._stream)
-            self._last_heard = time.monotonic()
-            fragment = decode_fragment(RESPONSE_FRAGMENT_TAG, data)
-            if fragment is not None:
-                self._on_fragment(fragment)
-                continue
-            frame = _parse(data)
-            for ack in frame.acks:
-                self._session.acknowledged(ack)
-            match frame.WhichOneof("frame"):
-                case "task":
-                    self._on_task(frame.task)
-                case "cancel":
-                    self._on_cancel(frame.cancel)
-                case "goodbye":
-                    raise _goodbye(frame.goodbye)
-                case "heartbeat" | None:
-                    pass
-                case other:
-                    raise WireError(f"a coordinator may not send {other} here")
-
-    def _on_task(self, task: task_pb2.Task) -> None:
-        incoming = self._session.begin(task)
-        if incoming is None:
-            return
-        if incoming.complete:
-            self._start(task, incoming)
-        else:
-            self._open[task.payload.transfer] = (task, incoming)
-
-    def _on_cancel(self, cancel: task_pb2.Cancel) -> None:
-        gone = self._session.cancelled(cancel)
-        for transfer in [t for t, (task, _) in self._open.items() if task.task_id in gone]:
-            del self._open[transfer]
-
-    def _on_fragment(self, fragment: FragmentView) -> None:
-        found = self._open.get(fragment.transfer)
-        if found is None:
-            return  # of a task that we answer already, or refused
-        task, incoming = found
-        incoming.add(fragment)
-        if incoming.complete:
-            del self._open[fragment.transfer]
-            self._start(task, incoming)
-
-    def _start(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
-        self._session.compute(task, incoming)
-
-
 def backoff_s(attempt: int, longest_s: float) -> float:
     """Seconds to pause before attempt `attempt` (from 0): exponential, capped, with full jitter above a floor."""
     return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
-
-
-def _parse(data: bytes) -> pb.ConnectResponse:
-    try:
-        return pb.ConnectResponse.FromString(data)
-    except DecodeError:
-        raise WireError("a frame is not a ConnectResponse") from None
-
-
-def _goodbye(goodbye: pb.Goodbye) -> Exception:
-    if goodbye.reason == UnavailableError.reason:
-        return _LineDownError(goodbye.message)  # it says all there is to say: nothing to diagnose
-    return error_from_reason(goodbye.reason, goodbye.message)
-
-
-async def _end_of(stream: Stream) -> Exception:
-    """Why a stream ended, from its status."""
-    code = await stream.code()
-    if code is grpc.StatusCode.OK:
-        return _LineDownError("the coordinator closed the session")
-    return error_from_rpc(
-        grpc.aio.AioRpcError(
-            code, await stream.initial_metadata(), await stream.trailing_metadata(), await stream.details()
-        )
-    )
 
 
 def _logged(_done: None, error: BaseException | None) -> None:
@@ -461,8 +333,8 @@ def _logged(_done: None, error: BaseException | None) -> None:
 
 def _foremost(errors: Sequence[BaseException]) -> BaseException:
     """The most telling of the errors that ended a connection's tasks."""
-    for kind in (_LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
+    for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
         for err in errors:
             if isinstance(err, kind):
                 return error_from_rpc(err) if isinstance(err, grpc.aio.AioRpcError) else err
-    return _LineDownError("the line to the coordinator broke")
+    return LineDownError("the line to the coordinator broke")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import kernfed
 from kernfed.cohort import Cohort
 from kernfed.errors import ConfigError
 from kernfed.head_settings import has_head
@@ -18,6 +17,7 @@ from kernfed.messages.base import Array
 from kernfed.messages.heads import HeadLoss
 from kernfed.public_set import unpack
 from kernfed_server.artifacts import Model
+from kernfed_server.assembly import feature_model, job_facts
 from kernfed_server.diverged import DivergedRunError
 from kernfed_server.evaluation import measure_local
 from kernfed_server.heads import head_loss
@@ -91,33 +91,13 @@ def assemble(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
         setup: What was agreed.
         weights: Shape (M, C); of a head, with a last row for the bias where the job has an intercept.
     """
-    from kernfed.model import GlobalModel, Link
+    facts = {"name": job.name} | job_facts(setup, job.method)
+    if not has_head(job.method):
+        return feature_model(setup, weights, facts)
 
-    link, target_mean = Link.IDENTITY, setup.target_mean
-    if has_head(job.method):
-        loss = head_loss(getattr(job.method, "loss"), setup.schema.task)  # noqa: B009  # of heads, all have one
-        link = {HeadLoss.SOFTMAX: Link.SOFTMAX, HeadLoss.LOGISTIC: Link.LOGISTIC}.get(loss, Link.IDENTITY)
-        target_mean = weights[-1] if setup.intercept else np.zeros(setup.num_outputs)
-        weights = weights[: setup.num_features]
+    from kernfed.model import Link
 
-    return GlobalModel(
-        task=setup.schema.task,
-        feature_names=setup.schema.features,
-        target=setup.schema.target,
-        classes=setup.classes,
-        mean=setup.mean,
-        deviation=setup.deviation,
-        spec=setup.spec,
-        fingerprint=setup.fingerprint,
-        weights=weights,
-        feature_mean=setup.feature_mean,
-        target_mean=target_mean,
-        link=link,
-        job={
-            "name": job.name,
-            "method": job.method.model_dump(mode="json"),
-            "seed": job.seed,
-            "clients": sorted(setup.num_rows),
-            "kernfed": kernfed.__version__,
-        },
-    )
+    loss = head_loss(getattr(job.method, "loss"), setup.schema.task)  # noqa: B009  # of heads, all have one
+    link = {HeadLoss.SOFTMAX: Link.SOFTMAX, HeadLoss.LOGISTIC: Link.LOGISTIC}.get(loss, Link.IDENTITY)
+    bias = weights[-1] if setup.intercept else np.zeros(setup.num_outputs)
+    return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=link)

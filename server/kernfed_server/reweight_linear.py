@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import kernfed
 from kernfed.aggregate import Weighted, weighted_mean
 from kernfed.errors import JobError
 from kernfed.events import RoundMetrics
 from kernfed.head_settings import NewtonSettings
 from kernfed.messages.base import Array
 from kernfed.messages.data import CentreRequest, MeanEmbeddingRequest
+from kernfed_server.assembly import feature_model, job_facts
 from kernfed_server.evaluation import evaluate
 from kernfed_server.preparation import Setup
 from kernfed_server.reweight_findings import publish
@@ -72,7 +72,7 @@ async def train_linear(job: Reweighting) -> GlobalModel:
         told[variant] = _named(measured, variant=variant, told=told, scope=job.scope)
     assert weights is not None  # noqa: S101  # there is at least one variant
     publish(job, told[job.scope])
-    return _model(job, setup, weights)
+    return feature_model(setup, weights, job_facts(setup, job.settings))
 
 
 async def _centred(job: Reweighting, variant: str) -> Setup:
@@ -118,27 +118,3 @@ def _resume(state: State) -> tuple[int, int, dict[str, RoundMetrics], State]:
 
 def _encode(told: Mapping[str, RoundMetrics]) -> Array:
     return np.frombuffer(json.dumps({k: asdict(v) for k, v in told.items()}).encode(), dtype=np.uint8)
-
-
-def _model(job: Reweighting, setup: Setup, weights: Array) -> GlobalModel:
-    from kernfed.model import GlobalModel
-
-    return GlobalModel(
-        task=setup.schema.task,
-        feature_names=setup.schema.features,
-        target=setup.schema.target,
-        classes=setup.classes,
-        mean=setup.mean,
-        deviation=setup.deviation,
-        spec=setup.spec,
-        fingerprint=setup.fingerprint,
-        weights=weights,
-        feature_mean=setup.feature_mean,
-        target_mean=setup.target_mean,
-        job={
-            "method": job.settings.model_dump(mode="json"),
-            "seed": setup.schema.seed,
-            "clients": sorted(setup.num_rows),
-            "kernfed": kernfed.__version__,
-        },
-    )

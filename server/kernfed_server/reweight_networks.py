@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-import kernfed
 from kernfed.adam import Adam
 from kernfed.aggregate import Weighted, weighted_mean
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
@@ -26,6 +25,7 @@ from kernfed.messages.reweight import (
 from kernfed.network_model import NetworkModel
 from kernfed.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
 from kernfed.sampling import sample_clients
+from kernfed_server.assembly import agreed, job_facts
 from kernfed_server.evaluation import collect
 from kernfed_server.reweight_findings import publish
 from kernfed_server.reweight_ratios import Reweighting
@@ -171,24 +171,14 @@ class _Networks:
 
     def model(self) -> NetworkModel:
         """The job's model."""
-        setup, job = self.job.setup, self.job
+        setup = self.job.setup
         return NetworkModel(
-            task=setup.schema.task,
-            feature_names=setup.schema.features,
-            target=setup.schema.target,
-            classes=setup.classes,
-            mean=setup.mean,
-            deviation=setup.deviation,
+            **agreed(setup),
             network=self.spec,
             parameters=self.result[0],
             target_mean=np.asarray(self.scale.mean, np.float64),
             target_deviation=np.asarray(self.scale.deviation, np.float64),
-            job={
-                "method": job.settings.model_dump(mode="json"),
-                "seed": setup.schema.seed,
-                "clients": sorted(setup.num_rows),
-                "kernfed": kernfed.__version__,
-            },
+            job=job_facts(setup, self.job.settings),
         )
 
     def to_arrays(self) -> dict[str, Array]:

@@ -81,9 +81,11 @@ async def test_only_acknowledgements_are_lost(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="preloads a library")
-@pytest.mark.parametrize(("side", "step_s"), [("client", 3600), ("client", -3600), ("coordinator", 3600)])
+@pytest.mark.parametrize(
+    ("side", "step_s"), [("client", 3600), ("client", -3600), ("coordinator", 3600), ("client", 5), ("coordinator", -5)]
+)
 async def test_wall_clock_jumps(tmp_path, monkeypatch, side, step_s):
-    """A wall clock that jumps by an hour on one side in mid-job is not noticed by the session."""
+    """A wall clock that jumps on one side in mid-job, by an hour or by seconds, is not noticed by the session."""
     env = stepped(tmp_path, step_s, 6)
     async with Federation(tmp_path / "fed", AB, processes=True, heartbeat_s=(0.3, 3.0)) as fed:
         undisturbed = await fed.model_sha256(await fed.run(text_of(fed, 40)))
@@ -107,7 +109,7 @@ PROTOCOL = [
     *Path(kernfed.__path__[0], "wire").glob("*.py"),
     *(
         Path(kernfed_client.__path__[0], f"{name}.py")
-        for name in ("session", "outbox", "reply_store", "tasks", "worker")
+        for name in ("session", "connection", "outbox", "reply_store", "tasks", "worker")
     ),
     *(Path(kernfed_server.__path__[0], f"{name}.py") for name in ("exchange", "rounds", "frame_rate")),
     Path(kernfed_server.__path__[0], "services", "federation.py"),

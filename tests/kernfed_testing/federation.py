@@ -278,7 +278,7 @@ class Federation:
                 self.proxies[name] = await self._stack.enter_async_context(Proxy(lambda: self.ports.federation))
             self._write_client(name)
             self.clients[name] = self._make_client(name)
-            self._stack.push_async_callback(self._kill_quietly, self.clients[name])
+            self._stack.push_async_callback(self._stop_client, name)
         started = [name for name in self.clients if name not in self._idle]
         for name in started:
             await self.clients[name].start()
@@ -287,12 +287,12 @@ class Federation:
             OperatorClient(Identity.load(self.identities.operator), f"localhost:{self.ports.federation}")
         )
 
+    # By name: a test may have put another node in the place of one that it killed.
     async def _stop_coordinator(self) -> None:
-        await self._kill_quietly(self.coordinator)
+        await self.coordinator.kill()
 
-    @staticmethod
-    async def _kill_quietly(node: Node) -> None:
-        await node.kill()
+    async def _stop_client(self, name: str) -> None:
+        await self.clients[name].kill()
 
     async def start_coordinator(self) -> None:
         """Start the coordinator, on the ports of its last life."""

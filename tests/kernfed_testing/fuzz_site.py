@@ -19,7 +19,7 @@ from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client import session
+from kernfed_client import connection
 from kernfed_client.streams import FolderStream, Position
 from kernfed_client.tasks import TaskRunner
 from kernfed_testing.identities import make_identities
@@ -63,7 +63,7 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     runner = TaskRunner({StandardiseRequest: _forget}, _no_job, _forget, _forget, folder / "tasks", 1 << 20)
 
     def frame(data: bytes) -> None:
-        parsed = session._parse(data)
+        parsed = connection.parse(data)
         if parsed.HasField("task"):
             incoming = runner.incoming(parsed.task)
             if incoming.complete:

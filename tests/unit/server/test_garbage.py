@@ -20,7 +20,6 @@ from kernfed_server.actions import last_actions
 from kernfed_server.garbage import find_garbage, remove
 from kernfed_server.run import Checkpoint
 from kernfed_server.store import Store
-from kernfed_testing import postgres
 from kernfed_testing.commands import run_command
 
 DAY = timedelta(days=1)
@@ -46,20 +45,6 @@ def job(job_id: str, state: JobState, ago: timedelta | None = None, upload: str 
     ended = now - ago if ago is not None else None
     text = FILES.format(named(upload)) if upload else ""
     return JobInfo(job_id, "a", "probe", state, "ann", now - 30 * DAY, finished_at=ended, clients=("x",), job_toml=text)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/coordinator.sqlite"
-    made: str = request.getfixturevalue("cluster").new_database()
-    return made
-
-
-@pytest.fixture(scope="module")
-def cluster() -> object:
-    with postgres.cluster() as running:
-        yield running
 
 
 @pytest.fixture

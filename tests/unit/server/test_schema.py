@@ -15,21 +15,10 @@ from alembic.script import ScriptDirectory
 from kernfed.errors import ConfigError
 from kernfed_server.schema import bring_up_to_date, check_current, make_engine
 from kernfed_server.tables import SCHEMA, metadata
-from kernfed_testing import postgres
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with postgres.cluster() as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request, tmp_path):
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/c.sqlite"
-    else:
-        url = request.getfixturevalue("cluster").new_database()
+@pytest.fixture
+def engine(url):
     made = make_engine(url)
     yield made
     made.dispose()

@@ -17,7 +17,6 @@ from kernfed_server.checkpoints import write_checkpoint
 from kernfed_server.outcomes import ClientOutcome, Tally
 from kernfed_server.run import Checkpoint
 from kernfed_server.store import Store
-from kernfed_testing import postgres
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -25,19 +24,6 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 def job(job_id="a-111111", **changes):
     facts = {"name": "a", "method": "probe", "state": JobState.RUNNING, "submitted_by": "ann", "submitted_at": NOW}
     return JobInfo(job_id, **{**facts, "clients": ("x", "y"), "job_toml": "name = 'a'", **changes})
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with postgres.cluster() as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/c.sqlite"
-    return request.getfixturevalue("cluster").new_database()
 
 
 @pytest.fixture
