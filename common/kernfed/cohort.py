@@ -68,6 +68,18 @@ class Call(Generic[R]):
         return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
 
 
+Check = Callable[[str, Any], None]
+"""Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """A request that a client needs before it can take part, and what its reply must pass."""
+
+    request: Request[Any]
+    check: Check
+
+
 class Exchange(Protocol):
     """Carries a call to clients and brings back one answer or fault for each that had one in time."""
 
@@ -106,8 +118,10 @@ class Cohort:
         quorum: Quorum | None = None,
         float_bits: int = 64,
         observe: Callable[[JobEvent], None] = lambda _: None,
+        candidates: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._exchange = exchange
+        self._candidates = candidates
         self._clients = tuple(sorted(clients))
         self._job_id = job_id
         self._quorum = quorum or Quorum()
@@ -118,7 +132,7 @@ class Cohort:
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
         self._num_rows: dict[str, int] = {}
-        self._setup: list[Request[Any]] = []
+        self._setup: list[_Setup] = []
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -166,9 +180,23 @@ class Cohort:
         """Answers that a step to the whole cohort needs."""
         return self._quorum.needed(len(self._clients))
 
-    def readmit(self, client: str) -> None:
-        """Take a client back that was left out; it is prepared when it is next asked for something."""
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Clients that are not of this cohort and might join it now, sorted."""
+        return tuple(sorted(set(self._candidates()) - set(self._clients)))
+
+    def admit(self, client: str) -> None:
+        """Let a client take part that did not, or was left out; unprepared, it is prepared when it is next asked."""
         self._excluded.pop(client, None)
+        self._clients = tuple(sorted({*self._clients, client}))
+
+    def recall(self, request: Request[Any], check: Check = lambda _client, _reply: None) -> None:
+        """Take a setup request for asked: of an earlier life of this run. Who does not remember it is asked again."""
+        self._setup.append(_Setup(request, check))
+
+    async def prepare(self, client: str) -> Fault | None:
+        """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
+        return (await self._repeat_setup([client], f"joins-{secrets.token_hex(4)}")).get(client)
 
     def exclude(self, client: str, fault: Fault) -> None:
         """Leave a client out of the rest of the job."""
@@ -182,6 +210,7 @@ class Cohort:
         everyone: bool = False,
         drawn: bool = False,
         fresh: bool = False,
+        check: Check = lambda _client, _reply: None,
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
 
@@ -194,6 +223,8 @@ class Cohort:
                 the whole cohort.
             fresh: Have the step run even if an earlier life of this run asked the like: for steps that set a client's
                 state, where an answer from memory would leave it as it is.
+            check: Of a setup request: what replies must pass of clients that are asked it later, because they join or
+                lost their state. Replies to this call are the caller's to check.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
@@ -204,7 +235,7 @@ class Cohort:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
         replies = await self._ask(call)
         if request.setup and clients is None:
-            self._setup.append(request)
+            self._setup.append(_Setup(request, check))
         return replies
 
     async def ask_each(
@@ -294,18 +325,27 @@ class Cohort:
 
     async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
-        for i, request in enumerate(self._setup):
-            again = replace(
-                self._call(request, tuple(clients), False),
-                task_id=f"{self._job_id}/{self._round}/{request.step}/again-{call.task_id.rpartition('/')[2]}-{i}",
-                needed=0,
-            )
-            self._asked[request.step] -= 1
-            outcomes = await self._exchange.ask(again)
-            clients = [c for c in clients if isinstance(outcomes.get(c), Reply)]
-        return await self._exchange.ask(
-            replace(call, clients=tuple(clients), task_id=f"{call.task_id}/again", needed=0)
-        )
+        faults = await self._repeat_setup(clients, f"again-{call.task_id.rpartition('/')[2]}")
+        ready = tuple(c for c in clients if c not in faults)
+        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0)
+        return {**faults, **(await self._exchange.ask(again) if ready else {})}
+
+    async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
+        """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client."""
+        faults: dict[str, Fault] = {}
+        for i, (request, check) in enumerate([(s.request, s.check) for s in self._setup]):
+            call = self._call(request, tuple(clients), False)
+            self._asked[request.step] -= 1  # what is asked of all keeps its numbers
+            task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
+            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0))
+            for client in clients:
+                fault = _fault(client, outcomes.get(client), check)
+                if fault is not None:
+                    faults[client] = fault
+            clients = [c for c in clients if c not in faults]
+            if not clients:
+                break
+        return faults
 
     def _settle(self, call: Call[R], outcomes: dict[str, R | Fault]) -> dict[str, R]:
         replies: dict[str, R] = {}
@@ -318,6 +358,18 @@ class Cohort:
         if len(replies) < call.needed:
             raise quorum_error(call.request.step, call.needed, len(replies), outcomes, call.clients)
         return replies
+
+
+def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | None:
+    if outcome is None:
+        return Fault("UNAVAILABLE", "no answer in time; is its daemon running?")
+    if isinstance(outcome, Fault):
+        return outcome
+    try:
+        check(client, outcome)
+    except KernfedError as err:
+        return Fault(err.reason, str(err))
+    return None
 
 
 def quorum_error(
@@ -374,7 +426,9 @@ class InProcessExchange:
             else:
                 outcomes[client] = reply
                 call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
-        answers = sum(not isinstance(o, Fault) for o in outcomes.values())
+        # Who lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
+        lost = [o for o in outcomes.values() if isinstance(o, Fault) and o.reason != JobStateMissingError.reason]
+        answers = len(outcomes) - len(lost)
         if answers < min(call.needed, len(call.clients)) and not answers:
             raise quorum_error(call.request.step, call.needed, answers, outcomes, call.clients)
         return outcomes

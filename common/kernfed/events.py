@@ -40,6 +40,8 @@ class EventKind(enum.StrEnum):
     """`message` starts with the reason code."""
     CLIENT_MISSING = "client-missing"
     """A straggler: not in by the deadline."""
+    CLIENT_JOINED = "client-joined"
+    """A client takes part from now on; `message` says so."""
     WAITING = "waiting"
     """Below quorum: `message` says "2 of 3"."""
     ROUND_CLOSED = "round-closed"

@@ -26,7 +26,8 @@ class CohortSection(Section):
 
     clients: list[Label] | None = Field(
         None,
-        description="Names of the clients; unset: every enrolled client that offers the data set when the job starts.",
+        description="Names of the clients; unset: every enrolled client that offers the data set when the job starts, "
+        "and in a job on streams also those that come later.",
     )
     dataset: Label = Field("default", description="Name of the data set that each client offers.")
     min_clients: int = Field(1, ge=1, le=100_000, description="Fewest clients whose replies make a round count.")

@@ -37,6 +37,7 @@ PIECE_BYTES: Final = 1 << 20
 KEPT_KINDS: Final = (
     EventKind.ROUND_CLOSED,
     EventKind.NOTE,
+    EventKind.CLIENT_JOINED,
     EventKind.CLIENT_FAILED,
     EventKind.CLIENT_MISSING,
     EventKind.FINDING,
@@ -239,7 +240,7 @@ def _closes_round(numbered: NumberedEvent) -> bool:
 
 def _notes(events: Sequence[NumberedEvent]) -> list[dict[str, Any]]:
     """Notes, each once: a resumed run says some of them again."""
-    notes = [e.event for e in events if e.event.kind is EventKind.NOTE]
+    notes = [e.event for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_JOINED)]
     first = {note.message: note.round_num for note in reversed(notes)}
     return [{"round": first[message], "message": message} for message in dict.fromkeys(n.message for n in notes)]
 

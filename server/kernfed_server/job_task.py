@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,6 +93,8 @@ class EventSink:
             steps[event.step] = steps.get(event.step, 0) + 1
         elif event.kind is EventKind.ROUND_CLOSED:
             active.info = replace(active.info, round_num=event.round_num)
+        elif event.kind is EventKind.CLIENT_JOINED:
+            active.info = replace(active.info, clients=tuple(sorted({*active.info.clients, event.client})))
         elif event.kind is EventKind.WAITING:
             active.info = replace(active.info, waiting_for=event.message)
         active.history.note(event)
@@ -144,8 +146,16 @@ async def run_job(
     store: Store,
     exchange: Exchange,
     execute: Callable[[JobFile, Cohort, Run], Awaitable[Model | None]],
+    candidates: Callable[[], Iterable[str]] = tuple,
 ) -> Outcome:
     """Run a job's workflow to its end; whatever happens to it becomes the outcome.
+
+    Args:
+        active: The job.
+        store: Where it is kept.
+        exchange: Reaches its clients.
+        execute: Runs a workflow.
+        candidates: Names of the clients that may join it now.
 
     Raises:
         asyncio.CancelledError: The coordinator stops; the job goes on in its next life.
@@ -155,7 +165,7 @@ async def run_job(
     if active.gave_up:
         return _failed(QuorumNotMetError(active.gave_up))
     try:
-        model = await _execute(active, store, exchange, execute)
+        model = await _execute(active, store, exchange, execute, candidates)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if not active.cancelled_by or task is None:
@@ -244,6 +254,7 @@ async def _execute(
     store: Store,
     exchange: Exchange,
     execute: Callable[[JobFile, Cohort, Run], Awaitable[Model | None]],
+    candidates: Callable[[], Iterable[str]],
 ) -> Model | None:
     file = active.file
     limit_s = file.cohort.wait_s
@@ -266,6 +277,7 @@ async def _execute(
         quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
         float_bits=64 if file.precision == "float64" else 32,
         observe=journal.event,
+        candidates=candidates,
     )
     active.run = Run(cohort, journal, resumption.checkpoint if resumption else None, file.evaluate_every)
     return await execute(file, cohort, active.run)

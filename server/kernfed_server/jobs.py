@@ -34,7 +34,8 @@ async def execute(
 ) -> Model | None:
     """Prepare the clients, run the method, and put the model together.
 
-    A run that resumes passes the same way: preparation is repeated, and the method goes on after the last closed round.
+    A run that resumes passes the same way: preparation is repeated, unless the method recalls what came of it, and the
+    method goes on after the last closed round.
 
     Args:
         job: What to run.
@@ -55,7 +56,8 @@ async def execute(
         await workflow.run(None, job.method, cohort, run)
         return None
     maps_features = workflow.maps_features and not workflow.columns_alone(job)
-    setup = await prepare(workflow.adapt(job), cohort, run, map_features=maps_features)
+    adapted = workflow.adapt(job)
+    setup = workflow.recall(adapted, cohort, run) or await prepare(adapted, cohort, run, map_features=maps_features)
     if maps_features and not has_head(job.method):  # a head's workflow measures heads
         setup = dataclasses.replace(setup, baseline=await measure_local(setup, cohort, run, _ridge(job)))
     if names := named_files(job):

@@ -73,6 +73,8 @@ class Setup:
     """Whether features and targets are centred by the pooled means."""
     public: Array | None = None
     """Public points of a job that names some, in the units of the data, shape (N_p, P)."""
+    backbone: str = ""
+    """Fingerprint of the clients' frozen backbone; empty: none."""
 
     @property
     def num_features(self) -> int:
@@ -103,26 +105,28 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
 
+    later = LaterDescription(schema, cohort)
     described = await gate.ask(
         DescribeDataRequest(dataset=job.cohort.dataset, schema=schema),
         check=lambda _, description: _check_description(schema, description),
+        later=later,
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows)
     _note_dropped(described, run)
-    _check_backbones(schema, {client: d.backbone for client, d in described.items()})
+    later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
     classes = unite_classes(schema, (d.classes for d in described.values()))
     mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
 
     median = _lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
     standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
     num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
-    spec = _agree_features(job, standardised, run)
+    spec = agree_features(job, standardised, run)
     if not map_features:
         present = {client: num_rows[client] for client in cohort.clients}
         nothing = np.zeros(0)
         shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all")
+        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
         MapFeaturesRequest(features=spec, num_outputs=num_outputs),
@@ -151,7 +155,29 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
         intercept=job.features.intercept,
+        backbone=later.backbone,
     )
+
+
+@dataclass
+class LaterDescription:
+    """Checks the description of a client's data that is asked for when others have passed: it joins, or lost its state.
+
+    Attributes:
+        schema: Of the job.
+        cohort: Is told of its rows.
+        backbone: Fingerprint of the others' backbone.
+    """
+
+    schema: DataSchema
+    cohort: Cohort
+    backbone: str = ""
+
+    def __call__(self, client: str, description: DataDescription) -> None:
+        """See `kernfed.cohort.Check`."""
+        _check_description(self.schema, description)
+        _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
+        self.cohort.register_rows({client: description.num_rows})
 
 
 def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
@@ -194,6 +220,7 @@ class Gate:
         clients: Iterable[str] | None = None,
         *,
         fresh: bool = False,
+        later: Callable[[str, R], None] | None = None,
     ) -> dict[str, R]:
         """Replies by client name.
 
@@ -202,10 +229,16 @@ class Gate:
             check: Raises a KernfedError where a reply does not hold up.
             clients: Whom, where not all are asked; the quorum then counts among these.
             fresh: As in `Cohort.ask`.
+            later: As `check`, for clients that are asked later; unset: the same.
         """
         asked = self._cohort.clients if clients is None else tuple(clients)
         replies = await self._cohort.ask(
-            request, clients=clients, everyone=self._strict, drawn=clients is not None, fresh=fresh
+            request,
+            clients=clients,
+            everyone=self._strict,
+            drawn=clients is not None,
+            fresh=fresh,
+            check=later or check,
         )
         faults = self._cohort.faults
         absent: dict[str, Fault] = {}
@@ -250,8 +283,8 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
             )
 
 
-def _check_backbones(schema: DataSchema, found: Mapping[str, str]) -> None:
-    """All clients must see the world through the same eyes.
+def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
+    """Fingerprint of the backbone: all clients must see the world through the same eyes.
 
     Raises:
         DataError: Their backbones differ; names who has which.
@@ -262,6 +295,7 @@ def _check_backbones(schema: DataSchema, found: Mapping[str, str]) -> None:
             f"the clients' backbones {schema.backbone!r} differ (fingerprints {listed}); give every client file the "
             f"same source, weights and transforms in [backbones.{schema.backbone}]"
         )
+    return next(iter(found.values()))
 
 
 def _check_fingerprint(client: str, found: str, own: str) -> None:
@@ -294,7 +328,8 @@ def _as_sent(array: Array, job: JobFile) -> Array:
     return array.astype(np.float32).astype(np.float64) if job.precision == "float32" else array
 
 
-def _agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
+def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
+    """The feature map, by the clients' median distances where the job leaves its lengthscale to them."""
     section = job.features
     seed = section.seed
     if seed is None:

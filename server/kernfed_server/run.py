@@ -146,6 +146,11 @@ class Run:
         """
         self._journal.event(JobEvent(EventKind.FINDING, self._round, message=name, finding=finding))
 
+    def joined(self, client: str) -> None:
+        """Tell that a client takes part from now on that did not before."""
+        message = f"{client} joined behind round {self._round}"
+        self._journal.event(JobEvent(EventKind.CLIENT_JOINED, self._round, client=client, message=message))
+
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""
         self._journal.event(JobEvent(EventKind.NOTE, self._round, message=message))

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -364,6 +365,22 @@ class RunManager:
     def _running(self) -> dict[str, tuple[str, ...]]:
         return {job_id: a.info.clients for job_id, a in self._active.items() if a.holds_clients}
 
+    def _candidates(self, active: ActiveJob) -> list[str]:
+        """Clients that may join a running job that names none: they offer its data set, and no job wants them."""
+        if active.file.cohort.clients is not None or active.file.data is None:
+            return []
+        queued = [a.file.cohort.clients or () for a in self._active.values() if a.info.state is JobState.QUEUED]
+        wanted = {client for clients in queued for client in clients}
+        held = Counter(client for clients in self._running().values() for client in clients)
+        return [
+            name
+            for name, seen in self._sessions.clients().items()
+            if seen.connected
+            and active.file.cohort.dataset in seen.datasets
+            and name not in wanted
+            and held[name] < self._limits.jobs_per_client
+        ]
+
     def _wait(self, active: ActiveJob, wait: Wait, now: float) -> None:
         if wait.for_connections:
             active.waiting_since = active.waiting_since or now
@@ -386,7 +403,8 @@ class RunManager:
             active.begun = True
             try:
                 exchange = self._make_exchange(active.info)
-                outcome = await run_job(active, self._store, exchange, self._execute)
+                candidates = functools.partial(self._candidates, active)
+                outcome = await run_job(active, self._store, exchange, self._execute, candidates)
                 active.finishing = True
                 self._sessions.end_job(active.info.job_id, outcome.state.value)
                 self._wake.set()  # its clients are free

@@ -265,7 +265,8 @@ class Store:
                     same_round = (t.outcomes.c.job_id == info.job_id, t.outcomes.c.round_num == checkpoint.round_num)
                     db.execute(t.outcomes.delete().where(*same_round))
                     db.execute(t.outcomes.insert(), outcome_rows(info.job_id, checkpoint.round_num, outcomes))
-                db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(round_num=checkpoint.round_num))
+                facts = {"round_num": checkpoint.round_num, "clients": list(info.clients)}
+                db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**facts))
                 return before or ""
 
             before = self._begin(note)

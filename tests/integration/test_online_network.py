@@ -112,6 +112,38 @@ async def test_live_streams_survive_a_kill(tmp_path):
         assert int(last[1]) <= sensors.told[name]
 
 
+async def test_a_client_joins_a_running_job(tmp_path):
+    """One that comes in mid-stream learns with the others, also after a restart; one with other columns stays out."""
+    settings = {**dict.fromkeys(ABC, STREAM), "misfit": STREAM}
+    data = {name: make_csv(name) for name in ABC} | {"misfit": "y,z\n1,2\n3,4\n5,6\n"}
+    async with Federation(tmp_path, data, processes=True, settings=settings, idle=["c", "misfit"]) as fed:
+        sensors = Sensors(fed, 60)
+        sensors.tell(10, "a", "b")
+        text = job_text().replace('clients = ["a", "b", "c"]\n', "")
+        job = await fed.submit(text)
+        await rows_counted(fed, job.job_id, 20)
+        assert (await fed.operator.get(job.job_id)).clients == ("a", "b")
+        sensors.tell(10, "c")
+        await fed.clients["c"].start()
+        await fed.clients["misfit"].start()
+        await fed.event(job.job_id, EventKind.CLIENT_JOINED, client="c")
+        await rows_counted(fed, job.job_id, 30)
+        assert (await fed.operator.get(job.job_id)).clients == ("a", "b", "c")
+        await fed.coordinator.kill()
+        await fed.start_coordinator()
+        await fed.wait_connected(*ABC)
+        sensors.tell(10, *ABC)
+        await rows_counted(fed, job.job_id, 60)
+        await fed.operator.cancel(job.job_id)
+        ended = await fed.end(job.job_id)
+        findings = json.loads(await artifact(fed, job.job_id, "findings.json", tmp_path / "left"))
+    assert ended.info.clients == ("a", "b", "c")
+    assert set(findings["online"]["clients"]) == set(ABC)
+    noted = {e.message for e in ended.of(EventKind.NOTE) if "misfit" in e.message}
+    assert all(m.startswith("misfit cannot join: INVALID_DATA") for m in noted)
+    assert noted
+
+
 async def test_network_equals_one_process(tmp_path):
     """Finite streams give over sockets the parameters that they give in one process, to the last bit."""
     from kernfed.job_file import parse_job

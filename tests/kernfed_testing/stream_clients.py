@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,14 @@ class StreamClients:
             "test-job", name, file, lambda _d, schema, client: prepare(table, None, schema, client), self.folder / name
         )
 
-    def cohort(self, job: JobFile, exchange: Any = None) -> Cohort:
-        """Of all clients."""
+    def cohort(self, job: JobFile, exchange: Any = None, newcomers: Collection[str] = ()) -> Cohort:
+        """Of all clients but `newcomers`, which may join as soon as the exchange has them."""
         section = job.cohort
+        made = exchange or InProcessExchange(STEPS, self.jobs)
         return Cohort(
-            exchange or InProcessExchange(STEPS, self.jobs),
-            tuple(self.jobs),
+            made,
+            tuple(c for c in self.jobs if c not in newcomers),
+            candidates=lambda: [c for c in newcomers if c in made.present()],
             job_id="test-job",
             quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
             float_bits=64 if job.precision == "float64" else 32,
@@ -89,10 +92,11 @@ class StreamClients:
         journal: MemoryJournal | None = None,
         resumed: Checkpoint | None = None,
         exchange: Any = None,
+        newcomers: Collection[str] = (),
     ) -> tuple[Any, MemoryJournal]:
         """Run a job to its end; returns the model and the journal."""
         kept = journal or MemoryJournal()
-        cohort = self.cohort(job, exchange)
+        cohort = self.cohort(job, exchange, newcomers)
         return asyncio.run(execute(job, cohort, Run(cohort, kept, resumed))), kept
 
 

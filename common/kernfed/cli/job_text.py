@@ -43,7 +43,7 @@ def event_line(numbered: NumberedEvent, num_rounds: int = 0) -> str | None:
     event = numbered.event
     client, step, message = clean(event.client), clean(event.step), clean(event.message)
     match event.kind:
-        case EventKind.STATE:
+        case EventKind.STATE | EventKind.CLIENT_JOINED:
             text = message
         case EventKind.NOTE:
             text = f"note: {message}"

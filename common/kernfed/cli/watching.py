@@ -57,7 +57,7 @@ class Progress:
                 self.waiting = event.message
             case EventKind.ROUND_CLOSED:
                 self._close_round(update.event)
-            case EventKind.NOTE | EventKind.CLIENT_FAILED | EventKind.CLIENT_MISSING:
+            case EventKind.NOTE | EventKind.CLIENT_JOINED | EventKind.CLIENT_FAILED | EventKind.CLIENT_MISSING:
                 self.lines.append(event_line(update.event) or "")
 
     def _close_round(self, numbered: NumberedEvent) -> None:

@@ -158,8 +158,8 @@ class Event(google.protobuf.message.Message):
     those who watch, and not kept.
     """
     kind: builtins.str
-    """`state`, `note`, `round-opened`, `step-asked`, `client-answered`, `client-failed`, `client-missing`, `waiting` or
-    `round-closed`.
+    """`state`, `note`, `round-opened`, `step-asked`, `client-answered`, `client-failed`, `client-missing`,
+    `client-joined`, `waiting` or `round-closed`.
     """
     round: builtins.int
     """Round; 0 before the first."""

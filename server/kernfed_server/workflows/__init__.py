@@ -10,6 +10,7 @@ from kernfed.cohort import Cohort
 from kernfed.job_file import JobFile
 from kernfed.messages.base import Array
 from kernfed_server.artifacts import Model
+from kernfed_server.preparation import Setup
 from kernfed_server.run import Run
 from kernfed_server.workflows import (
     distill,
@@ -25,6 +26,7 @@ from kernfed_server.workflows import (
     probe,
     reweight,
 )
+from kernfed_server.workflows.online_agreed import recall_setup
 from kernfed_server.workflows.online_opening import adapted
 
 
@@ -43,6 +45,12 @@ class Workflow:
     """Whether a job, by its settings, does without the feature map after all."""
     adapt: Callable[[JobFile], JobFile] = lambda job: job
     """The job as its clients are prepared for it."""
+    recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
+    """What was agreed on in an earlier life of the run; None: clients are asked, and the same comes out."""
+
+
+def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]]) -> Workflow:
+    return Workflow(run, maps_features=False, adapt=adapted, recall=recall_setup)
 
 
 WORKFLOWS: Mapping[str, Workflow] = {
@@ -54,12 +62,12 @@ WORKFLOWS: Mapping[str, Workflow] = {
     "fedsophia": Workflow(head_rounds.run_fedsophia),
     "fednew": Workflow(head_rounds.run_fednew),
     "distill": Workflow(distill.run, maps_features=False),
-    "online": Workflow(online.run, maps_features=False, adapt=adapted),
-    "ofskl": Workflow(online_baselines.run_ofskl, maps_features=False, adapt=adapted),
-    "ofmkl-avg": Workflow(online_baselines.run_ofmkl_avg, maps_features=False, adapt=adapted),
-    "vm-kofl": Workflow(online_baselines.run_vm_kofl, maps_features=False, adapt=adapted),
-    "em-kofl": Workflow(online_baselines.run_em_kofl, maps_features=False, adapt=adapted),
-    "perfedavg": Workflow(online_baselines.run_perfedavg, maps_features=False, adapt=adapted),
+    "online": _on_streams(online.run),
+    "ofskl": _on_streams(online_baselines.run_ofskl),
+    "ofmkl-avg": _on_streams(online_baselines.run_ofmkl_avg),
+    "vm-kofl": _on_streams(online_baselines.run_vm_kofl),
+    "em-kofl": _on_streams(online_baselines.run_em_kofl),
+    "perfedavg": _on_streams(online_baselines.run_perfedavg),
     "personalise": Workflow(personalise.run),
     "reweight": Workflow(reweight.run, columns_alone=reweight.columns_alone),
     "probe": Workflow(probe.run, needs_data=False),

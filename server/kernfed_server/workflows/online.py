@@ -17,7 +17,8 @@ from kernfed.online_server import AdaptiveStep, ClientStep, Pooled, paper_step, 
 from kernfed.online_settings import OnlineSettings, StreamSettings
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Model, Run
-from kernfed_server.workflows.online_opening import Opened, draw_dictionary, fixed_rate, open_streams
+from kernfed_server.workflows.online_agreed import Opened
+from kernfed_server.workflows.online_opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.workflows.online_rounds import StreamLoop
 
 
@@ -59,7 +60,7 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         "budget": settings.budget,
         "budget_unit": settings.budget_unit,
     }
-    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts)
+    return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)
 
 
 class KernelParameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 
 from kernfed import online, rng
 from kernfed.cohort import Cohort
@@ -16,19 +16,7 @@ from kernfed.online_learner import Mixing
 from kernfed.online_settings import KernelStreamSettings, StreamSettings
 from kernfed_server.preparation import Gate, Setup
 from kernfed_server.run import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What coordinator and clients agreed on, beside the scales of the columns."""
-
-    norm: float
-    target_low: float
-    target_span: float
-    loss: Loss
-    longest: int
-    """Rounds until the longest stream ends; 0: some stream has no end."""
-    live: bool
+from kernfed_server.workflows.online_agreed import Opened, recall_opening
 
 
 def adapted(job: JobFile) -> JobFile:
@@ -40,7 +28,7 @@ def adapted(job: JobFile) -> JobFile:
 
 
 async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> Opened:
-    """Agree on norm and target range, and let each client open its stream.
+    """Agree on norm and target range, and let each client open its stream; a resumed run recalls it.
 
     What leaves a client: its largest row norm, least and largest target, where the job does not give them (`summary`).
 
@@ -53,6 +41,10 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
         raise ConfigError(
             'methods on streams predict numbers or one of two classes; use task = "regression" or "binary"'
         )
+    recalled = recall_opening(run.resumed)
+    if recalled is not None:
+        cohort.recall(_open_request(setup, recalled))
+        return recalled
     loss = _loss(settings, task)
     gate = Gate(cohort, run, strict=setup.strict)
     low, high = (0.0, 1.0) if task is LearningTask.BINARY else (None, None)
@@ -67,22 +59,21 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
         run.note(f"rows are divided by {norm:.6g}; targets from {low:.6g} to {high:.6g} become 0 to 1")
     if loss is Loss.LOGISTIC and task is LearningTask.REGRESSION:
         raise ConfigError('method.loss = "logistic" is for task = "binary"')
-    opened = await gate.ask(
-        OpenStreamRequest(
-            norm=norm or 1.0,
-            target_low=low,
-            target_span=(high - low) or 1.0,
-            loss=loss,
-            seed=setup.schema.seed,
-        )
-    )
+    agreed = Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0)
+    opened = await gate.ask(_open_request(setup, agreed))
     cautious = {client: o.least_rows for client, o in opened.items() if o.least_rows > settings.batch_rows}
     if cautious:
         listed = ", ".join(f"{client} {rows}" for client, rows in sorted(cautious.items())[:12])
         run.note(f"rows per round that a site's policy.min_rows asks for, above batch_rows: {listed}")
-    live = any(o.live for o in opened.values())
+    if any(o.live for o in opened.values()):
+        return agreed
     longest = max(math.ceil(o.num_stream_rows / max(settings.batch_rows, o.least_rows)) for o in opened.values())
-    return Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0 if live else longest, live)
+    return replace(agreed, longest=longest)
+
+
+def _open_request(setup: Setup, agreed: Opened) -> OpenStreamRequest:
+    low, span, seed = agreed.target_low, agreed.target_span, setup.schema.seed
+    return OpenStreamRequest(norm=agreed.norm, target_low=low, target_span=span, loss=agreed.loss, seed=seed)
 
 
 async def draw_dictionary(
@@ -117,7 +108,10 @@ async def draw_dictionary(
         exploration=exploration,
         regularisation=settings.regularisation,
     )
-    await Gate(cohort, run, strict=setup.strict).ask(request, check=check)
+    if recall_opening(run.resumed) is not None:
+        cohort.recall(request, check)
+    else:
+        await Gate(cohort, run, strict=setup.strict).ask(request, check=check)
     return dictionary
 
 

@@ -1,7 +1,7 @@
 """The loop of every method on streams: who is asked, rows or none, when it ends, and what is recorded.
 
 Clients that have no session are not waited for, unless the others are fewer than the quorum. One that comes back, or
-joins late, is sent all that it does not hold. A round in which nobody has a row is asked again, not closed.
+joins, is sent all that it does not hold. A round in which nobody has a row is asked again, not closed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from kernfed.messages.online import StreamMetrics, StreamMetricsRequest
 from kernfed.online_settings import StreamSettings
 from kernfed_server.preparation import Setup
 from kernfed_server.run import Model, Run
+from kernfed_server.workflows.online_agreed import Opened, to_arrays
+from kernfed_server.workflows.online_newcomers import Newcomers
 
 _LONGEST_WAIT_S = 10.0
 _END = 2_000_000_000
@@ -81,8 +83,9 @@ class Method(Protocol):
 class StreamLoop:
     """The rounds of one job."""
 
-    def __init__(self, setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
+    def __init__(self, setup: Setup, opened: Opened, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
         self._setup = setup
+        self._opened = opened
         self._settings = settings
         self._cohort = cohort
         self._run = run
@@ -96,6 +99,8 @@ class StreamLoop:
         self._skipped: dict[str, int] = {}
         self._measured = 0
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
+        self._newcomers = Newcomers(cohort, run)
+        self._kept: tuple[int, dict[str, Array]] = (-1, {})
 
     async def go(self, method: Method, facts: Mapping[str, Any]) -> Model | None:
         """Run rounds until the streams end, or as many as asked for.
@@ -111,9 +116,6 @@ class StreamLoop:
         run, settings = self._run, self._settings
         if run.resumed is not None:
             self._num_rows = int(run.resumed["num_rows"][0])
-        for client, fault in self._cohort.excluded.items():
-            if fault.reason == "UNAVAILABLE":  # it may join in mid-stream
-                self._cohort.readmit(client)
         last_round = 0
         last: dict[str, StreamMetrics] = {}
         try:
@@ -134,23 +136,34 @@ class StreamLoop:
                 if due:
                     last = await self._measure()
                     found = self._metrics(last)
-                await run.record(round_num, state, found)
+                await run.record(round_num, state | self._agreed(), found)
                 last_round = round_num
                 run.keep(functools.partial(method.model, round_num))
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             last = await self._measure() or last
         finally:
+            self._newcomers.stop()
             if last:  # also of a job that is cancelled
                 self._publish(last, facts)
         return method.model(last_round)
+
+    def _agreed(self) -> dict[str, Array]:
+        """For the checkpoint; made anew when there are other clients."""
+        num_rows = self._cohort.num_rows
+        if self._kept[0] != len(num_rows):
+            self._kept = len(num_rows), to_arrays(self._setup, self._opened, num_rows)
+        return self._kept[1]
 
     async def _ask(self, method: Method, round_num: int) -> dict[str, Any] | None:
         """Answers of clients with rows; None where all streams have ended."""
         wait_s = 0.0
         while True:
+            self._newcomers.look()
             asked = self._whom()
             if not asked:
+                if await self._newcomers.settle():
+                    continue
                 return None
             replies = await self._each(method, round_num, asked, wait_s)
             lacking = [client for client, reply in replies.items() if reply.needs_whole]
@@ -166,7 +179,8 @@ class StreamLoop:
             wait_s = min(max(self._settings.wait_s, wait_s * 1.5), _LONGEST_WAIT_S)
 
     def _whom(self) -> list[str]:
-        clients = [c for c in self._cohort.clients if c not in self._ended and c not in self._cohort.faults]
+        late = self._newcomers.late
+        clients = [c for c in self._cohort.clients if c not in self._ended | late and c not in self._cohort.faults]
         present = [c for c in self._cohort.present if c in clients]
         away = len(self._cohort.clients) - len(self._cohort.present)
         # With too few of them it is the cohort that waits, and says for whom.
@@ -218,7 +232,7 @@ class StreamLoop:
         }
 
     async def _measure(self) -> dict[str, StreamMetrics]:
-        clients = self._cohort.present
+        clients = [c for c in self._cohort.present if c not in self._newcomers.late]
         try:
             return await self._cohort.ask(StreamMetricsRequest(), clients=clients, drawn=True) if clients else {}
         except QuorumNotMetError as err:

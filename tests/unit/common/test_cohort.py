@@ -221,6 +221,8 @@ async def test_setup_is_repeated_for_who_lost_it(forgets):
 
 
 async def test_who_cannot_be_prepared_is_out_of_the_round():
+    """The others' answers count, and what kept it from being prepared is what is told of it."""
+
     def answer(client, call):
         if client == "b" and "again" in call.task_id:
             return Fault("INVALID_DATA", "the file is gone")
@@ -232,8 +234,39 @@ async def test_who_cannot_be_prepared_is_out_of_the_round():
         await asked.ask(request)
     replies = await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))
     assert list(replies) == ["a", "c"]
-    assert asked.faults["b"] == LOST
-    assert exchange.calls[-1].clients == ()
+    assert asked.faults["b"] == Fault("INVALID_DATA", "the file is gone")
+    assert len(exchange.calls) == 4  # nothing after the first setup request
+
+
+@pytest.mark.parametrize("flaw", ["none", "refuses", "away", "fails the check"])
+async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
+    """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
+
+    def answer(client, call):
+        if client == "d" and isinstance(call.request, CentreRequest) and flaw in ("refuses", "away"):
+            return Fault("POLICY", "not here") if flaw == "refuses" else None
+        return Forgetful.__call__(clients, client, call)
+
+    def check(client, _reply):
+        if client == "d" and flaw == "fails the check":
+            raise InvalidReplyError("other features")
+
+    clients = Forgetful("")
+    clients.told["d"] = []
+    exchange = Scripted(answer)
+    asked = Cohort(exchange, ABC, job_id="job", candidates=lambda: ["c", "d"])
+    for request in SETUP:
+        await asked.ask(request, check=check)
+    assert asked.candidates == ("d",)
+    fault = await asked.prepare("d")
+    reasons = {"refuses": "POLICY", "away": "UNAVAILABLE", "fails the check": "INVALID_REPLY"}
+    assert (fault.reason if fault else "") == reasons.get(flaw, "")
+    if fault is None:
+        assert clients.told["d"] == [r.step for r in SETUP]
+        asked.admit("d")
+        assert asked.candidates == ()
+        assert list(await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))) == ["a", "b", "c", "d"]
+    assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
 
 
 async def test_in_process_exchange():

@@ -106,6 +106,32 @@ async def test_a_wrong_file_is_refused_with_its_key(tmp_path):
         assert (await w.runs.list_jobs(0, "")).jobs == ()
 
 
+async def test_who_may_join_a_running_job(tmp_path):
+    """Who offers its data set, is of no other job, and is wanted by none that waits; nobody where clients are named."""
+    seen = {}
+
+    async def execute(job, cohort, run):
+        seen[job.name] = cohort
+        run.joined("late")
+        await asyncio.Event().wait()
+
+    data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    async with world(tmp_path, "a", execute=execute) as w:
+        open_to_all = await w.runs.submit(probe_toml("open", None) + data, "", "ann")
+        await w.until(open_to_all.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.CLIENT_JOINED))
+        assert (await w.runs.get(open_to_all.job_id)).clients == ("a", "late")
+        w.sessions.connect("busy", "free", "wanted")
+        w.sessions.connect("other", datasets=("ecg",))
+        w.sessions.connect("gone")
+        w.sessions.leave("gone")
+        named = await w.submit("named", ["busy"])
+        await w.until(named.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.CLIENT_JOINED))
+        waits = await w.submit("waits", ["wanted", "nobody"])
+        await w.waiting(waits.job_id)
+        assert seen["open"].candidates == ("free",)
+        assert seen["named"].candidates == ()
+
+
 async def test_a_repeated_submission_is_one_job(tmp_path):
     """The same id with another file is refused."""
     async with world(tmp_path) as w:
