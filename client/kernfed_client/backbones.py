@@ -69,8 +69,10 @@ class Backbone:
         return found
 
 
-def load_backbone(name: str, sections: dict[str, BackboneSection], device: torch.device) -> Backbone:
-    """Load what the client file has under a name.
+def load_backbone(
+    name: str, sections: dict[str, BackboneSection], device: torch.device, key: str = "data.backbone"
+) -> Backbone:
+    """Load what the client file has under a name, which the job has under a key.
 
     Raises:
         ConfigError: It has none of that name, or it cannot be loaded; says what to install or correct.
@@ -80,7 +82,7 @@ def load_backbone(name: str, sections: dict[str, BackboneSection], device: torch
         known = ", ".join(sorted(sections)) or "none"
         raise ConfigError(
             f"backbone {name!r} is not allowed here (allowed: {known}); add [backbones.{name}] to the client file, or "
-            "correct data.backbone in the job"
+            f"correct {key} in the job"
         )
     kind, _, what = section.source.partition(":")
     makers = {"torch": _torch_module, "timm": _timm_module, "sentence-transformers": _sentence_module}
@@ -102,7 +104,15 @@ def prepare_images(images: Images, section: BackboneSection) -> npt.NDArray[np.f
         images = images[..., None]
     if images.ndim != 4 or images.shape[-1] not in (1, 3):
         raise DataError(f"images have shape {images.shape[1:]}; want (height, width) or (height, width, 1 or 3)")
-    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float().div_(255.0)
+    return prepare_pixels(
+        torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float().div_(255.0), section
+    )
+
+
+def prepare_pixels(x: torch.Tensor, section: BackboneSection) -> npt.NDArray[np.float32]:
+    """The same for pixels in [0, 1], float32 (n, 1 or 3, h, w)."""
+    import torch
+
     if section.channels == 3 and x.shape[1] == 1:
         x = x.expand(-1, 3, -1, -1)
     elif section.channels == 1 and x.shape[1] == 3:

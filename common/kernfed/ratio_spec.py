@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.messages.base import MaxLength, Range
+from kernfed.messages.base import MaxLength, Name, Range
 
 
 class Divergence(enum.StrEnum):
@@ -79,6 +79,45 @@ class RatioSpec:
     seed: Annotated[int, Range(0, 2**63 - 1)]
 
 
+class RatioInput(enum.StrEnum):
+    """What of a row the ratio is a function of."""
+
+    COLUMNS = "columns"
+    """The standardised columns."""
+    CONVOLUTIONS = "convolutions"
+    """Random filters of the row as an image; see `kernfed.ratio_features`."""
+    BACKBONE = "backbone"
+    """A frozen feature extractor of every client's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatioFeatures:
+    """A frozen map of rows to what ratios are fitted on, and to what of them is shared."""
+
+    source: RatioInput
+    backbone: Name
+    """Of the client files; empty for other sources."""
+    image: Annotated[tuple[int, ...], MaxLength(3), Range(1, 100_000)]
+    """Channels, height and width of a row that is an image; else empty."""
+    pixel_max: Annotated[float, Range(0)]
+    """What is white in such a row, whose columns are not standardised for it; above 0."""
+    num_features: Annotated[int, Range(0, 100_000)]
+    """Numbers to which the outcome is projected at random; 0: it stays as it is."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+
+    @property
+    def as_they_are(self) -> bool:
+        """Whether ratios are fitted on the standardised columns themselves."""
+        return self.source is RatioInput.COLUMNS and self.num_features == 0
+
+
+FILTER_SIZE = 5
+"""Of random convolutions, in pixels each way."""
+GRID = 3
+"""Parts of the picture, each way, over which a filter's answers are averaged."""
+SMALLEST_SIDE = FILTER_SIZE + GRID - 1
+"""Of an image for random convolutions, in pixels."""
+
 HISTOGRAM_EDGES = (0.0, *(2.0**e for e in range(-6, 8)))
 """Upper edges of the bins that weights are counted in: 0, then powers of 2; the last bin is above."""
 
@@ -102,3 +141,6 @@ DEFAULT_RATIOS = RatioSpec(
     clip_at_bound=True,
     seed=0,
 )
+
+PLAIN_COLUMNS = RatioFeatures(RatioInput.COLUMNS, "", (), 255.0, 0, 0)
+"""Ratios are fitted on the standardised columns."""

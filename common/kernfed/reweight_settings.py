@@ -10,7 +10,16 @@ from kernfed.errors import ConfigError
 from kernfed.messages.data import LearningTask
 from kernfed.network_spec import NetworkKind, make_network_spec
 from kernfed.personalise_settings import NetworkSection
-from kernfed.ratio_spec import DEFAULT_RATIOS, Divergence, RatioModel, RatioSpec
+from kernfed.ratio_spec import (
+    DEFAULT_RATIOS,
+    PLAIN_COLUMNS,
+    SMALLEST_SIDE,
+    Divergence,
+    RatioFeatures,
+    RatioInput,
+    RatioModel,
+    RatioSpec,
+)
 from kernfed.toml_file import Section
 
 Positive = Annotated[float, Field(gt=0)]
@@ -24,6 +33,23 @@ class RatiosSection(Section):
         "matching",
         description="matching: from samples of training and test points; labels: exact under label shift, from the "
         "classes of the clients' test rows; black-box: label shift too, without test labels.",
+    )
+    features: RatioInput = Field(
+        RatioInput.COLUMNS,
+        description="matching: what of a row the ratio is a function of, and what of it is shared: its standardised "
+        "columns; of images convolutions, the answers of random filters; backbone, a frozen extractor.",
+    )
+    backbone: str | None = Field(
+        None, max_length=63, description="backbone: its name, [backbones.NAME] of every client file."
+    )
+    num_features: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="matching: project these features (or columns) at random to so many; 0: all of them.",
+    )
+    pixel_max: Positive = Field(
+        255.0, description="convolutions, and backbone of images: what is white in the columns, e.g. 255 or 1."
     )
     divergence: Divergence = Field(
         Divergence.LSIF, description="matching: f of the divergence; lsif (least squares), ukl, logistic, pu or robust."
@@ -52,7 +78,11 @@ class RatiosSection(Section):
     )
     num_frequencies: int = Field(200, ge=1, le=100_000, description="Random frequencies of the linear model.")
     widths: list[Width] = Field([], max_length=16, description="Hidden layers of mlp or cnn; empty: defaults.")
-    image: list[Width] = Field([], max_length=3, description="cnn: [channels, height, width] of a row.")
+    image: list[Width] = Field(
+        [],
+        max_length=3,
+        description="cnn, convolutions, and backbone of images: [channels, height, width] of a row; else left out.",
+    )
     power: float = Field(1.0, ge=1e-6, le=100, description="Of the robust divergence.")
     lsif_constant: bool = Field(
         True, description="l1 of lsif is (z² - 1)/2 (the definition); false: z²/2, as the paper's formulas have it."
@@ -85,8 +115,30 @@ class RatiosSection(Section):
             seed=seed,
         )
 
+    def map(self, seed: int) -> RatioFeatures:
+        """What ratios are fitted on, as clients get it."""
+        image = tuple(self.image) if self.features is not RatioInput.COLUMNS else ()
+        return RatioFeatures(self.features, self.backbone or "", image, self.pixel_max, self.num_features, seed)
+
+    @model_validator(mode="after")
+    def _features_fit(self) -> Self:
+        """Check the keys of the map against each other."""
+        if self.source != "matching" and not self.map(0).as_they_are:
+            raise ValueError(f'features and num_features are for source = "matching", not "{self.source}"')
+        if (self.features is RatioInput.BACKBONE) != (self.backbone is not None):
+            raise ValueError('backbone names an extractor with features = "backbone", and is left out otherwise')
+        if self.model is RatioModel.CNN and not self.map(0).as_they_are:
+            raise ValueError('model = "cnn" takes images, not their features; use "linear" or "mlp"')
+        if self.features is RatioInput.CONVOLUTIONS or (self.features is RatioInput.BACKBONE and self.image):
+            if len(self.image) != 3 or self.image[0] not in (1, 3):
+                raise ValueError("image must be [channels, height, width] of a row, with 1 or 3 channels")
+            if self.features is RatioInput.CONVOLUTIONS and min(self.image[1:]) < SMALLEST_SIDE:
+                raise ValueError(f"image has a side of fewer than {SMALLEST_SIDE} pixels, too small for convolutions")
+        return self
+
 
 assert RatiosSection().spec(0) == DEFAULT_RATIOS  # noqa: S101  # the library and the job file have the same defaults
+assert RatiosSection().map(0) == PLAIN_COLUMNS  # noqa: S101
 
 
 class NormedNetworkSection(NetworkSection):

@@ -17,6 +17,7 @@ from kernfed.events import RoundMetrics
 from kernfed.messages.base import Array, Reply
 from kernfed.messages.data import LearningTask
 from kernfed.messages.reweight import (
+    KeepOwnNetworkRequest,
     MeasureNetworksRequest,
     NetworkScale,
     WeightedGradientRequest,
@@ -34,8 +35,10 @@ Floats = npt.NDArray[np.float64]
 R = TypeVar("R", bound=Reply)
 
 
-async def train_networks(job: Reweighting) -> NetworkModel:
+async def train_networks(job: Reweighting) -> NetworkModel | None:
     """Each round the clients' weighted gradients, or what they trained to, are averaged and taken.
+
+    With batch normalisation that clients keep to themselves (FedBN) each keeps a model, and there is none for all.
 
     Source: the FTW-ERM paper, Section 2.2: w ← w - η Σ_k g_k, its Adam on the mean of g_k; McMahan et al. (2017).
     """
@@ -50,13 +53,10 @@ async def train_networks(job: Reweighting) -> NetworkModel:
             metrics = RoundMetrics(found.pooled, found.clients, metrics.training)
         if last:
             if networks.own_norm:
-                job.say(
-                    "each client has its own batch normalisation; in the model that the job leaves it is the one that "
-                    "training started with, so use it to compare, not to predict"
-                )
+                await networks.keep_at_clients()
             publish(job, metrics)
         await job.run.record(round_num, networks.to_arrays(), metrics)
-    return networks.model()
+    return None if networks.own_norm else networks.model()
 
 
 @dataclass
@@ -168,6 +168,27 @@ class _Networks:
             self.job.run.note(f"no metrics: {err}")
             return RoundMetrics()
         return collect({client: reply.sums for client, reply in replies.items()}, self.job.setup.schema.task)
+
+    async def keep_at_clients(self) -> None:
+        """Have each client keep a model of its own, and say who could not, or has only the start's normalisation."""
+        try:
+            kept = await self.job.cohort.ask(KeepOwnNetworkRequest(self.spec, self.scale, self.result))
+        except QuorumNotMetError as err:
+            self.job.say(f"not all clients could keep their networks: {err}")
+            return
+        self.job.say(
+            "each client has its own batch normalisation, so the coordinator has no model: every client keeps its own, "
+            "and `kernfed-client predict` there uses it"
+        )
+        lacking = [c for c in self.job.cohort.clients if c not in kept]
+        if lacking:
+            self.job.say(f"{', '.join(lacking)}: did not answer when models were kept, and has none")
+        unseen = sorted(c for c in kept if not kept[c].normalised)
+        if unseen:
+            self.job.say(
+                f"{', '.join(unseen)}: never drawn for a round, so its model has the normalisation that training "
+                "started with; do not predict with it"
+            )
 
     def model(self) -> NetworkModel:
         """The job's model."""

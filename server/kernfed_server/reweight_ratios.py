@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kernfed import rng
 from kernfed.cohort import Cohort
-from kernfed.errors import JobError
+from kernfed.errors import InvalidReplyError, JobError
 from kernfed.messages.data import LearningTask
 from kernfed.messages.reweight import (
     ClassPriorRequest,
@@ -26,6 +26,7 @@ from kernfed.messages.reweight import (
     UnlabelledSample,
     UseRatiosRequest,
 )
+from kernfed.ratio_spec import RatioFeatures, RatioInput
 from kernfed.reweight_settings import ReweightSettings
 from kernfed_server.preparation import Gate, Setup
 from kernfed_server.run import Run
@@ -53,6 +54,8 @@ class Reweighting:
     sharing: Mapping[str, str] = field(default_factory=dict)
     """Client to what it shared, in words."""
     words: list[str] = field(default_factory=list)
+    num_columns: int = 0
+    """Columns of what ratios are fitted on."""
 
     def __post_init__(self) -> None:
         """Begin with the scope asked for."""
@@ -73,6 +76,11 @@ class Reweighting:
         """A seed of the job's, by name."""
         return int(rng.stream(self.setup.schema.seed, "reweight", *names).integers(2**63, 1)[0])
 
+    @property
+    def features(self) -> RatioFeatures:
+        """What ratios are fitted on, and what of it is shared."""
+        return self.settings.ratios.map(self.seed("ratio features"))
+
     def say(self, text: str) -> None:
         """Tell the operator, now and in the report."""
         self.words.append(text)
@@ -81,7 +89,8 @@ class Reweighting:
     async def weigh(self) -> None:
         """Have every client hold ratios of all variants, and use them."""
         self._check()
-        looked = await self.gate.ask(LookUpRatiosRequest(self.settings.num_points), fresh=True)
+        looked = await self.gate.ask(LookUpRatiosRequest(self.settings.num_points, self.features), fresh=True)
+        self._decide_map(looked)
         self._decide_scope(looked)
         for variant in self.variants:
             if variant != UNWEIGHTED:
@@ -106,6 +115,22 @@ class Reweighting:
             raise JobError(
                 f'method.ratios.source is "{source}", which is for classes, and the task is regression; use "matching"'
             )
+        if self.setup.schema.backbone and self.features.source is not RatioInput.COLUMNS:
+            raise JobError(
+                f"the columns are those of data.backbone {self.setup.schema.backbone!r} already; remove "
+                "method.ratios.features, or data.backbone to train on the data themselves"
+            )
+
+    def _decide_map(self, looked: Mapping[str, RatiosHeld]) -> None:
+        """Points of all clients must lie in one space."""
+        if len({(reply.fingerprint, reply.num_columns) for reply in looked.values()}) > 1:
+            listed = "; ".join(f"{c}: {looked[c].fingerprint[:12]} ({looked[c].num_columns})" for c in sorted(looked))
+            name = self.settings.ratios.backbone
+            raise JobError(
+                f"the clients' backbones {name!r} differ (fingerprints and columns: {listed}), so their points are not "
+                f"comparable; give every client file the same source, weights and transforms in [backbones.{name}]"
+            )
+        self.num_columns = next(iter(looked.values())).num_columns
 
     def _decide_scope(self, looked: Mapping[str, RatiosHeld]) -> None:
         """Who shares; refusals are dealt with before anything is asked for."""
@@ -161,25 +186,32 @@ class Reweighting:
 
     async def _match(self, variant: str, clients: list[str], looked: Mapping[str, RatiosHeld]) -> None:
         spec = self.settings.ratios.spec(self.seed("ratios"))
-        num_columns = len(self.setup.schema.features)
         if variant == "own":
-            request = MatchRatiosRequest(variant, True, np.zeros((0, num_columns)), np.zeros(0), spec)
+            nothing = np.zeros((0, self.num_columns))
+            request = MatchRatiosRequest(variant, True, nothing, np.zeros(0), spec, self.features)
             await self.gate.ask(request, clients=clients, fresh=True)
             return
         wanted = [self.settings.target] if self.settings.target else list(self.cohort.clients)
         givers = [c for c in wanted if c is not None and looked[c].shares and looked[c].num_points > 0]
-        sample = ShareSampleRequest(self.settings.num_points, self.seed("sample"))
-        shared = await self.gate.ask(sample, clients=givers)
+        sample = ShareSampleRequest(self.settings.num_points, self.seed("sample"), self.features)
+        shared = await self.gate.ask(sample, self._check_sample, clients=givers)
+        form = "" if self.features.as_they_are else f", each as {self.num_columns} features"
         self.sharing = {
-            c: f"{len(shared[c].points)} unlabelled points" if c in shared else "nothing" for c in self.cohort.clients
+            c: f"{len(shared[c].points)} unlabelled points{form}" if c in shared else "nothing"
+            for c in self.cohort.clients
         }
         points, weights = await asyncio.to_thread(shuffled_pool, shared)
         self.say(
-            f"{len(points)} unlabelled points of {len(shared)} clients were pooled, shuffled by a secret order and "
-            f"sent to {len(clients)} clients; the coordinator keeps none of them"
+            f"{len(points)} unlabelled points of {len(shared)} clients were pooled{form}, shuffled by a secret order "
+            f"and sent to {len(clients)} clients; the coordinator keeps none of them"
         )
         del shared
-        await self.gate.ask(MatchRatiosRequest(variant, False, points, weights, spec), clients=clients, fresh=True)
+        request = MatchRatiosRequest(variant, False, points, weights, spec, self.features)
+        await self.gate.ask(request, clients=clients, fresh=True)
+
+    def _check_sample(self, client: str, sample: UnlabelledSample) -> None:
+        if sample.points.shape[1] != self.num_columns:
+            raise InvalidReplyError(f"{client} gave points of {sample.points.shape[1]} columns, not {self.num_columns}")
 
     @property
     def _num_classes(self) -> int:

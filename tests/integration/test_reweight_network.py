@@ -129,6 +129,28 @@ async def test_a_job_goes_on_without_the_one_that_refuses(tmp_path: Path, method
         assert np.isfinite(float((tmp_path / "predicted.csv").read_text().splitlines()[1].split(",")[-1]))
 
 
+async def test_what_a_frozen_map_makes_of_rows_is_shared_in_their_place(tmp_path: Path) -> None:
+    """Audit logs have one number a point where rows have two; without the backbone in one file nothing leaves."""
+    backbone = '[backbones.twice]\nsource = "torch:kernfed_testing.backbones.Doubler"\n'
+    lines = dict.fromkeys(NAMES, f"{backbone}{ALLOW}")
+    ratios = 'rounds = 4\n[method.ratios]\nfeatures = "backbone"\nbackbone = "{}"\nnum_features = 1\n'
+    async with Federation(tmp_path / "fed", csv_of(), settings={**lines, "eel": ALLOW}) as fed:
+        ended = await fed.run(JOB.format(method=ratios.format("twice")))
+        assert ended.info.state is JobState.FAILED
+        assert "eel" in ended.info.error_message
+        assert "backbone 'twice' is not allowed here (allowed: none)" in ended.info.error_message
+        assert "correct method.ratios.backbone in the job" in ended.info.error_message
+        assert not any(shared(fed, name) for name in NAMES)
+    text = JOB.format(method=ratios.format("twice"))
+    async with Federation(tmp_path / "all", csv_of(), settings=lines) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        for name in NAMES:
+            assert [line["shapes"] for line in shared(fed, name)] == [{"points": [10, 1]}]
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        assert await fed.model_sha256(ended) == hashlib.sha256(alone).hexdigest()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["rounds = 8", 'trainer = "adam"\nrounds = 30'], ids=["newton", "adam"])
 async def test_processes_are_killed(tmp_path: Path, method: str) -> None:

@@ -26,10 +26,10 @@ from kernfed.messages.reweight import (
     UnlabelledSample,
     UseRatiosRequest,
 )
-from kernfed.ratio_spec import HISTOGRAM_EDGES
+from kernfed.ratio_spec import HISTOGRAM_EDGES, PLAIN_COLUMNS
 from kernfed_client.local_job import Floats, LocalJob
-from kernfed_client.partitions import read_unlabelled
 from kernfed_client.steps.evaluation import encode_targets
+from kernfed_client.steps.reweight_points import fingerprint_of, test_points, test_rows, train_points
 from kernfed_client.steps.reweight_state import UNWEIGHTED, Facts, Ratios, held_variants, keep_ratios, ratios_of
 
 _FOLDS = 5
@@ -40,7 +40,10 @@ _RIDGE = 1e-3
 def look_up(job: LocalJob, request: LookUpRatiosRequest) -> RatiosHeld:
     """Say which ratios are here, and what this client's policy would share."""
     shares = Kind.UNLABELLED_SAMPLE in job.file.policy.allow
-    return RatiosHeld(job.num_rows, held_variants(job), shares, _sample_size(job, request.num_points))
+    size = _sample_size(job, request.num_points)
+    num_columns = train_points(job, request.features, 1).shape[1]
+    fingerprint = fingerprint_of(job, request.features)
+    return RatiosHeld(job.num_rows, held_variants(job), shares, size, num_columns, fingerprint)
 
 
 def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample:
@@ -52,7 +55,7 @@ def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample
     """
     if Kind.UNLABELLED_SAMPLE not in job.file.policy.allow:  # the daemon asks its policy before; a simulation too
         raise PolicyError(f"step {request.step} sends unlabelled_sample, which must not leave this client")
-    points = test_points(job)
+    points = test_points(job, request.features)
     size = _sample_size(job, request.num_points)
     if size == 0:
         raise DataError("there are no test points to share; give the data set a test or an unlabelled partition")
@@ -72,19 +75,22 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
     import torch
 
     from kernfed.density_ratios import limited, match
+    from kernfed.ratio_features import to_unit_deviation
 
+    rows = train_points(job, request.features)
     if request.own:
-        points = test_points(job)
+        points = test_points(job, request.features)
         weights = np.full(len(points), 1.0 / max(1, len(points)))
     else:
         points, weights = np.asarray(request.points, np.float64), np.asarray(request.point_weights, np.float64)
-        if points.shape[1] != job.x_train.shape[1]:
+        if points.shape[1] != rows.shape[1]:
             raise InvalidTensorError(f"{request.step}: points of shape {points.shape} do not fit this client's columns")
         order = np.lexsort((weights, *points.T[::-1]))
         points, weights = points[order], weights[order]
-    x = torch.tensor(job.x_train, device=job.device)
-    w = torch.tensor(weights, device=job.device)
-    fitted = match(x, torch.tensor(points, device=job.device), w, request.ratios)
+    x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
+    if not request.features.as_they_are:
+        x, xt = to_unit_deviation(x, xt)
+    fitted = match(x, xt, w, request.ratios)
     raw, total = fitted.ratio(x), float(weights.sum())
     ratios, num_cut = limited(raw, fitted.bins, request.ratios, total)
     facts = Facts(
@@ -184,18 +190,6 @@ def weights_in_use(job: LocalJob) -> Floats:
     return np.stack([ratios_of(job, variant).weights for variant in variants])
 
 
-def test_points(job: LocalJob) -> Floats:
-    """Points of the test distribution, standardised, (m, P): of the unlabelled partition if any, else test rows."""
-    section = job.file.datasets.get(job.dataset)
-    if section is None or section.unlabelled is None:
-        return job.x_test
-    file = section.unlabelled
-    return job.memo(
-        "unlabelled points",
-        lambda: (read_unlabelled(file, job.schema, job.dataset) - job.mean) / job.deviation,
-    )
-
-
 def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
     """Shares of the classes among this client's test points.
 
@@ -220,7 +214,7 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
     from kernfed.ridge import LocalRidge, one_hot
     from kernfed.statistics import median_distance
 
-    labels, points = _classes(job, job.targets_train), test_points(job)
+    labels, points = _classes(job, job.targets_train), test_points(job, PLAIN_COLUMNS)
     num = len(_counts(job, job.targets_train))
     if len(points) == 0:
         raise DataError("there are no test points; give the data set a test or an unlabelled partition")
@@ -257,7 +251,7 @@ def _counts(job: LocalJob, targets: Array) -> Array:
 
 
 def _sample_size(job: LocalJob, num_points: int) -> int:
-    return min(num_points, job.file.policy.max_sample_points, len(test_points(job)))
+    return min(num_points, job.file.policy.max_sample_points, len(test_rows(job)))
 
 
 STEPS: dict[type[Any], Any] = {

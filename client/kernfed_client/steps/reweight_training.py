@@ -12,7 +12,9 @@ from kernfed.evaluation import measure
 from kernfed.messages.base import Array
 from kernfed.messages.evaluation import Evaluation
 from kernfed.messages.reweight import (
+    KeepOwnNetworkRequest,
     MeasureNetworksRequest,
+    NetworkKept,
     NetworkScale,
     WeightedGradient,
     WeightedGradientRequest,
@@ -21,8 +23,9 @@ from kernfed.messages.reweight import (
 )
 from kernfed.network_spec import NetworkSpec, norm_entries
 from kernfed_client.local_job import Floats, LocalJob
+from kernfed_client.own_model import keep_private_model
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
-from kernfed_client.steps.personal_training import check_network, network_details, network_scorer
+from kernfed_client.steps.personal_training import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.steps.reweight import weights_in_use
 from kernfed_client.steps.reweight_state import LAST_ROUND, keep_norm, own_norm
 
@@ -83,14 +86,23 @@ def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluati
         networks[:, norm] = own_norm(job, LAST_ROUND, networks[:, norm])
     sums = []
     for name, parameters in zip(request.names, networks, strict=True):
-        arrays = {
-            "parameters": parameters,
-            "target_mean": request.scale.mean,
-            "target_deviation": request.scale.deviation,
-        }
+        arrays = _arrays_of(parameters, request.scale)
         found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(job.num_test_rows, tuple(sums))
+
+
+def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
+    """Keep the shared parameters and this client's own normalisation as one model, for `kernfed-client predict`."""
+    check_network(job, request.network)
+    norm = norm_entries(request.network)[0]
+    networks = np.array(request.networks, dtype=np.float64)
+    start = networks[:, norm]
+    own = own_norm(job, LAST_ROUND, start)
+    networks[:, norm] = own
+    arrays, details = _arrays_of(networks[0], request.scale), {"network": network_details(request.network)}
+    keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details))
+    return NetworkKept(job.num_rows, own is not start)
 
 
 def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,6 +138,12 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array, weights: Tens
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
 
+def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
+    """What `network_scorer` takes."""
+    mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
+    return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
+
+
 def _array(tensor: Tensor) -> Floats:
     return np.ascontiguousarray(tensor.double().cpu().numpy())
 
@@ -134,5 +152,6 @@ STEPS: dict[type[Any], Any] = {
     WeightedGradientRequest: weighted_gradient,
     WeightedUpdateRequest: weighted_update,
     MeasureNetworksRequest: measure_networks,
+    KeepOwnNetworkRequest: keep_network,
 }
 """Steps of this module, by the request that they answer."""

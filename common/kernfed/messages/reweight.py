@@ -1,7 +1,8 @@
 """Steps that weigh training rows by density ratios, and train networks on them.
 
 Variants are named: `all`, `own` or `target` by whose test points the ratios are for, `fedavg` where all rows weigh the
-same. P feature columns, N test points, K test distributions, C outputs, V variants, Q parameters of a network.
+same. P columns of what ratios are fitted on, N test points, K test distributions, C outputs, V variants, Q parameters
+of a network.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated
 from kernfed.messages.base import Array, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
 from kernfed.messages.evaluation import Evaluation
 from kernfed.network_spec import NetworkSpec
-from kernfed.ratio_spec import RatioSpec
+from kernfed.ratio_spec import RatioFeatures, RatioSpec
 
 Count = Annotated[int, Range(0, 2**53)]
 Networks = Annotated[Array, Shape("V", "Q")]
@@ -39,6 +40,10 @@ class RatiosHeld(Reply):
     """Whether its policy lets unlabelled samples leave."""
     num_points: Count
     """Test points that it would give at most."""
+    num_columns: Count
+    """P of its rows under the map asked about."""
+    fingerprint: Name
+    """Of the backbone behind the map; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ class LookUpRatiosRequest(Request[RatiosHeld]):
 
     num_points: Annotated[int, Range(1, 10_000_000)]
     """Test points that the job asks of a client at most."""
+    features: RatioFeatures
+    """The map of rows to what ratios are fitted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class UnlabelledSample(Reply):
     """Test points without their labels."""
 
     points: Annotated[Array, Shape("N", "P")]
-    """Standardised columns, drawn without replacement."""
+    """Standardised columns, or what the map made of the rows; drawn without replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class ShareSampleRequest(Request[UnlabelledSample]):
 
     num_points: Annotated[int, Range(1, 10_000_000)]
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    features: RatioFeatures
+    """The map of rows to what leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,8 @@ class MatchRatiosRequest(Request[RatiosKept]):
     point_weights: Annotated[Array, Shape("N")]
     """1/n of each point, n the number of points that its client gave; sum K."""
     ratios: RatioSpec
+    features: RatioFeatures
+    """The map under which the points came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +272,25 @@ class MeasureNetworksRequest(Request[Evaluation]):
     """Of the networks in the reply."""
     own_norm: bool
     """Whether networks are measured with this client's own batch normalisation, where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkKept(Reply):
+    """The client keeps a network of its own."""
+
+    num_rows: Rows
+    normalised: bool
+    """Whether it has batch normalisation of its own: one that was never drawn for a round has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOwnNetworkRequest(Request[NetworkKept]):
+    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN)."""
+
+    step = "reweight.keep_network"
+    reply = NetworkKept
+    kinds = (Kind.SUMMARY,)
+
+    network: NetworkSpec
+    scale: NetworkScale
+    networks: Networks

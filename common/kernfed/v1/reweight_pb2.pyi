@@ -42,7 +42,8 @@ class _DivergenceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
 
 class Divergence(_Divergence, metaclass=_DivergenceEnumTypeWrapper):
     """Variants are named: `all`, `own` or `target` by whose test points the ratios are for, `fedavg` where all rows weigh
-    the same. P feature columns, N test points, K test distributions, C outputs, V variants, Q parameters of a network.
+    the same. P columns of what ratios are fitted on, N test points, K test distributions, C outputs, V variants, Q
+    parameters of a network.
 
     Convex functions f of the divergence between ratios.
     """
@@ -89,6 +90,34 @@ RATIO_MODEL_CNN: RatioModel.ValueType  # 3
 """`cnn` in job files: convolutions, then dense layers."""
 Global___RatioModel: typing_extensions.TypeAlias = RatioModel
 
+class _RatioInput:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _RatioInputEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_RatioInput.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    RATIO_INPUT_UNSPECIFIED: _RatioInput.ValueType  # 0
+    """Never sent; refused."""
+    RATIO_INPUT_COLUMNS: _RatioInput.ValueType  # 1
+    """`columns` in job files: the standardised columns."""
+    RATIO_INPUT_CONVOLUTIONS: _RatioInput.ValueType  # 2
+    """`convolutions` in job files: random filters of the row as an image."""
+    RATIO_INPUT_BACKBONE: _RatioInput.ValueType  # 3
+    """`backbone` in job files: a frozen feature extractor of every client's file."""
+
+class RatioInput(_RatioInput, metaclass=_RatioInputEnumTypeWrapper):
+    """What of a row the ratio is a function of."""
+
+RATIO_INPUT_UNSPECIFIED: RatioInput.ValueType  # 0
+"""Never sent; refused."""
+RATIO_INPUT_COLUMNS: RatioInput.ValueType  # 1
+"""`columns` in job files: the standardised columns."""
+RATIO_INPUT_CONVOLUTIONS: RatioInput.ValueType  # 2
+"""`convolutions` in job files: random filters of the row as an image."""
+RATIO_INPUT_BACKBONE: RatioInput.ValueType  # 3
+"""`backbone` in job files: a frozen feature extractor of every client's file."""
+Global___RatioInput: typing_extensions.TypeAlias = RatioInput
+
 class _PriorSource:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -112,6 +141,46 @@ PRIOR_SOURCE_LABELS: PriorSource.ValueType  # 1
 PRIOR_SOURCE_BLACK_BOX: PriorSource.ValueType  # 2
 """`black-box` in job files: predictions of a classifier on its unlabelled test points."""
 Global___PriorSource: typing_extensions.TypeAlias = PriorSource
+
+@typing.final
+class RatioFeatures(google.protobuf.message.Message):
+    """A frozen map of rows to what ratios are fitted on, and to what of them is shared."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    BACKBONE_FIELD_NUMBER: builtins.int
+    IMAGE_FIELD_NUMBER: builtins.int
+    PIXEL_MAX_FIELD_NUMBER: builtins.int
+    NUM_FEATURES_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    source: Global___RatioInput.ValueType
+    """What of a row."""
+    backbone: builtins.str
+    """Name of the extractor in the client files; empty for other sources. At most 256 characters."""
+    pixel_max: builtins.float
+    """What is white in such a row, whose columns are not standardised for it. Above 0."""
+    num_features: builtins.int
+    """Numbers to which the outcome is projected at random; 0: it stays as it is. At most 10^5."""
+    seed: builtins.int
+    """Seed of filters and directions. Below 2^63."""
+    @property
+    def image(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Channels, height and width of a row that is an image; else empty."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___RatioInput.ValueType = ...,
+        backbone: builtins.str = ...,
+        image: collections.abc.Iterable[builtins.int] | None = ...,
+        pixel_max: builtins.float = ...,
+        num_features: builtins.int = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "image", b"image", "num_features", b"num_features", "pixel_max", b"pixel_max", "seed", b"seed", "source", b"source"]) -> None: ...
+
+Global___RatioFeatures: typing_extensions.TypeAlias = RatioFeatures
 
 @typing.final
 class RatioSpec(google.protobuf.message.Message):
@@ -213,12 +282,18 @@ class RatiosHeld(google.protobuf.message.Message):
     HELD_FIELD_NUMBER: builtins.int
     SHARES_FIELD_NUMBER: builtins.int
     NUM_POINTS_FIELD_NUMBER: builtins.int
+    NUM_COLUMNS_FIELD_NUMBER: builtins.int
+    FINGERPRINT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows; at most 2^53. Must equal what the client stated in its DataDescription."""
     shares: builtins.bool
     """Whether the client's policy lets unlabelled samples leave."""
     num_points: builtins.int
     """Test points that it would give at most. At most 2^53."""
+    num_columns: builtins.int
+    """P of its rows under the map asked about. At most 2^53."""
+    fingerprint: builtins.str
+    """Fingerprint of the backbone behind the map; empty without one. At most 256 characters."""
     @property
     def held(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Variants whose ratios are there."""
@@ -230,8 +305,10 @@ class RatiosHeld(google.protobuf.message.Message):
         held: collections.abc.Iterable[builtins.str] | None = ...,
         shares: builtins.bool = ...,
         num_points: builtins.int = ...,
+        num_columns: builtins.int = ...,
+        fingerprint: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["held", b"held", "num_points", b"num_points", "num_rows", b"num_rows", "shares", b"shares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fingerprint", b"fingerprint", "held", b"held", "num_columns", b"num_columns", "num_points", b"num_points", "num_rows", b"num_rows", "shares", b"shares"]) -> None: ...
 
 Global___RatiosHeld: typing_extensions.TypeAlias = RatiosHeld
 
@@ -242,14 +319,21 @@ class LookUpRatiosRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NUM_POINTS_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
     num_points: builtins.int
     """Test points that the job asks of a client at most. From 1 to 10^7."""
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map of rows to what ratios are fitted on."""
+
     def __init__(
         self,
         *,
         num_points: builtins.int = ...,
+        features: Global___RatioFeatures | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["num_points", b"num_points"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["features", b"features"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "num_points", b"num_points"]) -> None: ...
 
 Global___LookUpRatiosRequest: typing_extensions.TypeAlias = LookUpRatiosRequest
 
@@ -262,7 +346,7 @@ class UnlabelledSample(google.protobuf.message.Message):
     POINTS_FIELD_NUMBER: builtins.int
     @property
     def points(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Standardised columns, drawn without replacement. Shape (N, P)."""
+        """Standardised columns, or what the map made of the rows; drawn without replacement. Shape (N, P)."""
 
     def __init__(
         self,
@@ -282,17 +366,24 @@ class ShareSampleRequest(google.protobuf.message.Message):
 
     NUM_POINTS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
     num_points: builtins.int
     """Points at most. From 1 to 10^7."""
     seed: builtins.int
     """Seed of the draw; the client derives its own stream from it by name. Below 2^63."""
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map of rows to what leaves."""
+
     def __init__(
         self,
         *,
         num_points: builtins.int = ...,
         seed: builtins.int = ...,
+        features: Global___RatioFeatures | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["num_points", b"num_points", "seed", b"seed"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["features", b"features"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "num_points", b"num_points", "seed", b"seed"]) -> None: ...
 
 Global___ShareSampleRequest: typing_extensions.TypeAlias = ShareSampleRequest
 
@@ -325,6 +416,7 @@ class MatchRatiosRequest(google.protobuf.message.Message):
     POINTS_FIELD_NUMBER: builtins.int
     POINT_WEIGHTS_FIELD_NUMBER: builtins.int
     RATIOS_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
     variant: builtins.str
     """Name of the variant."""
     own: builtins.bool
@@ -341,6 +433,10 @@ class MatchRatiosRequest(google.protobuf.message.Message):
     def ratios(self) -> Global___RatioSpec:
         """The estimator."""
 
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map under which the points came."""
+
     def __init__(
         self,
         *,
@@ -349,9 +445,10 @@ class MatchRatiosRequest(google.protobuf.message.Message):
         points: kernfed.v1.tensor_pb2.Tensor | None = ...,
         point_weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
         ratios: Global___RatioSpec | None = ...,
+        features: Global___RatioFeatures | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["point_weights", b"point_weights", "points", b"points", "ratios", b"ratios"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["own", b"own", "point_weights", b"point_weights", "points", b"points", "ratios", b"ratios", "variant", b"variant"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["features", b"features", "point_weights", b"point_weights", "points", b"points", "ratios", b"ratios"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "own", b"own", "point_weights", b"point_weights", "points", b"points", "ratios", b"ratios", "variant", b"variant"]) -> None: ...
 
 Global___MatchRatiosRequest: typing_extensions.TypeAlias = MatchRatiosRequest
 
@@ -763,3 +860,60 @@ class MeasureNetworksRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["names", b"names", "network", b"network", "networks", b"networks", "own_norm", b"own_norm", "scale", b"scale"]) -> None: ...
 
 Global___MeasureNetworksRequest: typing_extensions.TypeAlias = MeasureNetworksRequest
+
+@typing.final
+class NetworkKept(google.protobuf.message.Message):
+    """The client keeps a network of its own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NORMALISED_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows; at most 2^53. Must equal what the client stated in its DataDescription."""
+    normalised: builtins.bool
+    """Whether it has batch normalisation of its own: one that was never drawn for a round has not."""
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        normalised: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["normalised", b"normalised", "num_rows", b"num_rows"]) -> None: ...
+
+Global___NetworkKept: typing_extensions.TypeAlias = NetworkKept
+
+@typing.final
+class KeepOwnNetworkRequest(google.protobuf.message.Message):
+    """Request of step `reweight.keep_network`. Keep the first variant's network, with this client's own batch normalisation,
+    to predict with there (FedBN).
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NETWORK_FIELD_NUMBER: builtins.int
+    SCALE_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    @property
+    def network(self) -> kernfed.v1.personal_training_pb2.NetworkSpec:
+        """The architecture."""
+
+    @property
+    def scale(self) -> Global___NetworkScale:
+        """Of the targets."""
+
+    @property
+    def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Parameters of each variant's network; those of its normalisation are as training started. Shape (V, Q)."""
+
+    def __init__(
+        self,
+        *,
+        network: kernfed.v1.personal_training_pb2.NetworkSpec | None = ...,
+        scale: Global___NetworkScale | None = ...,
+        networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> None: ...
+
+Global___KeepOwnNetworkRequest: typing_extensions.TypeAlias = KeepOwnNetworkRequest

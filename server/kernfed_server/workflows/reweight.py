@@ -17,7 +17,7 @@ def columns_alone(job: JobFile) -> bool:
     return isinstance(job.method, ReweightSettings) and job.method.trainer != "newton"
 
 
-async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run) -> Model:
+async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run) -> Model | None:
     """Ratios at every client before round 1, then training on weighted rows.
 
     What leaves a client: with `scope = "all"` and matching, a sample of its test rows without labels
@@ -26,6 +26,8 @@ async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run
     Then what the trainer sends: moments and Hessian solves (`model_update`, `gradient`, `newton_step`), weighted
     gradients (`gradient`), or networks (`model_update`). The coordinator learns all these per client; of the samples it
     keeps nothing.
+
+    Returns None with batch normalisation that clients keep (FedBN): they have the models then.
 
     Source: Ramezani-Kebrya, Liu, Pethick, Chrysos & Cevher, Federated learning under covariate shifts with
     generalization guarantees: FTW-ERM, FITW-ERM, and (2.1) for one target.

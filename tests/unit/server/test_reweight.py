@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -16,10 +17,13 @@ from kernfed.errors import ConfigError, JobError
 from kernfed.features import draw_frequencies
 from kernfed.label_shift import label_ratios, priors
 from kernfed.messages.base import Kind
+from kernfed.messages.data import LearningTask
 from kernfed.messages.reweight import MatchRatiosRequest, UnlabelledSample
 from kernfed.network_model import load_network_model, load_predictor
-from kernfed.network_spec import initial_parameters, norm_entries
+from kernfed.network_spec import NetworkKind, initial_parameters, make_network_spec, norm_entries
+from kernfed.ratio_spec import PLAIN_COLUMNS
 from kernfed.reweight_settings import RatiosSection
+from kernfed_client.kept_models import load_kept_model
 from kernfed_client.local_job import LocalJob
 from kernfed_client.steps import reweight as steps
 from kernfed_client.steps.reweight_state import LAST_ROUND, own_norm, ratios_of
@@ -338,7 +342,9 @@ def test_the_order_of_the_pool_changes_no_bit(tmp_path: Path) -> None:
     pool = np.random.default_rng(0).normal(size=(50, 2))
     found = []
     for order in (np.arange(50), np.arange(50)[::-1]):
-        request = MatchRatiosRequest("all", False, pool[order], np.full(50, 1 / 50), RatiosSection().spec(3))
+        request = MatchRatiosRequest(
+            "all", False, pool[order], np.full(50, 1 / 50), RatiosSection().spec(3), PLAIN_COLUMNS
+        )
         steps.match_ratios(local, request)
         found.append(ratios_of(local, "all").weights)
     assert np.array_equal(found[0], found[1])
@@ -441,21 +447,50 @@ def test_own_batch_norm_stays_at_the_client(tmp_path: Path) -> None:
     """FedBN: what leaves has the normalisation that everyone started with; a client's own differs, and outlives it."""
     rows = shifted_rows(60)
     job = reweight_job(trainer="fedavg", rounds=5, compare=False, network=f'{NORMED}"own"', batch_size=0)
-    jobs = sharing(rows, tmp_path)
-    for local in jobs.values():
+    made = bench(rows, tmp_path)
+    for local in made.jobs.values():
         local.durable = True
-    done = run(job, jobs)
-    assert done.network is not None
-    norm, _ = norm_entries(done.network.network)
-    np.testing.assert_array_equal(done.network.parameters[norm], initial_parameters(done.network.network, 0)[norm])
-    start = done.network.parameters[None][:, norm]
-    own = {name: own_norm(jobs[name], LAST_ROUND, start) for name in NAMES}
+        local.file = sharing(rows, tmp_path)["ant"].file
+    last = made.run(job).journal.last
+    assert last is not None
+    spec = make_network_spec(NetworkKind.MLP, LearningTask.REGRESSION, 2, 1, (6,), (), batch_norm=True)
+    norm, _ = norm_entries(spec)
+    start = last.state["parameters"][:, norm]
+    np.testing.assert_array_equal(start[0], initial_parameters(spec, 0)[norm])
+    own = {name: own_norm(made.jobs[name], LAST_ROUND, start) for name in NAMES}
     assert not np.allclose(own["ant"], start)
     assert not np.allclose(own["ant"], own["cat"])
     again = from_rows(rows, (), tmp_path)["ant"]
     again.durable = True
     np.testing.assert_array_equal(own_norm(again, LAST_ROUND, start), own["ant"])
-    assert "each client has its own batch normalisation" in notes(done)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_each_client_keeps_a_model_with_its_own_batch_norm(tmp_path: Path, task: str) -> None:
+    """It predicts with the accuracy that the job told; the coordinator leaves no model, and says where they are."""
+    rows, classes = (shifted_rows(60), ()) if task == "regression" else (label_shifted_rows(120), CLASSES)
+    settings = {"trainer": "fedavg", "rounds": 6, "scope": "own", "network": f'{NORMED}"own"'}
+    jobs = sharing(rows, tmp_path / "state", classes)
+    done = run(reweight_job(task=task, **settings), jobs, tmp_path / "out")
+    assert done.network is None
+    assert done.model is None
+    assert not (tmp_path / "out" / "model.json").exists()
+    assert "the coordinator has no model: every client keeps its own" in notes(done)
+    for name in NAMES:
+        model = load_kept_model(jobs[name].folder / "model")
+        scores = model.predict_scores(pd.DataFrame(rows[name].x_test, columns=["x0", "x1"]))
+        told = done.final.clients[name]["global"]
+        if task == "regression":
+            assert np.square(scores[:, 0] - rows[name].y_test).mean() == pytest.approx(told["mse"])
+        else:
+            assert (scores.argmax(axis=1) == rows[name].y_test).mean() == pytest.approx(told["accuracy"])
+
+
+def test_a_client_that_was_never_drawn_is_named(tmp_path: Path) -> None:
+    """It has no normalisation of its own, so its model is not one to predict with."""
+    job = reweight_job(trainer="fedavg", rounds=1, scope="own", client_fraction=0.3, network=f'{NORMED}"own"')
+    told = notes(run(job, sharing(shifted_rows(60), tmp_path)))
+    assert re.search(r"(\w+), (\w+): never drawn for a round", told)
 
 
 def test_own_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
