@@ -36,10 +36,13 @@ _LABELS = {
     "megabytes_per_second": "MB/s",
 }
 _HEADLINES = ("auc", "accuracy", "r2", "rmse", "mse")
-_TRAINING_FIRST = ("relative_distance_bound", "objective")
+_TRAINING_FIRST = ("relative_distance_bound", "objective", "effective_kernels")
+_RECENT = "recent"
+"""What a stream's rows since the measurement before are measured as; jobs on streams have no test rows."""
 _TRAINING_TITLES = {
     "relative_distance_bound": "Training: certified distance to the pooled solution",
     "objective": "Training: objective, less a constant",
+    "effective_kernels": "Kernels in use, mean over clients",
 }
 _MODELS_FIRST = ("global", "personal", "local", "central")
 _MAX_ROWS = 500
@@ -66,6 +69,11 @@ class Measured:
     def models(self) -> list[str]:
         """Models measured, in the order in which they are shown."""
         return _ordered({line.model for line in self.lines if line.model != TRAINING}, _MODELS_FIRST)
+
+    @property
+    def rows(self) -> str:
+        """What was measured on, in words."""
+        return "rows so far" if _RECENT in self.models() else "test rows"
 
     def metrics(self) -> list[str]:
         """Metrics of models, most telling first."""
@@ -146,6 +154,7 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
         "charts": list(_charts(measured, metric)),
         "sections": [SECTIONS[name](finding) for name, finding in sorted(findings.items()) if name in SECTIONS],
         "table": _client_table(measured),
+        "rows": measured.rows,
         "answers": _answers(job["answers"]),
         "settings": list(_flat(job["settings"])),
         "submitted": _when(job["submitted_at"]),
@@ -178,7 +187,7 @@ def _charts(measured: Measured, metric: str | None) -> Iterable[dict[str, str]]:
     if metric is not None:
         curves = [c for model in measured.models() if (c := measured.curve(metric, model)).rounds]
         if any(len(c.rounds) > 1 for c in curves):
-            title = f"{_label(metric)} by round, over all clients' test rows"
+            title = f"{_label(metric)} by round, over all clients' {measured.rows}"
             svg = line_chart(title, _label(metric), [c for c in curves if len(c.rounds) > 1])
             yield {"title": title, "svg": svg, "note": ""}
         clients = measured.clients()
@@ -188,9 +197,15 @@ def _charts(measured: Measured, metric: str | None) -> Iterable[dict[str, str]]:
                 for model in measured.models()
             }
             models = {model: values for model, values in models.items() if any(v is not None for v in values)}
-            title = f"{_label(metric)} at each client, on its own test rows"
+            title = f"{_label(metric)} at each client, on its own {measured.rows}"
             note = "" if len(clients) <= MAX_BARS else f"The first {MAX_BARS} of {len(clients)} clients."
             yield {"title": title, "svg": bar_chart(title, _label(metric), clients[:MAX_BARS], models), "note": note}
+    recent = measured.curve("mse", _RECENT)
+    if len(recent.rounds) > 1:
+        title = "Mean squared error of the rows since the measurement before"
+        log = suits_log(recent.values)
+        note = "Rises where the data drift away from what was learned." + (" Logarithmic axis." if log else "")
+        yield {"title": title, "svg": line_chart(title, _label("mse"), [recent], log=log), "note": note}
     names = {line.metric for line in measured.lines if line.model == TRAINING}
     for name in _ordered(names, _TRAINING_FIRST)[:2]:
         curve = measured.curve(name, TRAINING)

@@ -32,6 +32,8 @@ _SERIES: Final = {
     "own": "#01020c",
 }
 _OTHER: Final = "#01020a"
+_COLOURED_AS: Final = {"recent": "local", "regret": "personal", "at most": "central"}
+"""Names of other things, and the model whose colour they have."""
 _VARIABLES: Final = {
     _INK: "currentColor",
     _GRID: "var(--grid)",
@@ -147,7 +149,7 @@ def _style(title: str) -> Iterator[None]:
 def _lines(y_label: str, lines: Sequence[Series], log: bool, x_label: str) -> Figure:
     figure, axes = _canvas(6.4, 3.4)
     for line in lines:
-        colour = _SERIES.get(line.name, _OTHER)
+        colour = _colour(line.name)
         level = len(line.rounds) > 1 and len(set(line.values)) == 1
         few = len(line.rounds) <= 40
         axes.plot(
@@ -191,7 +193,7 @@ def _bars(x_label: str, clients: Sequence[str], models: Mapping[str, Sequence[fl
                 axes.text(low + 0.01 * span, y, "not defined here", va="center", fontsize=10, alpha=0.75)
                 continue
             label = model if j == next(k for k, v in enumerate(column) if v is not None) else None
-            axes.barh(y, value, height=height * 0.88, color=_SERIES.get(model, _OTHER), label=label)
+            axes.barh(y, value, height=height * 0.88, color=_colour(model), label=label)
             inside = f"{value:.3g}"
             axes.text(max(value, 0.0) + 0.01 * span, y, inside, va="center", fontsize=10)
     axes.set_yticks(range(len(clients)), labels=[_short(name) for name in clients])
@@ -258,6 +260,10 @@ def _squares(names: Sequence[str], values: npt.NDArray[np.float64], label: str, 
     axes.grid(visible=False)
     axes.set_title(label, fontsize=11)
     return figure
+
+
+def _colour(name: str) -> str:
+    return _SERIES.get(_COLOURED_AS.get(name, name), _OTHER)
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:

@@ -22,12 +22,12 @@ def online_section(finding: Mapping[str, Any]) -> Section:
     if 0 < len(names) <= MAX_BARS and any(clients[n]["regret_bound"] is not None for n in names):
         title = "Regret of each client, and its bound"
         bars: dict[str, list[float | None]] = {
-            "personal": [float(clients[n]["regret"]) for n in names],
-            "central": [_number(clients[n]["regret_bound"]) for n in names],
+            "regret": [float(clients[n]["regret"]) for n in names],
+            "at most": [_number(clients[n]["regret_bound"]) for n in names],
         }
         note = (
-            "Total loss of the client's predictions less that of the best single kernel in hindsight (personal), with "
-            "targets in [0, 1]; and what theory says it is at most (central)."
+            "Total loss of the client's predictions less that of the best single kernel in hindsight, with targets in "
+            "[0, 1]; and what theory says it is at most."
         )
         charts.append(Chart(title, bar_chart(title, "total loss", names, bars), note))
     rows = [

@@ -119,6 +119,28 @@ def test_the_page_has_what_a_reader_looks_for(tmp_path):
     assert html.count("<svg ") == 3
 
 
+def test_a_job_on_streams_shows_drift(tmp_path):
+    """It has no test rows; errors of recent rows and kernels in use are drawn over rounds."""
+    (tmp_path / "job.json").write_text(json.dumps(record(method="online")))
+    measured = [
+        (
+            r,
+            RoundMetrics(
+                {"personal": {"r2": 0.5, "mse": 2.0}, "recent": {"mse": float(r)}},
+                {"a": {"personal": {"r2": 0.5, "mse": 2.0}, "recent": {"mse": float(r)}}},
+                {"bytes_up": 1.0 * r, "effective_kernels": 9.0 - r},
+            ),
+        )
+        for r in (1, 2, 3)
+    ]
+    write_metrics(tmp_path, measured)
+    text = " ".join(" ".join(parse(write_report(tmp_path).read_text()).text).split())
+    assert "Mean squared error of the rows since the measurement before" in text
+    assert "Kernels in use, mean over clients" in text
+    assert "on its own rows so far" in text
+    assert "test rows" not in text
+
+
 def test_the_page_asks_nothing_of_the_network(tmp_path):
     """No script, no image, no style sheet, no font from elsewhere."""
     html = write_report(folder_with(tmp_path, record())).read_text()
