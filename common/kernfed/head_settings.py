@@ -68,6 +68,7 @@ class NewtonSettings(_RidgeOrHead):
             "validation_fraction",
             "patience",
             "warm_start",
+            "raise_ridge",
         )
     )
 
@@ -130,8 +131,13 @@ class NewtonSettings(_RidgeOrHead):
     )
     warm_start: bool = Field(
         True,
-        description='A head with step = "auto": start from the mean of the clients\' weights after one epoch of '
-        "gradient steps, where its loss is below that of zero weights.",
+        description='A head with step = "auto": begin with rounds of local training, averaged, for as long as each '
+        "lowers the loss on rows kept apart (without any, the pooled loss) by 3 %.",
+    )
+    raise_ridge: bool = Field(
+        True,
+        description='A head with step = "auto": where the loss on rows kept apart gets 2 % above its least, go back '
+        "to those weights and on with the ridge that fits them, never a smaller one.",
     )
 
 

@@ -86,6 +86,11 @@ class HeadProblem:
         """Mean of replies, weighted by the rows behind each client's objective."""
         return weighted_mean([Weighted(float(self.fit_rows[client]), reply) for client, reply in replies.items()])
 
+    def validation_mean(self, losses: Mapping[str, float]) -> float:
+        """Mean of losses on rows kept apart, by client, weighted by these rows; 0 where there are none."""
+        rows = {client: self.validation_rows[client] for client in losses}
+        return sum(rows[client] * losses[client] for client in sorted(losses)) / max(sum(rows.values()), 1)
+
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
         """Mean over those of the members who answered, and who they are."""
         replies = await self.ask(request, members, everyone=everyone)

@@ -33,6 +33,8 @@ from kernfed.messages.heads import (
     HeadSophiaRequest,
     HeadStep,
     HeadStepRequest,
+    HeadWarmUp,
+    HeadWarmUpRequest,
     HeadWeights,
     OpenHeadRequest,
 )
@@ -132,6 +134,25 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         seed=_own_seed(job, request.seed),
     )
     return HeadWeights(job.num_rows, _array(trained))
+
+
+def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
+    """F_j and the loss on validation rows at W, and epochs of gradient descent with momentum from there."""
+    from kernfed.head_training import descend as run
+    from kernfed.heads import mean_loss
+
+    opened = _opened(job)
+    head, w, apart = _head(opened, request.ridge), _tensor(job, request.weights, request.step), opened.validation
+    trained = run(
+        head,
+        w,
+        learning_rate=request.learning_rate,
+        momentum=request.momentum,
+        num_epochs=request.num_epochs,
+        batch_size=request.batch_size,
+        seed=_own_seed(job, request.seed),
+    )
+    return HeadWarmUp(job.num_rows, head.value(w), mean_loss(apart.loss, apart.z @ w, apart.y), _array(trained))
 
 
 def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
@@ -275,6 +296,7 @@ STEPS: dict[type[Any], Any] = {
     HeadStepRequest: newton_step,
     HeadLossesRequest: losses,
     HeadDescentRequest: descend,
+    HeadWarmUpRequest: warm_up,
     HeadSophiaRequest: sophia,
     HeadDirectionRequest: direction,
     EvaluateHeadRequest: evaluate,

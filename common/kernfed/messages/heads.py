@@ -192,6 +192,36 @@ class HeadDescentRequest(Request[HeadWeights]):
 
 
 @dataclass(frozen=True, slots=True)
+class HeadWarmUp(Reply):
+    """Weights after a client's own steps, and what those were worth that it began with."""
+
+    num_rows: Rows
+    loss: Annotated[float, Range(0)]
+    """F_j(W) at the request's weights."""
+    validation_loss: Annotated[float, Range(0)]
+    """Mean loss there over the validation rows, without the ridge; 0 where there are none."""
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWarmUpRequest(Request[HeadWarmUp]):
+    """Losses at W, then epochs of mini-batch gradient descent with momentum on F_j from there."""
+
+    step = "head.warm_up"
+    reply = HeadWarmUp
+    kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+
+    ridge: Ridge
+    learning_rate: Annotated[float, Range(0, 1e6)]
+    momentum: Annotated[float, Range(0, 1)]
+    num_epochs: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows."""
+    seed: Seed
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
 class HeadSophiaRequest(Request[HeadWeights]):
     """FedSophia's local epochs: clipped steps, preconditioned by a moving average of the Hessian's diagonal."""
 

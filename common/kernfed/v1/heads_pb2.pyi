@@ -437,6 +437,84 @@ class HeadDescentRequest(google.protobuf.message.Message):
 Global___HeadDescentRequest: typing_extensions.TypeAlias = HeadDescentRequest
 
 @typing.final
+class HeadWarmUp(google.protobuf.message.Message):
+    """Weights after a client's own steps, and what those were worth that it began with."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    VALIDATION_LOSS_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
+    loss: builtins.float
+    """F_j(W) at the request's weights. At least 0."""
+    validation_loss: builtins.float
+    """Mean loss there over the validation rows, without the ridge; 0 where there are none. At least 0."""
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Where the client arrived. Shape (D, C)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        loss: builtins.float = ...,
+        validation_loss: builtins.float = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "num_rows", b"num_rows", "validation_loss", b"validation_loss", "weights", b"weights"]) -> None: ...
+
+Global___HeadWarmUp: typing_extensions.TypeAlias = HeadWarmUp
+
+@typing.final
+class HeadWarmUpRequest(google.protobuf.message.Message):
+    """Request of step `head.warm_up`. Losses at W, then epochs of gradient descent with momentum on F_j from there."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RIDGE_FIELD_NUMBER: builtins.int
+    LEARNING_RATE_FIELD_NUMBER: builtins.int
+    MOMENTUM_FIELD_NUMBER: builtins.int
+    NUM_EPOCHS_FIELD_NUMBER: builtins.int
+    BATCH_SIZE_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    ridge: builtins.float
+    """Ridge of F_j. From 0 to 10^6."""
+    learning_rate: builtins.float
+    """Step size. From 0 to 10^6."""
+    momentum: builtins.float
+    """Momentum of the steps. From 0 to 1."""
+    num_epochs: builtins.int
+    """Passes over the rows. From 1 to 10^6."""
+    batch_size: builtins.int
+    """Rows per step; 0: all rows."""
+    seed: builtins.int
+    """Seed of the batches; the client draws from it by its name. Below 2^63."""
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """W. Shape (D, C)."""
+
+    def __init__(
+        self,
+        *,
+        ridge: builtins.float = ...,
+        learning_rate: builtins.float = ...,
+        momentum: builtins.float = ...,
+        num_epochs: builtins.int = ...,
+        batch_size: builtins.int = ...,
+        seed: builtins.int = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "learning_rate", b"learning_rate", "momentum", b"momentum", "num_epochs", b"num_epochs", "ridge", b"ridge", "seed", b"seed", "weights", b"weights"]) -> None: ...
+
+Global___HeadWarmUpRequest: typing_extensions.TypeAlias = HeadWarmUpRequest
+
+@typing.final
 class HeadSophiaRequest(google.protobuf.message.Message):
     """Request of step `head.sophia`. FedSophia's local epochs."""
 

@@ -11,7 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from kernfed.errors import InvalidReplyError, NumericalError
-from kernfed.head_newton import Direction, Point, SafeNewton, choose_step_size, line_search_sizes
+from kernfed.head_newton import Direction, Point, SafeNewton, choose_step_size, line_search_sizes, matching_ridge
 from kernfed.messages.heads import HeadSolver
 from kernfed.solvers.lbfgs import History
 from kernfed_testing.heads import HeadClients
@@ -155,3 +155,14 @@ def test_the_recursion_is_the_inverse_of_bfgs() -> None:
         history = history.add(s, a @ s)
     q, coefficients = history.first_half(history.differences[-1])
     np.testing.assert_allclose(history.second_half(0.3 * q, coefficients), history.steps[-1], atol=1e-12)
+
+
+def test_the_ridge_that_fits_weights_makes_them_a_minimum() -> None:
+    """At the minimum of one ridge, a gradient of another gives that one back; without weights nothing changes."""
+    draw = np.random.default_rng(0)
+    z = draw.normal(size=(50, 4))
+    y = z @ draw.normal(size=(4, 2)) + draw.normal(size=(50, 2))
+    w = np.linalg.solve(z.T @ z / 50 + 0.3 * np.eye(4), z.T @ y / 50)
+    gradient = z.T @ (z @ w - y) / 50 + 0.01 * w
+    assert matching_ridge(w, gradient, 0.01) == pytest.approx(0.3, abs=1e-12)
+    assert matching_ridge(0 * w, gradient, 0.01) == 0.01

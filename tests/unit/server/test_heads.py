@@ -35,9 +35,9 @@ EXACT: dict[str, Any] = {
 METHODS: dict[str, dict[str, Any]] = {
     "newton": {"loss": "cross-entropy"},
     "newton-paper": {"loss": "cross-entropy", "step": "paper"},
-    "newton-lbfgs": {"loss": "cross-entropy", "solver": "lbfgs"},
+    "newton-lbfgs": {"loss": "cross-entropy", "solver": "lbfgs", "warm_start": False},
     "newton-paper-lbfgs": {"loss": "cross-entropy", "step": "paper", "solver": "lbfgs", "line_search": True},
-    "newton-squared": {"loss": "squared", "solver": "cg"},
+    "newton-squared": {"loss": "squared", "solver": "cg", "warm_start": False},
     "fedavg": {"loss": "cross-entropy", "learning_rate": 0.05, "batch_size": 8},
     "fedprox": {"loss": "cross-entropy", "learning_rate": 0.05, "batch_size": 8},
     "fedsophia": {"learning_rate": 0.05, "batch_size": 8},
@@ -206,7 +206,7 @@ def test_a_binary_head_is_logistic(tmp_path: Path) -> None:
 
 def test_the_record_explains_the_solver(tmp_path: Path) -> None:
     """Notes and finding say which solver runs and why, and where damping comes from."""
-    done = clients(tmp_path).run(head_job(rounds=1))
+    done = clients(tmp_path).run(head_job(rounds=1, warm_start=False))
     assert any(note.startswith("solver exact: an exact step factors a matrix of") for note in done.notes)
     assert any("mean of the diagonal" in note for note in done.notes)
     found = [e.finding for e in done.journal.events if e.kind is EventKind.FINDING]
@@ -216,7 +216,7 @@ def test_the_record_explains_the_solver(tmp_path: Path) -> None:
 
 def test_exact_beyond_the_memory_rule_is_refused(tmp_path: Path) -> None:
     """The client says how much it would take and what to use instead; auto takes another solver."""
-    settings = {"max_solver_bytes": 1 << 20, "frequencies": 200, "features": "lengthscale = 2.0"}
+    settings = {"max_solver_bytes": 1 << 20, "warm_start": False, "frequencies": 200, "features": "lengthscale = 2.0"}
     rows = label_skewed_rows(size=240)
     with pytest.raises(JobError, match=r"exact Newton step on 201 features.*use solver = \"cg\""):
         bench(rows, tmp_path, CLASSES).run(head_job(rounds=2, solver="exact", **settings))
@@ -253,13 +253,15 @@ def test_uploads_count_the_share_of_clients_asked(tmp_path: Path) -> None:
     done = clients(tmp_path).run(head_job("fedavg", rounds=4, client_fraction=0.5))
     assert [m.training["uploads"] for m in done.metrics] == [0.5, 1.0, 1.5, 2.0]
     done = clients(tmp_path).run(head_job("newton", rounds=1, client_fraction=0.5))
-    assert done.metrics[0].training["uploads"] == 3.5  # warm start, gradient, half a Newton trip, probe
+    assert done.metrics[0].training["uploads"] == 1.0  # local training
+    done = clients(tmp_path).run(head_job("newton", rounds=1, client_fraction=0.5, warm_start=False))
+    assert done.metrics[0].training["uploads"] == 2.5  # gradient, half a Newton trip, probe
 
 
 def test_a_client_that_fails_leaves_the_pooled_problem(tmp_path: Path) -> None:
     """Its fault is noted; the others go on, and the loss that follows is theirs."""
     bad: Mapping[tuple[str, str], Any] = {("site-1", "head.gradient"): with_nan}
-    job = head_job("newton", rounds=6, cohort="min_fraction = 0.5")
+    job = head_job("newton", rounds=6, warm_start=False, cohort="min_fraction = 0.5")
     done = clients(tmp_path, tamper=bad, from_round=3).run(job)
     assert any("site-1 is out of the pooled problem" in note for note in done.notes)
     assert len(done.metrics) == 6
@@ -274,7 +276,9 @@ def test_a_false_newton_step_never_raises_the_loss(tmp_path: Path) -> None:
         changed: dict[str, Any] = {"newton_step": 100.0 * reply.newton_step}  # type: ignore[attr-defined]
         return replace(reply, **changed)
 
-    done = clients(tmp_path, tamper={("site-2", "head.newton_step"): inflated}).run(head_job(rounds=6))
+    done = clients(tmp_path, tamper={("site-2", "head.newton_step"): inflated}).run(
+        head_job(rounds=6, warm_start=False)
+    )
     losses = [m.training["loss"] for m in done.metrics]
     assert all(after <= before for before, after in itertools.pairwise(losses))
 
@@ -287,6 +291,50 @@ def test_the_best_round_on_rows_kept_apart_is_the_model(tmp_path: Path) -> None:
     assert any(note.startswith("finished:") for note in done.notes)
     validation = [m.training["validation_loss"] for m in done.metrics]
     assert min(validation) < validation[-1] or len(done.metrics) < 4
+
+
+def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -> None:
+    """One upload each; a cut in them, or behind them, changes no bit; the first Newton round begins at the best."""
+    job = head_job("newton", rounds=14)
+    whole = clients(tmp_path).run(job)
+    steps = [m.training["uploads"] for m in whole.metrics]
+    num_local = sum("step_size" not in m.training for m in whole.metrics)
+    assert 1 < num_local < 14
+    assert steps[:num_local] == [float(i + 1) for i in range(num_local)]
+    worth = [m.training["validation_loss"] for m in whole.metrics]
+    assert all(after < 0.97 * before for before, after in itertools.pairwise(worth[: num_local - 1]))
+    assert worth[num_local - 1] >= 0.97 * worth[num_local - 2]
+    for stop in (num_local, num_local + 1, num_local + 2):
+        cut = clients(tmp_path).run(job, stop_before=stop)
+        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        assert np.array_equal(rest.weights, whole.weights)
+
+
+def test_a_ridge_that_over_fits_is_raised(tmp_path: Path) -> None:
+    """Few rows in many columns without a ridge: the job raises it, says so, and predicts better than without."""
+    rows = noisy_rows()
+    settings = {"rounds": 40, "columns": 40, "ridge": 1e-6, "validation_fraction": 0.3}
+    jobs = [head_job(raise_ridge=raised, **settings) for raised in (True, False)]
+    raised, kept = (bench(rows, tmp_path, CLASSES).run(job) for job in jobs)
+    assert any(note.startswith("ridge ") and "in place of 1e-06" in note for note in raised.notes)
+    assert not any(note.startswith("ridge ") for note in kept.notes)
+    assert min(m.training["validation_loss"] for m in raised.metrics) < min(
+        m.training["validation_loss"] for m in kept.metrics
+    )
+    again = bench(rows, tmp_path, CLASSES).run(jobs[0], stop_before=len(raised.metrics))
+    rest = bench(rows, tmp_path, CLASSES).run(jobs[0], resumed=again.journal.last)
+    assert np.array_equal(rest.weights, raised.weights)
+
+
+def noisy_rows() -> dict[str, Rows]:
+    """Four clients of 30 rows in 40 columns, three of which tell the class, not surely."""
+    draw = np.random.default_rng(3)
+    rows = {}
+    for i in range(4):
+        x = draw.normal(size=(60, 40))
+        y = np.argmax(x[:, :3] + 0.7 * draw.normal(size=(60, 3)), axis=1)
+        rows[f"site-{i}"] = Rows(x[:30], y[:30], x[30:], y[30:])
+    return rows
 
 
 @pytest.mark.parametrize(
