@@ -184,35 +184,60 @@ def _load_weights(module: nn.Module, section: BackboneSection, key: str) -> None
 
 
 def _timm_module(name: str, what: str, section: BackboneSection) -> nn.Module:
+    timm = _import_extra(name, "timm", "timm")
+    options = {}
+    if section.weights is not None:
+        if section.weights.suffix != ".safetensors":  # timm would unpickle anything else
+            raise ConfigError(
+                f"[backbones.{name}] of the client file: weights {section.weights.name} is no .safetensors file; save "
+                "the model's state_dict with safetensors.torch.save_file"
+            )
+        options["pretrained_cfg_overlay"] = {"file": str(section.weights)}
     try:
-        import timm  # type: ignore[import-not-found,unused-ignore]  # an extra
-    except ImportError as err:
-        raise ConfigError(f"[backbones.{name}] of the client file needs timm; pip install 'kernfed[timm]'") from err
-    try:
-        module: nn.Module = timm.create_model(what, pretrained=True, num_classes=0, in_chans=section.channels)
+        module: nn.Module = timm.create_model(
+            what, pretrained=True, num_classes=0, in_chans=section.channels, **options
+        )
     except Exception as err:  # of the hub, of files, of names: the library has no family of its own
         raise ConfigError(
             f"[backbones.{name}] of the client file: timm cannot load {what!r} with its weights ({err}); check the "
-            "name, and on machines without a network put the weights into its cache"
+            "name, and on machines without a network give weights, a .safetensors file"
         ) from err
     return module
 
 
 def _sentence_module(name: str, what: str, section: BackboneSection) -> nn.Module:
+    package = _import_extra(name, "sentence_transformers", "sentences")
     try:
-        from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found,unused-ignore]  # an extra
-    except ImportError as err:
-        raise ConfigError(
-            f"[backbones.{name}] of the client file needs sentence-transformers; pip install 'kernfed[sentences]'"
-        ) from err
-    try:
-        module: nn.Module = SentenceTransformer(what, device="cpu")
+        module: nn.Module = package.SentenceTransformer(what, device="cpu")
     except Exception as err:  # as above
         raise ConfigError(
             f"[backbones.{name}] of the client file: sentence-transformers cannot load {what!r} ({err}); check the "
             "name, or give a folder that holds the model"
         ) from err
     return module
+
+
+def _import_extra(name: str, package: str, extra: str) -> Any:
+    """An optional library; where it is there and broken, the usual cause is a torchvision of another build."""
+    try:
+        return importlib.import_module(package)
+    except Exception as err:  # a torchvision that does not fit raises RuntimeError, and others hide that
+        section = f"[backbones.{name}] of the client file"
+        if isinstance(err, ModuleNotFoundError) and err.name == package:
+            raise ConfigError(f"{section} needs {package}; pip install 'kernfed[{extra}]'") from err
+        import torch
+
+        raise ConfigError(
+            f"{section}: {package} is installed but cannot be imported ({_root(err)}). Most often torchvision is of "
+            f"another build than torch, which is {torch.__version__}: install the torchvision of that build, or, for "
+            "sentence-transformers, which does without, pip uninstall torchvision"
+        ) from err
+
+
+def _root(err: BaseException) -> str:
+    while err.__cause__ is not None:
+        err = err.__cause__
+    return f"{type(err).__name__}: {err}"
 
 
 def _fingerprint(module: nn.Module, section: BackboneSection) -> str:

