@@ -1,7 +1,8 @@
 """What a client keeps of an online job from round to round: on disk, for the last rounds.
 
 After a crash of the client the newest state is read back, and a task that is asked again gets the answer that is kept
-with it. A coordinator that lost the round it had open, and the one it had closed last, finds the state before both.
+with it. A coordinator that lost the round it had open, the one whose checkpoint it was writing, and the one before,
+finds the state before all three.
 
 States are records at the end of one file, each with its length and checksum; one that a crash cut off does not count.
 A round is a single write, for opening and renaming files would take longer than learning the row. When the file has
@@ -37,8 +38,8 @@ MAX_FILE_BYTES = 16 << 20
 
 _MARK = b"KFS1"
 
-KEPT_STATES = 3
-"""After the open round, the closed one before it, and the one before that."""
+KEPT_STATES = 4
+"""After the open round, the closed one whose checkpoint is being written, and two before that."""
 
 MAX_WAITING = 10_000
 """Rows that may wait for their target; the oldest is given up for one more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,6 +122,23 @@ class Run:
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, state))
         self._round = round_num
+
+    def close(self, round_num: int, state: State, metrics: RoundMetrics | None = None) -> Awaitable[None]:
+        """Close a round whose state goes to disk while the next one is under way.
+
+        For methods whose clients can fall back two rounds: a coordinator that dies meanwhile does both again.
+
+        Args:
+            round_num: The round.
+            state: After it; not to be changed any more.
+            metrics: Of the round.
+
+        Returns:
+            What writes the state; to be awaited before the next round is closed.
+        """
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
+        self._round = round_num
+        return self._journal.checkpoint(Checkpoint(round_num, state))
 
     def keep(self, model: Callable[[], Model | None]) -> None:
         """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.

@@ -167,7 +167,8 @@ class KernelParameters:
     def to_arrays(self) -> Mapping[str, Array]:
         """See `online_rounds.Method.to_arrays`."""
         state = self.state
-        return {"theta": state.theta, "squares": state.squares, "distance": state.distance, "moved": self._moved}
+        moved = self._moved.copy()  # is written while the next round goes on
+        return {"theta": state.theta, "squares": state.squares, "distance": state.distance, "moved": moved}
 
     def model(self, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""

@@ -6,6 +6,7 @@ joins, is sent all that it does not hold. A round in which nobody has a row is a
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
@@ -101,6 +102,7 @@ class StreamLoop:
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
         self._kept: tuple[int, dict[str, Array]] = (-1, {})
+        self._writing: asyncio.Future[None] | None = None
 
     async def go(self, method: Method, facts: Mapping[str, Any]) -> Model | None:
         """Run rounds until the streams end, or as many as asked for.
@@ -136,17 +138,27 @@ class StreamLoop:
                 if due:
                     last = await self._measure()
                     found = self._metrics(last)
-                await run.record(round_num, state | self._agreed(), found)
+                await self._on_disk()
+                self._writing = asyncio.ensure_future(run.close(round_num, state | self._agreed(), found))
                 last_round = round_num
                 run.keep(functools.partial(method.model, round_num))
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             last = await self._measure() or last
+            await self._on_disk()
         finally:
             self._newcomers.stop()
+            if self._writing is not None:
+                self._writing.cancel()
             if last:  # also of a job that is cancelled
                 self._publish(last, facts)
         return method.model(last_round)
+
+    async def _on_disk(self) -> None:
+        """Wait until the state after the last round is: it was written while the round after it was under way."""
+        if self._writing is not None:
+            await self._writing
+            self._writing = None
 
     def _agreed(self) -> dict[str, Array]:
         """For the checkpoint; made anew when there are other clients."""
