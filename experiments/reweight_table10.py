@@ -28,7 +28,7 @@ def main() -> None:
         counts = ([[n // 8 for n in row] for row in TRAIN], [[n // 6 for n in row] for row in TEST])
     lines = []
     for weights in ("equal", "rows"):
-        found = label_shift_table(data, counts, rounds, repetitions, weights)
+        found = label_shift_table(data, counts, rounds, repetitions, {"client_weights": weights})
         suffix = "" if weights == "equal" else ", by rows"
         named = {f"{method}{suffix}": values for method, values in found.items()}
         published = {f"{method}{suffix}": values for method, values in PUBLISHED.items()}

@@ -7,7 +7,7 @@ default: training stops where the divergence on held-out points is least, which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from kernfed.features import FeatureForm, Kernel, draw_frequencies, make_spec
 from kernfed.messages.data import LearningTask
 from kernfed.network_spec import NetworkKind, NetworkSpec, initial_parameters, make_network_spec
 from kernfed.ratio_bounds import Bins, cluster_bins
+from kernfed.ratio_features import principal_axes
 from kernfed.ratio_spec import Divergence, RatioModel, RatioSpec
 from kernfed.statistics import median_distance
 
@@ -72,6 +73,10 @@ def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) ->
         raise DataError(
             f"{len(train)} training rows and {len(test)} test points are too few for a density ratio; give at least 2"
         )
+    if 0 < spec.num_components < train.shape[1]:
+        axes = principal_axes(torch.cat([train, test]), spec.num_components)
+        inner = match(train.double() @ axes, test.double() @ axes, test_weights, replace(spec, num_components=0))
+        return replace(inner, ratio=lambda rows: inner.ratio(rows.double() @ axes))
     bins = cluster_bins(train, test, test_weights, spec.num_clusters, spec.min_cluster_rows, spec.seed)
     if bins.uncovered >= NO_OVERLAP:
         raise DataError(

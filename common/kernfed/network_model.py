@@ -180,8 +180,15 @@ def load_predictor(folder: Path | str) -> GlobalModel | NetworkModel:
     try:
         text = (Path(folder) / _FACTS_FILE).read_bytes()
         facts = json.loads(text)
-    except (OSError, ValueError):
+    except FileNotFoundError as err:
+        if (Path(folder) / "job.json").is_file():
+            raise ConfigError(
+                f"{folder} holds a job's files and no model: the job failed, or every client keeps a model of its own "
+                "(personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
+            ) from err
         return load_model(folder)  # which says what is wrong
+    except (OSError, ValueError):
+        return load_model(folder)
     if isinstance(facts, dict) and facts.get("format") == FORMAT:
         return load_network_model(folder)
     return load_model(folder)

@@ -71,13 +71,16 @@ def project(rows: Tensor, num: int, seed: int) -> Tensor:
     return rows.double() @ torch.as_tensor(drawn / math.sqrt(num), device=rows.device)
 
 
-def to_unit_deviation(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide columns by their deviation over both samples; ratios stay what they are.
+def principal_axes(x: Tensor, num: int) -> Tensor:
+    """Find the directions in which points differ most, shape (d, num), float64; the first is the foremost.
+
+    Each has norm 1, and a positive number where it is greatest, so that the same points give the same directions.
 
     Args:
-        train: Shape (n, d).
-        test: Shape (m, d).
+        x: Points, shape (n, d).
+        num: At most d.
     """
-    deviation = torch.cat([train, test]).std(dim=0, correction=0)
-    scale = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-    return train / scale, test / scale
+    centred = x.double() - x.double().mean(dim=0)
+    axes: Tensor = torch.linalg.eigh(centred.T @ centred / len(centred)).eigenvectors[:, -num:].flip(1)
+    greatest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))
+    return axes * torch.where(greatest < 0, -1.0, 1.0)

@@ -46,6 +46,8 @@ class RatioSpec:
     model: RatioModel
     non_negative: bool
     """Whether S of (3.2) is held at or above 0 by Algorithm 1; else the plain divergence, which can run away."""
+    num_components: Annotated[int, Range(0, 100_000)]
+    """Principal components of training rows and test points between which the ratio is estimated; 0: all columns."""
     num_clusters: Annotated[int, Range(1, 100_000)]
     """Bins by k-means, for C = 1/(greatest ratio of a bin)."""
     min_cluster_rows: Annotated[int, Range(1, 1_000_000)]
@@ -125,6 +127,7 @@ DEFAULT_RATIOS = RatioSpec(
     divergence=Divergence.LSIF,
     model=RatioModel.LINEAR,
     non_negative=True,
+    num_components=0,
     num_clusters=30,
     min_cluster_rows=5,
     num_frequencies=200,

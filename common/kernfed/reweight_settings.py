@@ -23,6 +23,9 @@ from kernfed.ratio_spec import (
 from kernfed.toml_file import Section
 
 Positive = Annotated[float, Field(gt=0)]
+FEW_COMPONENTS = 8
+"""Principal components of features: with kernels, what many columns add is mostly noise."""
+
 Width = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -47,6 +50,13 @@ class RatiosSection(Section):
         ge=0,
         le=100_000,
         description="matching: project these features (or columns) at random to so many; 0: all of them.",
+    )
+    num_components: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="matching: the ratio is a function of so many principal components of a client's rows and the test "
+        "points; 0: of all columns. Unset: 8 of features, all of columns.",
     )
     pixel_max: Positive = Field(
         255.0, description="convolutions, and backbone of images: what is white in the columns, e.g. 255 or 1."
@@ -98,6 +108,7 @@ class RatiosSection(Section):
             divergence=self.divergence,
             model=self.model,
             non_negative=self.non_negative,
+            num_components=self._num_components,
             num_clusters=self.num_clusters,
             min_cluster_rows=self.min_cluster_rows,
             num_frequencies=self.num_frequencies,
@@ -115,6 +126,12 @@ class RatiosSection(Section):
             seed=seed,
         )
 
+    @property
+    def _num_components(self) -> int:
+        if self.num_components is None:
+            return 0 if self.features is RatioInput.COLUMNS else FEW_COMPONENTS
+        return self.num_components
+
     def map(self, seed: int) -> RatioFeatures:
         """What ratios are fitted on, as clients get it."""
         image = tuple(self.image) if self.features is not RatioInput.COLUMNS else ()
@@ -127,8 +144,8 @@ class RatiosSection(Section):
             raise ValueError(f'features and num_features are for source = "matching", not "{self.source}"')
         if (self.features is RatioInput.BACKBONE) != (self.backbone is not None):
             raise ValueError('backbone names an extractor with features = "backbone", and is left out otherwise')
-        if self.model is RatioModel.CNN and not self.map(0).as_they_are:
-            raise ValueError('model = "cnn" takes images, not their features; use "linear" or "mlp"')
+        if self.model is RatioModel.CNN and (self._num_components or not self.map(0).as_they_are):
+            raise ValueError('model = "cnn" takes images, not their features or components; use "linear" or "mlp"')
         if self.features is RatioInput.CONVOLUTIONS or (self.features is RatioInput.BACKBONE and self.image):
             if len(self.image) != 3 or self.image[0] not in (1, 3):
                 raise ValueError("image must be [channels, height, width] of a row, with 1 or 3 channels")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 KEYS = ["setting", "method", "published", "measured", "repetitions"]
@@ -36,6 +37,31 @@ def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: s
     highest = 1.0 if name != "table13" else 1000.0
     assert all(0 <= line["measured"] <= highest for line in lines)
     assert (tmp_path / f"reweight-{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_ratios_are_matched_on_features(tmp_path: Path) -> None:
+    """Table 1 with exact ratios beside those on components and on random convolutions."""
+    command = [sys.executable, str(EXPERIMENTS / "reweight_table1.py"), "--quick", "--out", str(tmp_path)]
+    command += ["--features", "components", "convolutions"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads((tmp_path / "reweight-table1-features.json").read_text())
+    methods = {f"FTW-ERM, {words}" for words in ("exact ratios", "ratios on components", "ratios on convolutions")}
+    assert methods | {"FedAvg"} <= {line["method"] for line in lines}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table10", "table13"])
+def test_full_sizes_say_what_they_need(tmp_path: Path, name: str) -> None:
+    """With few rounds, on made-up images: the device is chosen and told."""
+    command = [sys.executable, str(EXPERIMENTS / f"reweight_{name}.py"), "--full", "--quick", "--out", str(tmp_path)]
+    command += ["--rounds", "2", "--repetitions", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    if name != "table13":
+        assert "--full: 2 iterations of 1 draw(s), on c" in done.stdout
+        assert torch.cuda.is_available() or "PyTorch finds no GPU" in done.stdout
 
 
 @pytest.mark.slow

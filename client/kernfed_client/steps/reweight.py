@@ -75,7 +75,6 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
     import torch
 
     from kernfed.density_ratios import limited, match
-    from kernfed.ratio_features import to_unit_deviation
 
     rows = train_points(job, request.features)
     if request.own:
@@ -88,8 +87,6 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
         order = np.lexsort((weights, *points.T[::-1]))
         points, weights = points[order], weights[order]
     x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
-    if not request.features.as_they_are:
-        x, xt = to_unit_deviation(x, xt)
     fitted = match(x, xt, w, request.ratios)
     raw, total = fitted.ratio(x), float(weights.sum())
     ratios, num_cut = limited(raw, fitted.bins, request.ratios, total)

@@ -206,6 +206,7 @@ class RatioSpec(google.protobuf.message.Message):
     CLIP_FIELD_NUMBER: builtins.int
     CLIP_AT_BOUND_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    NUM_COMPONENTS_FIELD_NUMBER: builtins.int
     divergence: Global___Divergence.ValueType
     """f."""
     model: Global___RatioModel.ValueType
@@ -238,6 +239,10 @@ class RatioSpec(google.protobuf.message.Message):
     """Whether ratios above the greatest ratio of a bin are cut down to it."""
     seed: builtins.int
     """Seed of draws. Below 2^63."""
+    num_components: builtins.int
+    """Principal components of training rows and test points between which the ratio is estimated; 0: all columns. At most
+    10^5.
+    """
     @property
     def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths of a network's hidden layers; empty: defaults. At most 16, each from 1 to 10^5."""
@@ -267,8 +272,9 @@ class RatioSpec(google.protobuf.message.Message):
         clip: builtins.float = ...,
         clip_at_bound: builtins.bool = ...,
         seed: builtins.int = ...,
+        num_components: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "clip_at_bound", b"clip_at_bound", "divergence", b"divergence", "hold_out", b"hold_out", "image", b"image", "learning_rate", b"learning_rate", "lsif_constant", b"lsif_constant", "min_cluster_rows", b"min_cluster_rows", "model", b"model", "non_negative", b"non_negative", "num_clusters", b"num_clusters", "num_frequencies", b"num_frequencies", "num_steps", b"num_steps", "power", b"power", "seed", b"seed", "weight_decay", b"weight_decay", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "clip_at_bound", b"clip_at_bound", "divergence", b"divergence", "hold_out", b"hold_out", "image", b"image", "learning_rate", b"learning_rate", "lsif_constant", b"lsif_constant", "min_cluster_rows", b"min_cluster_rows", "model", b"model", "non_negative", b"non_negative", "num_clusters", b"num_clusters", "num_components", b"num_components", "num_frequencies", b"num_frequencies", "num_steps", b"num_steps", "power", b"power", "seed", b"seed", "weight_decay", b"weight_decay", "widths", b"widths"]) -> None: ...
 
 Global___RatioSpec: typing_extensions.TypeAlias = RatioSpec
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernfed.density_ratios import Fitted, effective_sample_size, limited, match
 from kernfed.errors import DataError
 from kernfed.ratio_bounds import Bins
+from kernfed.ratio_features import principal_axes
 from kernfed.ratio_spec import DEFAULT_RATIOS, Divergence, RatioModel
 
 SHIFT = 0.4
@@ -47,6 +48,25 @@ def test_every_divergence_finds_the_ratio(divergence: Divergence) -> None:
     spec = replace(DEFAULT_RATIOS, divergence=divergence, num_steps=250, num_frequencies=50, learning_rate=1e-2)
     true = torch.exp(SHIFT * x[:, 0] - SHIFT**2 / 2)
     assert relative_error(match(x, xt, equal(1000), spec), x) < 0.67 * float(((1 - true).abs() / true).mean())
+
+
+def test_components_are_what_the_ratio_is_a_function_of() -> None:
+    """Ratios and bins are those of points that were brought to their principal components before."""
+    x, xt = normal(300, 6, 6), normal(200, 6, 7, 1.0)
+    x[:, 2:], xt[:, 2:] = 0.3 * x[:, 2:], 0.3 * xt[:, 2:]
+    axes = principal_axes(torch.cat([x, xt]), 2)
+    found = match(x, xt, equal(200), replace(DEFAULT_RATIOS, num_components=2))
+    inside = match(x @ axes, xt @ axes, equal(200), DEFAULT_RATIOS)
+    np.testing.assert_allclose(found.ratio(x).numpy(), inside.ratio(x @ axes).numpy(), rtol=1e-9)
+    assert found.bins.bound == inside.bins.bound
+    moved = x + torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) @ (
+        torch.eye(6, dtype=torch.float64) - axes @ axes.T
+    )
+    np.testing.assert_allclose(found.ratio(moved).numpy(), found.ratio(x).numpy(), rtol=1e-6)
+    wide = replace(DEFAULT_RATIOS, num_components=6)
+    np.testing.assert_array_equal(
+        match(x, xt, equal(200), wide).ratio(x).numpy(), match(x, xt, equal(200), DEFAULT_RATIOS).ratio(x).numpy()
+    )
 
 
 def test_a_network_finds_the_ratio() -> None:

@@ -11,7 +11,7 @@ from scipy.signal import correlate2d
 
 from kernfed import rng
 from kernfed.errors import DataError
-from kernfed.ratio_features import NUM_FILTERS, project, random_convolutions, to_unit_deviation
+from kernfed.ratio_features import NUM_FILTERS, principal_axes, project, random_convolutions
 
 
 def test_convolutions_are_those_of_the_drawn_filters() -> None:
@@ -53,11 +53,10 @@ def test_a_projection_to_more_columns_is_refused() -> None:
         project(torch.ones(2, 4), 4, 0)
 
 
-def test_columns_get_a_deviation_of_one() -> None:
-    """Over both samples together; a column that never changes stays as it is."""
-    x, xt = torch.tensor([[1.0, 2.0], [3.0, 2.0]]), torch.tensor([[11.0, 2.0]])
-    a, b = to_unit_deviation(x, xt)
-    both = torch.cat([a, b])
-    assert float(both[:, 0].std(correction=0)) == pytest.approx(1.0)
-    assert torch.equal(both[:, 1], torch.full((3,), 2.0))
-    assert float((a[1, 0] - a[0, 0]) / (b[0, 0] - a[0, 0])) == pytest.approx(0.2)
+def test_principal_axes_are_those_of_the_singular_value_decomposition() -> None:
+    """Beside numpy's, up to signs, which are such that the greatest number of each is positive."""
+    x = np.random.default_rng(2).normal(size=(40, 6)) * np.array([1, 5, 2, 8, 3, 1.5])
+    found = principal_axes(torch.from_numpy(x), 3).numpy()
+    want = np.linalg.svd(x - x.mean(axis=0))[2][:3].T
+    np.testing.assert_allclose(np.abs(found.T @ want), np.eye(3), atol=1e-9)
+    assert (found[np.abs(found).argmax(axis=0), range(3)] > 0).all()

@@ -474,7 +474,9 @@ def test_each_client_keeps_a_model_with_its_own_batch_norm(tmp_path: Path, task:
     done = run(reweight_job(task=task, **settings), jobs, tmp_path / "out")
     assert done.network is None
     assert done.model is None
-    assert not (tmp_path / "out" / "model.json").exists()
+    (tmp_path / "out" / "job.json").write_text("{}")
+    with pytest.raises(ConfigError, match="every client keeps a model of its own"):
+        load_predictor(tmp_path / "out")
     assert "the coordinator has no model: every client keeps its own" in notes(done)
     for name in NAMES:
         model = load_kept_model(jobs[name].folder / "model")

@@ -77,14 +77,14 @@ def error(jobs: dict[str, LocalJob], variant: str) -> float:
 
 @pytest.mark.parametrize("scope", ["all", "own"])
 def test_ratios_on_features_are_nearer_to_the_truth(tmp_path: Path, scope: str) -> None:
-    """The backbone tells the classes apart, pixels do less; it is features that are shared, and pixels that train."""
+    """By a tenth at least where the backbone tells classes apart; features are shared, and pixels are trained on."""
     jobs = clients(tmp_path / "features")
     done = run(job(BACKBONE, scope=scope), jobs)
     assert done.network is not None
     assert done.network.network.num_columns == 144
     plain = clients(tmp_path / "pixels")
     run(job("", scope=scope), plain)
-    assert error(jobs, scope) < {"own": 0.5, "all": 0.9}[scope] * error(plain, scope)
+    assert error(jobs, scope) < 0.9 * error(plain, scope)
     told = {c["shared"] for c in finding(done)["clients"]}
     assert told == ({"75 unlabelled points, each as 2 features"} if scope == "all" else {"nothing"})
     if scope == "all":
@@ -161,7 +161,8 @@ def test_rows_that_do_not_fit_the_map_are_refused(tmp_path: Path, ratios: str, t
         ('source = "labels"\nnum_features = 3', 'are for source = "matching"'),
         ('features = "backbone"', "backbone names an extractor"),
         ('backbone = "stripes"', "backbone names an extractor"),
-        ('model = "cnn"\nimage = [1, 12, 12]\nnum_features = 4', "takes images, not their features"),
+        ('model = "cnn"\nimage = [1, 12, 12]\nnum_features = 4', "takes images, not their features or components"),
+        ('model = "cnn"\nimage = [1, 12, 12]\nnum_components = 4', "takes images, not their features or components"),
         ('features = "convolutions"', r"image must be \[channels, height, width\]"),
         ('features = "convolutions"\nimage = [1, 6, 24]', "a side of fewer than 7 pixels"),
     ],

@@ -61,7 +61,7 @@ def test_decode_inverts_encode(cls, data):
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=st.binary(max_size=80), body=st.binary(max_size=80))
 def test_garbage_is_a_wire_error(cls, header, body):
     with contextlib.suppress(WireError):
