@@ -297,7 +297,9 @@ def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label:
     ax.set_ylabel(y_label)
     ax.set_title(title, fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=8, ncols=len(methods) + 1, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
+    ax.legend(
+        fontsize=8, ncols=min(5, len(methods) + 1), loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False
+    )
     return figure
 
 

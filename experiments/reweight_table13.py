@@ -8,8 +8,8 @@ With all rows it agrees with what was published up to 100 clusters (10 clusters:
 10.3; 20: 15 to 16, 15.5; 40: 18 to 26, 19.1; 50: 17 to 23, 27.4; 100: 28 to 43, 31.5). At 20 it is below the true 20,
 as published, because a cluster holds several digits. From 200 clusters on the greatest ratio is that of one bin with
 one to four training rows, so it depends on the draw (46 to 77, published 32.8): that is what the other rule is for (28
-to 36). With a third of the rows that begins at 100 clusters. How k-means starts (k-means++ or at random, all rows or
-mini-batches) changes none of this.
+to 36). With a third of the rows that begins at 100 clusters, however k-means starts (k-means++ or at random, or in
+mini-batches).
 """
 
 from __future__ import annotations
