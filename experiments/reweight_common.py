@@ -298,7 +298,11 @@ def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label:
     ax.set_title(title, fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(
-        fontsize=8, ncols=min(5, len(methods) + 1), loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False
+        fontsize=8,
+        ncols=3 if len(methods) > 4 else len(methods) + 1,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        frameon=False,
     )
     return figure
 
