@@ -7,7 +7,9 @@ used.
 --features matches ratios from unlabelled samples too, on what it lists: `pixels`, `components` (eight principal
 components of them), `convolutions` (eight components of what random filters answer), `backbone` (of EfficientNet-Lite0
 pretrained on ImageNet; its packages are named in `reweight_backbone.py`). The network is trained on pixels all the
-same, here from 0 to 1.
+same, here from 0 to 1. Average accuracy after 150 iterations, one draw (FTW-ERM, FITW-ERM; FedAvg 0.25): exact 0.78,
+0.75; pixels 0.51, 0.50; components 0.52, 0.63; convolutions 0.54, 0.57; the backbone was not run at this size. No
+estimate is near the exact ratios here: a client has 34 rows of a class that most test points are of.
 """
 
 from __future__ import annotations
