@@ -168,3 +168,18 @@ async def test_processes_are_killed(tmp_path: Path, method: str) -> None:
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
         assert shared(fed, REFUSING) == []
         assert await fed.model_sha256(ended) == hashlib.sha256(alone).hexdigest()
+
+
+async def test_a_client_predicts_with_its_own_batch_norm(tmp_path: Path) -> None:
+    """FedBN leaves no model at the coordinator; `kernfed-client predict` uses the one that the client kept."""
+    method = 'scope = "own"\ntrainer = "fedavg"\nrounds = 3\n[method.network]\nkind = "mlp"\nwidths = [6]\n'
+    async with federation(tmp_path / "fed") as fed:
+        ended = await fed.run(JOB.format(method=f'{method}batch_norm = "own"'))
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        left = {artifact.name for artifact in await fed.operator.artifacts(ended.info.job_id)}
+        folder, out = fed.client_folder("ant"), tmp_path / "predictions.csv"
+        files = ["--config", folder / "client.toml", "--data", folder / "train.csv", "--out", out]
+        done = await run_command("kernfed-client", "predict", "--job", ended.info.job_id, *map(str, files))
+    assert done.returncode == 0, done.stderr
+    assert "model.safetensors" not in left
+    assert len(out.read_text().splitlines()) == 61
