@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+_MAX_COLUMNS = 40
+"""In the table for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
     """A feature column (or numeric target) over the training rows."""
@@ -107,10 +111,12 @@ def as_table(report: DataReport) -> RenderableType:
     for name, (train, test) in report.classes.items():
         rows.add_row(Text(f"class {name}"), f"{train:,} training, {test:,} test")
     columns = Table("column", "mean", "deviation", "min", "max", title="training rows (stays here)")
-    for c in report.columns:
+    left_out = max(len(report.columns) - _MAX_COLUMNS, 0)
+    for c in [*report.columns[: _MAX_COLUMNS - 1], *report.columns[_MAX_COLUMNS - 1 + left_out :]]:
         columns.add_row(Text(c.name), *(f"{v:.6g}" for v in (c.mean, c.deviation, c.min, c.max)))
     head = Text(f"{report.client}: data set {report.dataset} fits job {report.job}", style="bold")
-    return Group(head, rows, columns, *(Text(f"note: {note}") for note in report.notes))
+    more = [Text(f"{left_out} columns before the last are not shown; --json has them all")] if left_out else []
+    return Group(head, rows, columns, *more, *(Text(f"note: {note}") for note in report.notes))
 
 
 def _class_counts(data: LocalData) -> dict[str, list[int]]:

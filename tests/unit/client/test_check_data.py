@@ -32,6 +32,22 @@ def test_the_table_shows_rows_classes_and_columns(site: Path) -> None:
         assert part in done.stdout
 
 
+def test_many_columns_are_not_all_shown(tmp_path: Path) -> None:
+    """The table has 40 of them, the target with them, and says how many there are besides."""
+    names = [f"x{i}" for i in range(100)]
+    lines = [",".join([*names, "y"]), *(",".join([str(i + j) for j in range(101)]) for i in range(8))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "client.toml").write_text('[datasets.default.train]\npath = "rows.csv"\n')
+    (tmp_path / "job.toml").write_text(
+        'name = "wide"\n[method]\nname = "dkrr"\n[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x[0:100]"]\n'
+    )
+    done = run(tmp_path / "job.toml", "--config", tmp_path / "client.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = [name for name in [*names, "y"] if f" {name} " in done.stdout]
+    assert shown == [*names[:39], "y"]
+    assert "61 columns before the last are not shown; --json has them all" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("client", "rows", "dropped"),
     [("cleveland", 303, 0), ("hungarian", 261, 33), ("switzerland", 46, 77), ("va", 130, 70)],
