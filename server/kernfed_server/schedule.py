@@ -118,10 +118,7 @@ def plan(
             clients waits, so that a restart does not shrink its cohort.
     """
     present = {name: client for name, client in clients.items() if client.connected}
-    holders: dict[str, list[str]] = {}
-    for job_id, members in running.items():
-        for client in members:
-            holders.setdefault(client, []).append(job_id)
+    holders = _holders(running)
     decisions: dict[str, Start | Wait] = {}
     for job in queued:
         cohort = _cohort(job, present, settled)
@@ -133,6 +130,43 @@ def plan(
         for client in cohort:
             holders.setdefault(client, []).append(job.job_id)
     return decisions
+
+
+def may_join(
+    dataset: str,
+    clients: Mapping[str, SeenClient],
+    running: Mapping[str, Collection[str]],
+    wanted: Collection[str],
+    *,
+    jobs_per_client: int = 1,
+) -> list[str]:
+    """Names of the clients that may join a job that runs.
+
+    Args:
+        dataset: Which they must offer.
+        clients: As in `plan`.
+        running: As in `plan`.
+        wanted: Clients that jobs in the queue name; they are left to these.
+        jobs_per_client: As in `plan`.
+    """
+    holders = _holders(running)
+    return [
+        name
+        for name, seen in clients.items()
+        if seen.connected
+        and dataset in seen.datasets
+        and name not in wanted
+        and len(holders.get(name, ())) < jobs_per_client
+    ]
+
+
+def _holders(running: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Client to the jobs that it works for."""
+    holders: dict[str, list[str]] = {}
+    for job_id, members in running.items():
+        for client in members:
+            holders.setdefault(client, []).append(job_id)
+    return holders
 
 
 def _cohort(job: QueuedJob, present: Mapping[str, SeenClient], settled: bool) -> tuple[str, ...] | Wait:

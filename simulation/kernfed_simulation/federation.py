@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
-from kernfed.cohort import Cohort, InProcessExchange, Quorum, StepFunction
+from kernfed.cohort import Cohort, Quorum
 from kernfed.errors import ConfigError, DataError, IdentityError
 from kernfed.events import JobEvent
+from kernfed.in_process import InProcessExchange, StepFunction
 from kernfed.job_file import JobFile, data_schema
 from kernfed.messages.base import Reply, Request
 from kernfed.messages.data import DataSchema, LearningTask, MissingRule

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.cohort import Call, Cohort, Exchange, Fault, InProcessExchange, Quorum
+from kernfed.cohort import Call, Cohort, Exchange, Fault, Quorum
 from kernfed.events import EventKind, JobEvent, RoundMetrics
+from kernfed.in_process import InProcessExchange
 from kernfed.job_file import JobFile, parse_job
 from kernfed.messages.base import Reply, Request
 from kernfed.model import GlobalModel

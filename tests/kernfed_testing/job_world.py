@@ -13,8 +13,9 @@ from unittest import mock
 
 import numpy as np
 
-from kernfed.cohort import Cohort, InProcessExchange
+from kernfed.cohort import Cohort
 from kernfed.events import RoundMetrics
+from kernfed.in_process import InProcessExchange
 from kernfed.job_file import JobFile
 from kernfed.job_info import ClientInfo, JobInfo, JobUpdate
 from kernfed.messages.probe import Echo, EchoRequest

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.client_file import ClientFile, PolicySection
-from kernfed.cohort import Cohort, InProcessExchange, Quorum
+from kernfed.cohort import Cohort, Quorum
 from kernfed.events import EventKind
+from kernfed.in_process import InProcessExchange
 from kernfed.job_file import JobFile, parse_job
 from kernfed_client.local_job import LocalJob
 from kernfed_client.partitions import PartitionData, prepare

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from kernfed.cohort import Cohort, Fault
+from kernfed.cohort import NO_ANSWER, Cohort, Fault
 from kernfed.errors import KernfedError
 from kernfed_server.run import Run
 
 _LOOK_S = 1.0
-_AWAY = "UNAVAILABLE"
 
 
 class Newcomers:
@@ -27,7 +26,7 @@ class Newcomers:
         self._joining: dict[str, asyncio.Task[Fault | None]] = {}
         self._refused: set[str] = set()
         self._next_look = 0.0
-        self.late = {client for client, fault in cohort.excluded.items() if fault.reason == _AWAY}
+        self.late = {client for client, fault in cohort.excluded.items() if fault.reason == NO_ANSWER.reason}
         """Clients of the cohort that are not prepared, and not to be asked yet."""
         for client in self.late:
             cohort.admit(client)
@@ -54,7 +53,7 @@ class Newcomers:
                 self.late.discard(client)
                 self._cohort.admit(client)
                 self._run.joined(client)
-            elif fault.reason != _AWAY:  # else it is tried again
+            elif fault.reason != NO_ANSWER.reason:  # else it is tried again
                 self._refuse(client, fault)
 
     def _refuse(self, client: str, fault: Fault) -> None:

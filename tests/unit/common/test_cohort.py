@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed.cohort import Call, Cohort, Fault, InProcessExchange, Quorum, as_sent
+from kernfed.cohort import Call, Cohort, Fault, Quorum
 from kernfed.errors import InvalidReplyError, KernfedError, PolicyError, QuorumNotMetError, WireError
 from kernfed.events import EventKind, JobEvent
+from kernfed.in_process import InProcessExchange, as_sent
 from kernfed.messages.data import (
     Centred,
     CentreRequest,

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernfed.cohort import Cohort, InProcessExchange
+from kernfed.cohort import Cohort
 from kernfed.errors import InvalidTensorError, QuorumNotMetError
+from kernfed.in_process import InProcessExchange
 from kernfed.messages.probe import Echo, EchoRequest
 
 STEPS = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}

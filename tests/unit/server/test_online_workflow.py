@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.cohort import Fault, InProcessExchange
+from kernfed.cohort import Fault
 from kernfed.errors import ConfigError, JobError
 from kernfed.events import EventKind
+from kernfed.in_process import InProcessExchange
 from kernfed.messages.online import OnlineStep, OnlineStepRequest
 from kernfed.online_parameters import load_parameters
 from kernfed_client.kept_models import load_kept_model

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from kernfed.cohort import Cohort, InProcessExchange
+from kernfed.cohort import Cohort
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.events import EventKind
 from kernfed.features import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.in_process import InProcessExchange
 from kernfed.job_file import JobFile
 from kernfed.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.method_settings import NewtonSettings
