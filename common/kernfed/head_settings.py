@@ -66,7 +66,6 @@ class NewtonSettings(_RidgeOrHead):
             "rank",
             "max_solver_bytes",
             "validation_fraction",
-            "patience",
             "warm_start",
             "raise_ridge",
         )
@@ -81,12 +80,12 @@ class NewtonSettings(_RidgeOrHead):
         "messages; for a head, L-BFGS around the averaged Newton step, accepted by the pooled loss. paper: Algorithm 1 "
         "with step 1, or Algorithm 2 with step_size, stopped with a diagnosis if it diverges.",
     )
-    tolerance: float = Field(
-        1e-8,
+    tolerance: float | None = Field(
+        None,
         gt=0,
         lt=1,
         description="Stop when the certified relative distance to the pooled solution is below; of a head, when the "
-        "gradient is below this part of the first.",
+        "gradient is below this part of that of the first Newton step. Unset: 1e-8, of a head 1e-3.",
     )
     loss: Loss = "ridge"
     solver: Literal["auto", "exact", "cg", "lbfgs", "lanczos", "diagonal", "fisher"] = Field(
@@ -119,26 +118,28 @@ class NewtonSettings(_RidgeOrHead):
     max_solver_bytes: int = Field(
         1 << 30, ge=1 << 20, description="A head: most memory of an exact solve at a client, below its own limit."
     )
-    validation_fraction: float = Field(
-        0.1,
-        ge=0,
-        le=0.5,
-        description='A head with step = "auto": share of the training rows kept apart, on which the best round is '
-        "chosen; 0: the last round.",
-    )
-    patience: int = Field(
-        10, ge=1, le=1_000_000, description='A head with step = "auto": rounds without a better one before it stops.'
-    )
     warm_start: bool = Field(
         True,
         description='A head with step = "auto": begin with rounds of local training, averaged, for as long as each '
         "lowers the loss on rows kept apart (without any, the pooled loss) by 3 %.",
     )
+    validation_fraction: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
+        "auto",
+        description='A head with step = "auto": share of the training rows that rounds of local training keep apart. '
+        "auto: a twentieth, up to a fifth where those are fewer than 100 in all.",
+    )
     raise_ridge: bool = Field(
         True,
-        description='A head with step = "auto": where the loss on rows kept apart gets 2 % above its least, go back '
-        "to those weights and on with the ridge that fits them, never a smaller one.",
+        description='A head with step = "auto": take the ridge that rows kept apart call for after local training, '
+        "never a smaller one than `ridge`.",
     )
+
+    @property
+    def stop_at(self) -> float:
+        """`tolerance`, or what it is where unset."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-3 if has_head(self) else 1e-8
 
 
 class FedAvgSettings(_RidgeOrHead):

@@ -121,6 +121,12 @@ class Head:
         """Compute F(W)."""
         return mean_loss(self.loss, self.z @ w, self.y) + self._penalty(w)
 
+    def loss_and_slope(self, w: Tensor) -> tuple[float, float]:
+        """Compute the mean loss L(W), without the ridge, and ⟨∇L(W), W⟩; 0 and 0 without rows."""
+        s = self.z @ w
+        slope = float(((probabilities(self.loss, s) - self.y) * s).sum()) / max(self.num_rows, 1)
+        return mean_loss(self.loss, s, self.y), slope
+
     def value_and_gradient(self, w: Tensor) -> tuple[float, Tensor]:
         """Compute F(W) and ∇F(W), shape (D, C).
 

@@ -45,9 +45,10 @@ class HeadProblem:
     loss: HeadLoss
     cohort: Cohort
     run: Run
-    fit_rows: Mapping[str, int]
+    rows: Mapping[str, int]
     """Rows behind each client's objective."""
     validation_rows: Mapping[str, int]
+    """How many of these are kept apart by rounds of local training."""
     memory_bytes: int
     """What a solver may take at the client that has the least."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -73,23 +74,28 @@ class HeadProblem:
 
     async def ask(self, request: Request[R], members: Members, *, everyone: bool = False) -> dict[str, R]:
         """Replies of some of the clients, by name; the quorum counts among them where they are not all."""
-        self.uploads += len(members) / max(len(self.fit_rows), 1)
+        self.uploads += len(members) / max(len(self.rows), 1)
         drawn = set(members) != set(self.cohort.clients)
         return await self.cohort.ask(request, clients=members, everyone=everyone, drawn=drawn)
 
     async def ask_each(self, requests: Mapping[str, Request[R]]) -> dict[str, R]:
         """Replies to a request of each client's own, by name."""
-        self.uploads += len(requests) / max(len(self.fit_rows), 1)
+        self.uploads += len(requests) / max(len(self.rows), 1)
         return await self.cohort.ask_each(requests, drawn=set(requests) != set(self.cohort.clients))
 
     def weighted(self, replies: Mapping[str, R]) -> R:
         """Mean of replies, weighted by the rows behind each client's objective."""
-        return weighted_mean([Weighted(float(self.fit_rows[client]), reply) for client, reply in replies.items()])
+        return weighted_mean([Weighted(float(self.rows[client]), reply) for client, reply in replies.items()])
 
-    def validation_mean(self, losses: Mapping[str, float]) -> float:
-        """Mean of losses on rows kept apart, by client, weighted by these rows; 0 where there are none."""
-        rows = {client: self.validation_rows[client] for client in losses}
-        return sum(rows[client] * losses[client] for client in sorted(losses)) / max(sum(rows.values()), 1)
+    def weighted_apart(self, replies: Mapping[str, R]) -> R:
+        """Mean of replies, weighted by the rows that are left where some are kept apart."""
+        left = {client: self.rows[client] - self.validation_rows[client] for client in replies}
+        return weighted_mean([Weighted(float(left[client]), reply) for client, reply in replies.items()])
+
+    def validation_mean(self, numbers: Mapping[str, float]) -> float:
+        """Mean of a number of rows kept apart, by client, weighted by these rows; 0 where there are none."""
+        rows = {client: self.validation_rows[client] for client in numbers}
+        return sum(rows[client] * numbers[client] for client in sorted(numbers)) / max(sum(rows.values()), 1)
 
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
         """Mean over those of the members who answered, and who they are."""
@@ -213,7 +219,7 @@ async def open_head(
         loss=kind,
         cohort=cohort,
         run=run,
-        fit_rows={client: reply.num_fit_rows for client, reply in opened.items()},
+        rows={client: reply.num_rows for client, reply in opened.items()},
         validation_rows={client: reply.num_validation_rows for client, reply in opened.items()},
         memory_bytes=min(reply.memory_bytes for reply in opened.values()),
     )

@@ -1,7 +1,8 @@
 """The client's half of the methods on a head: losses, gradients, local Newton steps, local training.
 
 A head's rows are the job's mapped features with a 1 beside them (the bias), and targets as they are: one-hot, 0/1 or
-numbers. Rows kept apart for validation are in no objective; they are drawn by the job's seed and this client's name.
+numbers. Rows kept apart for validation are left out by `warm_up` alone; they are drawn by the job's seed and this
+client's name.
 """
 
 from __future__ import annotations
@@ -79,17 +80,16 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
 
 
 def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
-    """F_j, its gradient and mean curvature at W, and the loss on validation rows."""
-    from kernfed.heads import mean_loss
-
+    """F_j, its gradient and mean curvature at W, and what W is worth on validation rows."""
     opened = _opened(job)
     head, w = _head(opened, request.ridge), _tensor(job, request.weights, request.step)
     value, slope = head.value_and_gradient(w)
-    apart = opened.validation
+    validation_loss, validation_slope = opened.validation.loss_and_slope(w)
     return HeadGradient(
         num_rows=job.num_rows,
         loss=value,
-        validation_loss=mean_loss(apart.loss, apart.z @ w, apart.y),
+        validation_loss=validation_loss,
+        validation_slope=validation_slope,
         mean_curvature=head.hessian(w).mean_diagonal(),
         gradient=_array(slope),
     )
@@ -139,10 +139,10 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
     """F_j and the loss on validation rows at W, and epochs of gradient descent with momentum from there."""
     from kernfed.head_training import descend as run
-    from kernfed.heads import mean_loss
 
     opened = _opened(job)
-    head, w, apart = _head(opened, request.ridge), _tensor(job, request.weights, request.step), opened.validation
+    head, w = replace(opened.fitting, ridge=request.ridge), _tensor(job, request.weights, request.step)
+    validation_loss, _ = opened.validation.loss_and_slope(w)
     trained = run(
         head,
         w,
@@ -152,7 +152,7 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
         batch_size=request.batch_size,
         seed=_own_seed(job, request.seed),
     )
-    return HeadWarmUp(job.num_rows, head.value(w), mean_loss(apart.loss, apart.z @ w, apart.y), _array(trained))
+    return HeadWarmUp(job.num_rows, head.value(w), validation_loss, _array(trained))
 
 
 def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
@@ -255,7 +255,7 @@ def _opened(job: LocalJob) -> OpenHead:
 
 
 def _head(opened: OpenHead, ridge: float) -> Head:
-    return replace(opened.fitting, ridge=ridge)
+    return replace(opened.everything, ridge=ridge)
 
 
 def _memory(job: LocalJob) -> int:

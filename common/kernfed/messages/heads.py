@@ -51,7 +51,7 @@ class HeadOpened(Reply):
 
     num_rows: Rows
     num_fit_rows: Rows
-    """Training rows behind the objective."""
+    """Training rows that `head.warm_up` trains on; every other step takes all."""
     num_validation_rows: Rows
     """Training rows kept apart; `num_fit_rows` and these are `num_rows`."""
     memory_bytes: Annotated[int, Range(0)]
@@ -87,6 +87,8 @@ class HeadGradient(Reply):
     """F_j(W)."""
     validation_loss: Annotated[float, Range(0)]
     """Mean loss over the validation rows, without the ridge; 0 where there are none."""
+    validation_slope: float
+    """⟨its gradient, W⟩, by how much that loss changes as W is scaled; 0 where there are none."""
     mean_curvature: Annotated[float, Range(0)]
     """Mean of the diagonal of H_j(W), without the ridge."""
     gradient: Matrix

@@ -161,6 +161,7 @@ class HeadGradient(google.protobuf.message.Message):
     VALIDATION_LOSS_FIELD_NUMBER: builtins.int
     MEAN_CURVATURE_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
+    VALIDATION_SLOPE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows behind this reply; at most 2^53. Must equal what the client stated in its DataDescription."""
     loss: builtins.float
@@ -169,6 +170,8 @@ class HeadGradient(google.protobuf.message.Message):
     """Mean loss over the validation rows, without the ridge; 0 where there are none. At least 0."""
     mean_curvature: builtins.float
     """Mean of the diagonal of the Hessian H_j(W), without the ridge. At least 0."""
+    validation_slope: builtins.float
+    """⟨Gradient of the loss over the validation rows, W⟩: by how much it changes as W is scaled; 0 where there are none."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """∇F_j(W). Shape (D, C)."""
@@ -181,9 +184,10 @@ class HeadGradient(google.protobuf.message.Message):
         validation_loss: builtins.float = ...,
         mean_curvature: builtins.float = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        validation_slope: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["gradient", b"gradient", "loss", b"loss", "mean_curvature", b"mean_curvature", "num_rows", b"num_rows", "validation_loss", b"validation_loss"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gradient", b"gradient", "loss", b"loss", "mean_curvature", b"mean_curvature", "num_rows", b"num_rows", "validation_loss", b"validation_loss", "validation_slope", b"validation_slope"]) -> None: ...
 
 Global___HeadGradient: typing_extensions.TypeAlias = HeadGradient
 

@@ -107,7 +107,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
     """
     problem = await open_head(setup, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run)
     _record(problem, settings.name)
-    names = tuple(sorted(problem.fit_rows))
+    names = tuple(sorted(problem.rows))
     weights, mean, duals = np.zeros(problem.shape), np.zeros(problem.shape), np.zeros((len(names), *problem.shape))
     if run.resumed:
         weights, mean, duals = (run.resumed[name].copy() for name in ("weights", "direction", "duals"))
@@ -156,7 +156,7 @@ async def _averaged(
 
 def _record(problem: HeadProblem, method: str) -> None:
     d, c = problem.shape
-    rows = max(problem.fit_rows.values())
+    rows = max(problem.rows.values())
     problem.facts |= {"method": method, "loss": problem.loss.value, "features": d, "outputs": c, "rows": rows}
     problem.facts["ridge"] = problem.ridge
     problem.publish()

@@ -69,7 +69,7 @@ async def _auto(problem: _Problem) -> Array | None:
             complete = answered == members
             if complete:  # with a part of them it is no bound
                 bound = training["relative_distance_bound"] = solver.relative_bound(z.newton_step)
-                finished = bound <= problem.settings.tolerance
+                finished = bound <= problem.settings.stop_at
             if not finished:
                 request = HessianProductRequest(problem.ridge, z.newton_step)
                 hz, answered = await problem.mean(request, members, everyone=True)
@@ -127,7 +127,7 @@ async def _paper(problem: _Problem) -> Array | None:
         training = {"objective": objective}  # like the bound, of the weights before the step
         if answered == members:
             training["relative_distance_bound"] = solver.relative_bound
-        finished = answered == members and solver.relative_bound <= problem.settings.tolerance
+        finished = answered == members and solver.relative_bound <= problem.settings.stop_at
         state = {
             **solver.to_arrays(),
             "last_good": last_good,

@@ -14,6 +14,8 @@ from kernfed_server.workflows.newton_head_steps import LBFGS, SOLVERS, HeadTrain
 
 _ENOUGH_DAMPING = 1e-2
 """Damping and ridge below which a Hessian of few rows is as good as singular, for features of size 1."""
+_SHARE_APART, _MOST_APART, _ENOUGH_APART = 0.05, 0.2, 100
+"""Shares of the training rows that local training keeps apart; rows below which the share grows."""
 _MAX_LISTED = 12
 
 
@@ -27,7 +29,7 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
     Source: FedNewton paper, Algorithm 2; with `step = "auto"` see `kernfed.head_newton`.
     """
     auto = settings.step == "auto"
-    fraction = settings.validation_fraction if auto else 0.0
+    fraction = _share_apart(settings, sum(setup.num_rows.values())) if auto and settings.warm_start else 0.0
     problem = await open_head(
         setup, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run, validation_fraction=fraction
     )
@@ -37,10 +39,17 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
     return await (newton_head_auto.train(trainer) if auto else newton_head_paper.train(trainer))
 
 
+def _share_apart(settings: NewtonSettings, num_rows: int) -> float:
+    """The share of the training rows that local training keeps apart."""
+    if settings.validation_fraction != "auto":
+        return settings.validation_fraction
+    return min(max(_SHARE_APART, _ENOUGH_APART / max(num_rows, 1)), _MOST_APART)
+
+
 def _choose(problem: HeadProblem, settings: NewtonSettings) -> str:
     """The solver, and why, for the record; a resumed run keeps its own."""
     d, c = problem.shape
-    rows = max(problem.fit_rows.values())
+    rows = max(problem.rows.values())
     if problem.run.resumed is not None:
         solver, reason = SOLVERS[int(problem.run.resumed["solver"][0])], "as before the restart"
     elif settings.solver == "auto":
@@ -68,12 +77,12 @@ def _warn_few_rows(problem: HeadProblem, settings: NewtonSettings, solver: str) 
     if solver == LBFGS:
         return
     d, _ = problem.shape
-    few = [client for client, rows in problem.fit_rows.items() if rows < d]
+    few = [client for client, rows in problem.rows.items() if rows < d]
     undamped = settings.damping != "auto" and float(settings.damping) + problem.ridge < _ENOUGH_DAMPING
     if not few or not (undamped or settings.step == "paper"):
         return
     listed = ", ".join(few[:_MAX_LISTED]) + (", …" if len(few) > _MAX_LISTED else "")
-    least = min(problem.fit_rows[client] for client in few)
+    least = min(problem.rows[client] for client in few)
     remedy = (
         "only more rounds are at stake: the loss decides over each step"
         if settings.step == "auto"

@@ -54,6 +54,6 @@ async def local_round(trainer: HeadTrainer, weights: Array, members: Members, ro
     answered = tuple(sorted(replies))
     if answered != members:
         problem.shrink(members, answered)
-    mean = problem.weighted({client: replies[client] for client in answered})
+    mean = problem.weighted_apart({client: replies[client] for client in answered})
     validation = problem.validation_mean({client: replies[client].validation_loss for client in answered})
     return LocalRound(mean.weights, mean.loss, validation, answered)

@@ -11,7 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from kernfed.errors import InvalidReplyError, NumericalError
-from kernfed.head_newton import Direction, Point, SafeNewton, choose_step_size, line_search_sizes, matching_ridge
+from kernfed.head_newton import Direction, Point, SafeNewton, choose_step_size, line_search_sizes, ridge_of_gap
 from kernfed.messages.heads import HeadSolver
 from kernfed.solvers.lbfgs import History
 from kernfed_testing.heads import HeadClients
@@ -157,12 +157,32 @@ def test_the_recursion_is_the_inverse_of_bfgs() -> None:
     np.testing.assert_allclose(history.second_half(0.3 * q, coefficients), history.steps[-1], atol=1e-12)
 
 
-def test_the_ridge_that_fits_weights_makes_them_a_minimum() -> None:
-    """At the minimum of one ridge, a gradient of another gives that one back; without weights nothing changes."""
+def test_the_ridge_of_the_gap_makes_both_slopes_agree() -> None:
+    """Along W, rows trained on with that ridge pull as hard as rows kept apart do without one, whatever F's ridge."""
     draw = np.random.default_rng(0)
-    z = draw.normal(size=(50, 4))
-    y = z @ draw.normal(size=(4, 2)) + draw.normal(size=(50, 2))
-    w = np.linalg.solve(z.T @ z / 50 + 0.3 * np.eye(4), z.T @ y / 50)
-    gradient = z.T @ (z @ w - y) / 50 + 0.01 * w
-    assert matching_ridge(w, gradient, 0.01) == pytest.approx(0.3, abs=1e-12)
-    assert matching_ridge(0 * w, gradient, 0.01) == 0.01
+    z = draw.normal(size=(50, 8))
+    y = z @ draw.normal(size=(8, 2)) + 2.0 * draw.normal(size=(50, 2))
+    w = np.linalg.lstsq(z[:40], y[:40])[0]
+    of_all, of_kept, of_apart = (
+        z[rows].T @ (z[rows] @ w - y[rows]) / len(z[rows]) for rows in (slice(50), slice(40), slice(40, 50))
+    )
+    slope = float(np.vdot(of_apart, w))
+    found = ridge_of_gap(Point(w, 0.0, of_all + 0.01 * w), 0.01, slope, 0.8)
+    assert found > 0
+    assert np.vdot(of_kept + found * w, w) == pytest.approx(slope, abs=1e-10)
+    assert ridge_of_gap(Point(0 * w, 0.0, of_all), 0.01, 0.0, 0.8) == 0.0
+
+
+def test_more_ridge_is_the_objective_with_that_ridge() -> None:
+    """F and its gradient follow from those of less ridge."""
+    draw = np.random.default_rng(1)
+    z, y, w = draw.normal(size=(30, 4)), draw.normal(size=(30, 2)), draw.normal(size=(4, 2))
+
+    def at(ridge: float) -> Point:
+        residual = z @ w - y
+        value = (residual**2).sum() / 60 + ridge / 2 * (w**2).sum()
+        return Point(w, float(value), z.T @ residual / 30 + ridge * w)
+
+    more, want = at(0.1).with_more_ridge(0.4), at(0.5)
+    assert more.value == pytest.approx(want.value, rel=1e-12)
+    np.testing.assert_allclose(more.gradient, want.gradient, rtol=1e-12)

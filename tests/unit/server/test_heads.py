@@ -17,11 +17,12 @@ from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.events import EventKind
 from kernfed.job_file import JobFile
 from kernfed.messages.base import Reply
+from kernfed.messages.heads import HeadOpened
 from kernfed.model import Link, load_model, sha256
 from kernfed_server.diverged import DivergedRunError
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.in_process import Bench, bench, label_skewed_rows, make_job, with_nan
+from kernfed_testing.in_process import Bench, Outcome, bench, label_skewed_rows, make_job, with_nan
 from kernfed_testing.ridge_clients import load_golden
 
 CLASSES = ("a", "b", "c")
@@ -209,9 +210,15 @@ def test_the_record_explains_the_solver(tmp_path: Path) -> None:
     done = clients(tmp_path).run(head_job(rounds=1, warm_start=False))
     assert any(note.startswith("solver exact: an exact step factors a matrix of") for note in done.notes)
     assert any("mean of the diagonal" in note for note in done.notes)
+    found = facts(done)
+    assert (found["solver"], found["features"], found["outputs"]) == ("exact", 7, 3)
+
+
+def facts(done: Outcome) -> Mapping[str, Any]:
+    """The last of what the job's record says."""
     found = [e.finding for e in done.journal.events if e.kind is EventKind.FINDING]
     assert found[-1] is not None
-    assert (found[-1]["solver"], found[-1]["features"], found[-1]["outputs"]) == ("exact", 7, 3)
+    return found[-1]
 
 
 def test_exact_beyond_the_memory_rule_is_refused(tmp_path: Path) -> None:
@@ -283,14 +290,18 @@ def test_a_false_newton_step_never_raises_the_loss(tmp_path: Path) -> None:
     assert all(after <= before for before, after in itertools.pairwise(losses))
 
 
-def test_the_best_round_on_rows_kept_apart_is_the_model(tmp_path: Path) -> None:
-    """Patience ends the job, and the note names the round."""
-    job = head_job("newton", rounds=60, ridge=1e-9, patience=3, validation_fraction=0.3)
-    done = clients(tmp_path).run(job)
+def test_newton_steps_train_on_the_rows_kept_apart_too(tmp_path: Path) -> None:
+    """The model is the minimum over all rows, under the ridge that the record names; then the job ends by itself."""
+    rows, settings = noisy_rows(), {"columns": 40, "ridge": 1e-6, "validation_fraction": 0.3, "tolerance": 1e-6}
+    job = head_job("newton", rounds=60, **settings, **BARE)
+    done = bench(rows, tmp_path, CLASSES).run(job)
     assert len(done.metrics) < 60
-    assert any(note.startswith("finished:") for note in done.notes)
-    validation = [m.training["validation_loss"] for m in done.metrics]
-    assert min(validation) < validation[-1] or len(done.metrics) < 4
+    assert "finished: the gradient is below the tolerance" in done.notes
+    ridge = facts(done)["ridge"]
+    x, y = (np.concatenate([getattr(part, name) for part in rows.values()]) for name in ("x_train", "y_train"))
+    scores = np.exp(x @ done.weights)
+    residual = scores / scores.sum(axis=1, keepdims=True) - np.eye(3)[y]
+    np.testing.assert_allclose(x.T @ residual / len(x) + ridge * done.weights, 0.0, atol=1e-6)
 
 
 def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -> None:
@@ -301,16 +312,16 @@ def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -
     num_local = sum("step_size" not in m.training for m in whole.metrics)
     assert 1 < num_local < 14
     assert steps[:num_local] == [float(i + 1) for i in range(num_local)]
-    worth = [m.training["validation_loss"] for m in whole.metrics]
-    assert all(after < 0.97 * before for before, after in itertools.pairwise(worth[: num_local - 1]))
-    assert worth[num_local - 1] >= 0.97 * worth[num_local - 2]
+    worth = [m.training["validation_loss"] for m in whole.metrics[:num_local]]
+    assert all(after < 0.97 * before for before, after in itertools.pairwise(worth[:-1]))
+    assert worth[-1] >= 0.97 * worth[-2]
     for stop in (num_local, num_local + 1, num_local + 2):
         cut = clients(tmp_path).run(job, stop_before=stop)
         rest = clients(tmp_path).run(job, resumed=cut.journal.last)
         assert np.array_equal(rest.weights, whole.weights)
 
 
-def test_a_ridge_that_over_fits_is_raised(tmp_path: Path) -> None:
+def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
     """Few rows in many columns without a ridge: the job raises it, says so, and predicts better than without."""
     rows = noisy_rows()
     settings = {"rounds": 40, "columns": 40, "ridge": 1e-6, "validation_fraction": 0.3}
@@ -318,12 +329,42 @@ def test_a_ridge_that_over_fits_is_raised(tmp_path: Path) -> None:
     raised, kept = (bench(rows, tmp_path, CLASSES).run(job) for job in jobs)
     assert any(note.startswith("ridge ") and "in place of 1e-06" in note for note in raised.notes)
     assert not any(note.startswith("ridge ") for note in kept.notes)
-    assert min(m.training["validation_loss"] for m in raised.metrics) < min(
-        m.training["validation_loss"] for m in kept.metrics
-    )
-    again = bench(rows, tmp_path, CLASSES).run(jobs[0], stop_before=len(raised.metrics))
-    rest = bench(rows, tmp_path, CLASSES).run(jobs[0], resumed=again.journal.last)
-    assert np.array_equal(rest.weights, raised.weights)
+    worth = [done.metrics[-1].pooled["global"]["log_loss"] for done in (raised, kept)]
+    assert worth[0] < 0.5 * worth[1]
+    num_local = sum("step_size" not in m.training for m in raised.metrics)
+    for stop in (num_local + 1, num_local + 2, len(raised.metrics)):
+        again = bench(rows, tmp_path, CLASSES).run(jobs[0], stop_before=stop)
+        rest = bench(rows, tmp_path, CLASSES).run(jobs[0], resumed=again.journal.last)
+        assert np.array_equal(rest.weights, raised.weights)
+
+
+def test_a_ridge_that_is_enough_stays(tmp_path: Path) -> None:
+    """It is never lowered."""
+    done = clients(tmp_path).run(head_job("newton", rounds=20, ridge=50.0))
+    assert not any(note.startswith("ridge ") for note in done.notes)
+    assert facts(done)["ridge"] == 50.0
+
+
+def test_few_rows_keep_more_of_them_apart(tmp_path: Path) -> None:
+    """A fifth of few, a twentieth of many, as the job says where it does, and none without local training."""
+    opened: list[HeadOpened] = []
+
+    def kept(reply: Reply) -> Reply:
+        assert isinstance(reply, HeadOpened)
+        opened.append(reply)
+        return reply
+
+    for size, settings in (
+        (60, {}),
+        (600, {}),
+        (60, {"validation_fraction": 0.5}),
+        (60, {"warm_start": False}),
+    ):
+        tamper = {("site-0", "head.open"): kept}
+        bench(label_skewed_rows(size=size), tmp_path, CLASSES, tamper=tamper).run(
+            head_job("newton", rounds=1, **settings)
+        )
+    assert [reply.num_validation_rows for reply in opened] == [12, 30, 30, 0]
 
 
 def noisy_rows() -> dict[str, Rows]:
