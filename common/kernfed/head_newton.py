@@ -135,30 +135,37 @@ class SafeNewton:
         return cls(point, History.from_arrays(int(limit), arrays), damping, step_size)
 
 
-def ridge_of_gap(point: Point, ridge: float, validation_slope: float, kept_share: float) -> float:
-    """Compute the ridge that is missing: what rows kept apart would have W shrink by, and its own rows would not.
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How losses change as W is scaled: what rows that it was trained on want of it, and what others do."""
 
-    With L the mean loss without a ridge over the rows that W was trained on and V that over the others, scaling W
-    changes them by ⟨∇L, W⟩ and ⟨∇V, W⟩. The ridge λ that makes ∇(L + λ|W|²/2) agree with ∇V along W is
+    square: float
+    """|W|²."""
+    trained: float
+    """⟨∇L, W⟩, L being the mean loss, without a ridge, of the rows that W was trained on."""
+    apart: float
+    """⟨∇V, W⟩, V being that of rows kept apart."""
 
-        λ = ⟨∇V - ∇L, W⟩ / |W|².
+    @classmethod
+    def of(cls, point: Point, ridge: float, apart: float, share_apart: float) -> Scaling:
+        """From F's gradient at W, in which rows kept apart have this share, below 1; 0 where they are left out."""
+        square = float(np.vdot(point.weights, point.weights))
+        slope = float(np.vdot(point.gradient, point.weights)) - ridge * square
+        return cls(square, (slope - share_apart * apart) / (1.0 - share_apart), apart)
 
-    It needs no minimum: along a path of training it hardly changes.
+    @property
+    def under_fitted(self) -> bool:
+        """Whether rows kept apart gain at least half as much as the others where W grows."""
+        return self.trained < 0 and self.apart <= self.trained / 2.0
 
-    Args:
-        point: W, shape (D, C), and F and ∇F there, over all rows.
-        ridge: That of F.
-        validation_slope: ⟨∇V, W⟩.
-        kept_share: Share of the rows that V is not of, above 0.
+    @property
+    def ridge(self) -> float:
+        """The ridge that is missing, λ = ⟨∇V - ∇L, W⟩/|W|²; 0 where W is.
 
-    Returns:
-        λ; it may be negative, and is 0 where W is.
-    """
-    square = float(np.vdot(point.weights, point.weights))
-    if square == 0:
-        return 0.0
-    slope = float(np.vdot(point.gradient, point.weights)) - ridge * square
-    return (validation_slope - slope) / (kept_share * square)  # over all rows: kept_share ∇L + (1 - kept_share) ∇V
+        With it, rows that W was trained on pull at its size as hard as others do. It needs no minimum, and hardly
+        changes along a path of training, but for its beginning, where W is small: see `under_fitted`.
+        """
+        return (self.apart - self.trained) / self.square if self.square > 0 else 0.0
 
 
 def line_search_sizes(largest: float, count: int = 10) -> Matrix:

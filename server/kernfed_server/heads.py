@@ -92,6 +92,11 @@ class HeadProblem:
         left = {client: self.rows[client] - self.validation_rows[client] for client in replies}
         return weighted_mean([Weighted(float(left[client]), reply) for client, reply in replies.items()])
 
+    def share_apart(self, clients: Members) -> float:
+        """Share of the rows of some of the clients that are kept apart."""
+        apart, rows = (sum(of[client] for client in clients) for of in (self.validation_rows, self.rows))
+        return apart / max(rows, 1)
+
     def validation_mean(self, numbers: Mapping[str, float]) -> float:
         """Mean of a number of rows kept apart, by client, weighted by these rows; 0 where there are none."""
         rows = {client: self.validation_rows[client] for client in numbers}

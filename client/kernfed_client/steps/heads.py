@@ -1,8 +1,8 @@
 """The client's half of the methods on a head: losses, gradients, local Newton steps, local training.
 
 A head's rows are the job's mapped features with a 1 beside them (the bias), and targets as they are: one-hot, 0/1 or
-numbers. Rows kept apart for validation are left out by `warm_up` alone; they are drawn by the job's seed and this
-client's name.
+numbers. Rows kept apart for validation are drawn by the job's seed and this client's name; `warm_up` leaves them out,
+and `gradient` where it is told to.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
 def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
     """F_j, its gradient and mean curvature at W, and what W is worth on validation rows."""
     opened = _opened(job)
-    head, w = _head(opened, request.ridge), _tensor(job, request.weights, request.step)
+    rows = opened.fitting if request.leave_out else opened.everything
+    head, w = replace(rows, ridge=request.ridge), _tensor(job, request.weights, request.step)
     value, slope = head.value_and_gradient(w)
     validation_loss, validation_slope = opened.validation.loss_and_slope(w)
     return HeadGradient(

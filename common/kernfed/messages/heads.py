@@ -51,7 +51,7 @@ class HeadOpened(Reply):
 
     num_rows: Rows
     num_fit_rows: Rows
-    """Training rows that `head.warm_up` trains on; every other step takes all."""
+    """Training rows without those kept apart."""
     num_validation_rows: Rows
     """Training rows kept apart; `num_fit_rows` and these are `num_rows`."""
     memory_bytes: Annotated[int, Range(0)]
@@ -103,6 +103,8 @@ class HeadGradientRequest(Request[HeadGradient]):
     kinds = (Kind.GRADIENT, Kind.METRIC)
 
     ridge: Ridge
+    leave_out: bool
+    """Whether validation rows are left out of F_j."""
     weights: Matrix
 
 

@@ -199,8 +199,11 @@ class HeadGradientRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
+    LEAVE_OUT_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge of F_j. From 0 to 10^6."""
+    leave_out: builtins.bool
+    """Whether validation rows are left out of F_j."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """W. Shape (D, C)."""
@@ -210,9 +213,10 @@ class HeadGradientRequest(google.protobuf.message.Message):
         *,
         ridge: builtins.float = ...,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        leave_out: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ridge", b"ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["leave_out", b"leave_out", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___HeadGradientRequest: typing_extensions.TypeAlias = HeadGradientRequest
 

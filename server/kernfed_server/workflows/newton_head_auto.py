@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.head_newton import Direction, Point, SafeNewton, ridge_of_gap
+from kernfed.head_newton import Direction, Point, SafeNewton, Scaling
 from kernfed.messages.base import Array
 from kernfed.messages.heads import HeadGradient, HeadGradientRequest, HeadLoss
 from kernfed.solvers.lbfgs import History
@@ -18,8 +19,8 @@ MAX_PROBES = 25
 """Step sizes tried in a round: the shortest is at most half as long each time."""
 FIRST_STEP = 0.5
 """Tried first after local training: means of inverse Hessians are longer than inverses of their mean."""
-PER_GAP = {HeadLoss.SOFTMAX: 3.0, HeadLoss.LOGISTIC: 3.0, HeadLoss.SQUARED: 1.0}
-"""Ridge over `ridge_of_gap`: with more than 1 log-loss hardly rises, and more classes are right."""
+PER_GAP = {HeadLoss.SOFTMAX: 3.0, HeadLoss.LOGISTIC: 1.0, HeadLoss.SQUARED: 1.0}
+"""Ridge over `Scaling.ridge`: with more than 1 log-loss hardly rises, and more classes are right."""
 MAX_RIDGE = 1e6
 
 
@@ -35,14 +36,14 @@ class _Measured:
     point: Point
     worth: float
     """Loss on rows kept apart; without any, that of the objective."""
-    ridge_of_gap: float
-    """The ridge that rows kept apart call for; without any, 0."""
+    scaling: Scaling | None
+    """What rows kept apart say of W; None without any."""
     mean_curvature: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The weights of local training that are worth most."""
+    """The weights that are worth most, as long as there are rows kept apart."""
 
     weights: Array
     worth: float
@@ -59,12 +60,13 @@ class _Training:
         self.state: SafeNewton | None = None
         self.best: _Best | None = None
         self.first_norm = 0.0
+        self.judging = False
         self.finished = False
         resumed = self.problem.run.resumed
         if resumed:
             self.newest = resumed["weights"]
-            worth, self.first_norm, ridge, finished, warming = (float(v) for v in resumed["progress"])
-            self.finished, self.warming = bool(finished), bool(warming)
+            worth, self.first_norm, ridge, *phase = (float(v) for v in resumed["progress"])
+            self.finished, self.warming, self.judging = (bool(v) for v in phase)
             if "best_weights" in resumed:
                 self.best = _Best(resumed["best_weights"], worth)
             self.problem.ridge = ridge
@@ -105,35 +107,72 @@ class _Training:
     async def _newton(self, round_num: int) -> None:
         """A round that moves to a lower pooled loss, or ends the job."""
         before = self.state or await self._start()
-        state, step_size = await self._advance(before)
+        state, at, step_size = await self._advance(before)
         small = float(np.linalg.norm(state.point.gradient)) <= self.settings.stop_at * self.first_norm
-        self.state, self.newest = state, state.point.weights
+        training = {"loss": state.point.value, "step_size": step_size, "damping": state.damping}
         self.finished = small or state is before
+        if self.judging:
+            if state is not before:
+                training["validation_loss"] = at.worth
+            state, self.finished = await self._judged(state, at), False
+        self.state, self.newest = state, state.point.weights
         if self.finished:
             why = "the gradient is below the tolerance" if small else "the loss falls no further"
             self.problem.run.note(f"finished: {why}")
-        training = {"loss": state.point.value, "step_size": step_size, "damping": state.damping}
         await self._close(round_num, training)
 
     async def _start(self) -> SafeNewton:
         """The first gradient: at the newest weights, or at the best where those are worth more."""
+        self.judging = False
         measured = await self._measure(self.newest)
         if self.best is not None and measured.worth > self.best.worth:
             measured = await self._measure(self.best.weights)
-        point, damping = measured.point, self.settings.damping
-        ridge = min(PER_GAP[self.problem.loss] * measured.ridge_of_gap, MAX_RIDGE)
-        if self.settings.raise_ridge and ridge > self.problem.ridge:
-            point = point.with_more_ridge(ridge - self.problem.ridge)
-            self._raise_ridge(ridge)
+        self.best = _Best(measured.point.weights, measured.worth)
+        damping = self.settings.damping
         state = SafeNewton(
-            point,
+            measured.point,
             History(self.settings.history),
             measured.mean_curvature if damping == "auto" else float(damping),
             FIRST_STEP if self.settings.warm_start else 1.0,
         )
-        self.first_norm = self.first_norm or float(np.linalg.norm(point.gradient))
         self.trainer.record(damping=state.damping)
+        self.judging = (
+            self.settings.raise_ridge
+            and measured.scaling is not None
+            and measured.scaling.under_fitted
+            and self._wanted_ridge(measured.scaling) > measured.mean_curvature
+        )
+        if self.judging:
+            state = state.restarted((await self._measure(measured.point.weights)).point)
+        else:
+            state = self._settled(state, measured)
+        self.first_norm = self.first_norm or float(np.linalg.norm(state.point.gradient))
         return state
+
+    async def _judged(self, state: SafeNewton, at: _Measured) -> SafeNewton:
+        """Go on without the rows kept apart, or where they gain no more, with them and with the ridge to be."""
+        best = self.best
+        assert best is not None  # noqa: S101  # `_start` made one
+        gains = at.worth < (1.0 - MIN_GAIN) * best.worth
+        if at.worth < best.worth:
+            self.best = best = _Best(state.point.weights, at.worth)
+        if gains and at.scaling is not None and at.scaling.under_fitted:
+            return state
+        self.judging = False
+        return self._settled(state, await self._measure(best.weights))
+
+    def _settled(self, state: SafeNewton, measured: _Measured) -> SafeNewton:
+        """The state at weights measured on all rows, with the ridge that those kept apart call for."""
+        point, scaling = measured.point, measured.scaling
+        if self.settings.raise_ridge and scaling is not None:
+            ridge = self._wanted_ridge(scaling)
+            if ridge > self.problem.ridge:
+                point = point.with_more_ridge(ridge - self.problem.ridge)
+                self._raise_ridge(ridge)
+        return state.restarted(point)
+
+    def _wanted_ridge(self, scaling: Scaling) -> float:
+        return min(PER_GAP[self.problem.loss] * scaling.ridge, MAX_RIDGE)
 
     def _raise_ridge(self, ridge: float) -> None:
         problem = self.problem
@@ -143,27 +182,28 @@ class _Training:
         )
         problem.ridge = problem.facts["ridge"] = ridge
 
-    async def _advance(self, state: SafeNewton) -> tuple[SafeNewton, float]:
-        """One step, and its size; the same state again where none lowers the loss by more than rounding."""
+    async def _advance(self, state: SafeNewton) -> tuple[SafeNewton, _Measured, float]:
+        """One step, what it led to, and its size; the same state where none lowers the loss by more than rounding."""
+        nowhere = _Measured(state.point, math.inf, None, 0.0)
         q, coefficients = state.preconditioned()
         if not q.any():
-            return state, 0.0
+            return state, nowhere, 0.0
         direction = state.direction(await self._newton_step(state, q), coefficients)
         step_size = state.step_size
         for _ in range(MAX_PROBES):
             members = self.members
-            at = (await self._measure(state.point.weights - step_size * direction.matrix)).point
+            at = await self._measure(state.point.weights - step_size * direction.matrix)
             if self.members != members:  # F at W was of other clients: measure it again, of those who are left
                 state = state.restarted((await self._measure(state.point.weights)).point)
                 slope = float(np.vdot(state.point.gradient, direction.matrix))
                 direction = Direction(direction.matrix, max(slope, 0.0))
-            if state.accepts(direction, step_size, at.value):
+            if state.accepts(direction, step_size, at.point.value):
                 if direction.slope > 0:
-                    return state.moved(direction, step_size, at), step_size
-                return state.restarted(at), step_size
-            step_size = state.shortened(direction, step_size, at.value)
+                    return state.moved(direction, step_size, at.point), at, step_size
+                return state.restarted(at.point), at, step_size
+            step_size = state.shortened(direction, step_size, at.point.value)
         self.problem.run.note("no step lowers the pooled loss by more than rounding: it is as low as it gets")
-        return state, 0.0
+        return state, nowhere, 0.0
 
     async def _newton_step(self, state: SafeNewton, q: Array) -> Array:
         trainer, members = self.trainer, self.members
@@ -179,35 +219,37 @@ class _Training:
     async def _measure(self, weights: Array) -> _Measured:
         """F and its gradient, and what rows kept apart say, over the members, or those of them who answer."""
         problem = self.problem
-        request = HeadGradientRequest(problem.ridge, weights)
+        request = HeadGradientRequest(problem.ridge, self.judging, weights)
         replies: dict[str, HeadGradient] = {}
         for group in problem.shifts(self.members, self.settings.client_fraction):
             replies |= await problem.ask(request, group, everyone=True)
         answered = tuple(sorted(replies))
         if answered != self.members:
             self.members = problem.shrink(self.members, answered)
-        mean = problem.weighted({client: replies[client] for client in answered})
+        ordered = {client: replies[client] for client in answered}
+        mean = problem.weighted_apart(ordered) if self.judging else problem.weighted(ordered)
         point = Point(weights, mean.loss, mean.gradient)
-        apart, rows = (sum(of[client] for client in answered) for of in (problem.validation_rows, problem.rows))
-        if not apart:
-            return _Measured(point, mean.loss, 0.0, mean.mean_curvature)
-        loss, slope = (
-            problem.validation_mean({client: getattr(replies[client], name) for client in answered})
+        share = problem.share_apart(answered)
+        if not share:
+            return _Measured(point, mean.loss, None, mean.mean_curvature)
+        worth, slope = (
+            problem.validation_mean({client: getattr(reply, name) for client, reply in ordered.items()})
             for name in ("validation_loss", "validation_slope")
         )
-        missing = ridge_of_gap(point, problem.ridge, slope, 1.0 - apart / rows)
-        return _Measured(point, loss, missing, mean.mean_curvature)
+        scaling = Scaling.of(point, problem.ridge, slope, 0.0 if self.judging else share)
+        return _Measured(point, worth, scaling, mean.mean_curvature)
 
     async def _close(self, round_num: int, training: dict[str, float]) -> None:
         """Record the round: all of this state, and the model so far."""
         best = self.best
-        numbers = (best.worth if best else 0.0, self.first_norm, self.problem.ridge, self.finished, self.warming)
+        phase = (self.finished, self.warming, self.judging)
+        numbers = (best.worth if best else 0.0, self.first_norm, self.problem.ridge, *phase)
         checkpoint = {
             **({"weights": self.newest} if self.state is None else self.state.to_arrays()),
             "progress": np.array([float(number) for number in numbers]),
             "members": encode_names(self.members),
             "solver": self.trainer.solver_number,
         }
-        if best is not None and self.state is None:  # what the first Newton round needs
+        if best is not None and (self.state is None or self.judging):
             checkpoint["best_weights"] = best.weights
         await self.problem.close(round_num, self.settings.rounds, checkpoint, self.newest, training, last=self.finished)

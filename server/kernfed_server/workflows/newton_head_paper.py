@@ -32,7 +32,7 @@ async def train(trainer: HeadTrainer) -> Array:
         above, history = int(count), History.from_arrays(settings.history, run.resumed)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
-        mean, members = await problem.mean(HeadGradientRequest(problem.ridge, weights), asked)
+        mean, members = await problem.mean(HeadGradientRequest(problem.ridge, False, weights), asked)
         if damping < 0:
             damping = mean.mean_curvature if settings.damping == "auto" else float(settings.damping)
             at_zero = mean.loss
@@ -52,7 +52,7 @@ async def train(trainer: HeadTrainer) -> Array:
             step_size = await _line_search(trainer, weights, step, mean.loss, mean.gradient, members)
         moved = weights - step_size * step
         if trainer.solver == LBFGS:  # both gradients of a pair must be of the same clients
-            after, again = await problem.mean(HeadGradientRequest(problem.ridge, moved), members)
+            after, again = await problem.mean(HeadGradientRequest(problem.ridge, False, moved), members)
             if again == members:
                 history = history.add(moved - weights, after.gradient - mean.gradient)
         weights = moved

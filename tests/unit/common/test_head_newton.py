@@ -11,7 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from kernfed.errors import InvalidReplyError, NumericalError
-from kernfed.head_newton import Direction, Point, SafeNewton, choose_step_size, line_search_sizes, ridge_of_gap
+from kernfed.head_newton import Direction, Point, SafeNewton, Scaling, choose_step_size, line_search_sizes
 from kernfed.messages.heads import HeadSolver
 from kernfed.solvers.lbfgs import History
 from kernfed_testing.heads import HeadClients
@@ -167,10 +167,20 @@ def test_the_ridge_of_the_gap_makes_both_slopes_agree() -> None:
         z[rows].T @ (z[rows] @ w - y[rows]) / len(z[rows]) for rows in (slice(50), slice(40), slice(40, 50))
     )
     slope = float(np.vdot(of_apart, w))
-    found = ridge_of_gap(Point(w, 0.0, of_all + 0.01 * w), 0.01, slope, 0.8)
-    assert found > 0
-    assert np.vdot(of_kept + found * w, w) == pytest.approx(slope, abs=1e-10)
-    assert ridge_of_gap(Point(0 * w, 0.0, of_all), 0.01, 0.0, 0.8) == 0.0
+    found = Scaling.of(Point(w, 0.0, of_all + 0.01 * w), 0.01, slope, 0.2)
+    assert found.ridge > 0
+    assert np.vdot(of_kept + found.ridge * w, w) == pytest.approx(slope, abs=1e-10)
+    left_out = Scaling.of(Point(w, 0.0, of_kept + 0.01 * w), 0.01, slope, 0.0)
+    assert left_out.ridge == pytest.approx(found.ridge, rel=1e-9)
+    assert Scaling.of(Point(0 * w, 0.0, of_all), 0.01, 0.0, 0.2).ridge == 0.0
+
+
+@pytest.mark.parametrize(
+    ("trained", "apart", "want"), [(-1.0, -0.9, True), (-1.0, -0.4, False), (-1.0, 0.3, False), (0.1, -1.0, False)]
+)
+def test_weights_are_under_fitted_where_unseen_rows_want_more_of_them(trained: float, apart: float, want: bool) -> None:
+    """By at least half as much as rows that they were trained on do."""
+    assert Scaling(1.0, trained, apart).under_fitted is want
 
 
 def test_more_ridge_is_the_objective_with_that_ridge() -> None:

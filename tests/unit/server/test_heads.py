@@ -338,6 +338,23 @@ def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
         assert np.array_equal(rest.weights, raised.weights)
 
 
+def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -> None:
+    """Local training is slow on small features: the ridge is asked for later, and no cut changes a bit."""
+    job = head_job(rounds=12, frequencies=100, features="lengthscale = 4.0", ridge=1e-4)
+    whole = clients(tmp_path).run(job)
+    judged = ["validation_loss" in m.training for m in whole.metrics]
+    newton = ["step_size" in m.training for m in whole.metrics]
+    assert judged == sorted(judged, reverse=True)
+    assert sum(a and b for a, b in zip(judged, newton, strict=True)) > 1
+    assert not judged[-1]
+    for stop in range(2, len(judged)):
+        cut = clients(tmp_path).run(job, stop_before=stop)
+        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        assert np.array_equal(rest.weights, whole.weights)
+    pooled = simulate(job, clients(tmp_path).jobs).final.pooled
+    assert pooled["global"]["log_loss"] < pooled["central"]["log_loss"] + 0.05
+
+
 def test_a_ridge_that_is_enough_stays(tmp_path: Path) -> None:
     """It is never lowered."""
     done = clients(tmp_path).run(head_job("newton", rounds=20, ridge=50.0))
