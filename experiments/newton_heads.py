@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import tempfile
 import time
@@ -197,9 +198,10 @@ def memory_label() -> str:
 
 
 def _reset_peak() -> None:
-    """Begin a new peak; Linux alone can for the host."""
+    """Begin a new peak without what earlier runs left in cycles; Linux alone can for the host."""
     import torch
 
+    gc.collect()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     else:
@@ -313,7 +315,8 @@ def report(
     print(
         f"\n{setting}\n{'method':26} published  last 5 of 50  "
         + "".join(f"{f'at {u}':>7}" for u in uploads)
-        + f"   s/round  {memory_label()}"
+        + f"   s/round  {memory_label()}",
+        flush=True,
     )
     for method, found in repeated.items():
         table5 = float(np.nanmean([c.last(25.0) for c in found]))
@@ -341,7 +344,8 @@ def report(
         print(
             f"{method:26} {shown}  {table5:12.2f}  "
             + "".join(f"{v:7.2f}" for v in by_uploads)
-            + f"  {seconds:8.3f}  {memory:6.1f}"
+            + f"  {seconds:8.3f}  {memory:6.1f}",
+            flush=True,
         )
         for curve in found:
             if curve.error:
