@@ -15,11 +15,11 @@ import numpy as np
 from kernfed import rng
 from kernfed.aggregate import Weighted, weighted_mean
 from kernfed.cohort import Cohort
-from kernfed.errors import ConfigError, QuorumNotMetError
+from kernfed.errors import ConfigError, InvalidReplyError, QuorumNotMetError
 from kernfed.events import RoundMetrics, Scores
 from kernfed.messages.base import Array, Reply, Request
 from kernfed.messages.data import LearningTask
-from kernfed.messages.heads import EvaluateHeadRequest, HeadLoss, OpenHeadRequest
+from kernfed.messages.heads import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed.sampling import sample_clients
 from kernfed_server.evaluation import collect
 from kernfed_server.preparation import Gate, Setup
@@ -216,7 +216,8 @@ async def open_head(
             seed=setup.schema.seed,
             num_features=setup.num_features + int(setup.intercept),
             num_outputs=setup.num_outputs,
-        )
+        ),
+        lambda _, reply: _check_rows(reply, validation_fraction),
     )
     problem = HeadProblem(
         setup=setup,
@@ -233,6 +234,15 @@ async def open_head(
     if run.resumed is not None and "uploads" in run.resumed:
         problem.uploads = float(run.resumed["uploads"][0])
     return problem
+
+
+def _check_rows(reply: HeadOpened, validation_fraction: float) -> None:
+    apart = int(validation_fraction * reply.num_rows)
+    if (reply.num_validation_rows, reply.num_fit_rows) != (apart, reply.num_rows - apart):
+        raise InvalidReplyError(
+            f"keeps {reply.num_validation_rows} rows apart, trains on {reply.num_fit_rows}: of {reply.num_rows} rows "
+            f"it should be {apart} and {reply.num_rows - apart}"
+        )
 
 
 def encode_names(names: Sequence[str]) -> Array:

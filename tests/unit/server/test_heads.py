@@ -338,6 +338,18 @@ def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
         assert np.array_equal(rest.weights, raised.weights)
 
 
+@pytest.mark.parametrize(("apart", "fit"), [(60, 0), (0, 60), (12, 47), (70, 60)])
+def test_a_client_that_counts_its_rows_wrongly_is_refused(tmp_path: Path, apart: int, fit: int) -> None:
+    """Weights of means come from these counts."""
+
+    def wrong(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"num_validation_rows": apart, "num_fit_rows": fit}
+        return replace(reply, **changed)
+
+    with pytest.raises(JobError, match=r"site-1: .*of 60 rows it should be 12 and 48"):
+        clients(tmp_path, tamper={("site-1", "head.open"): wrong}).run(head_job("newton", rounds=2))
+
+
 def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -> None:
     """Local training is slow on small features: the ridge is asked for later, and no cut changes a bit."""
     job = head_job(rounds=12, frequencies=100, features="lengthscale = 4.0", ridge=1e-4)
