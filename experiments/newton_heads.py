@@ -222,26 +222,22 @@ def _peak_mib() -> float:
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def draw_plot(curves: Mapping[tuple[str, float], Mapping[str, Curve]], path: Path) -> None:
-    """Accuracy by uploads and by seconds, one column a setting."""
+def draw_plot(name: str, curves: Mapping[float, Mapping[str, Curve]], path: Path) -> None:
+    """Accuracy on a data set by uploads and by seconds, one column for each skew."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    settings = list(curves)
-    figure, axes = plt.subplots(
-        2, len(settings), figsize=(3.1 * len(settings), 6.2), squeeze=False, layout="constrained"
-    )
-    for column, setting in enumerate(settings):
-        name, alpha = setting
+    figure, axes = plt.subplots(2, len(curves), figsize=(3.6 * len(curves), 6.6), squeeze=False, layout="constrained")
+    for column, (alpha, methods) in enumerate(curves.items()):
         lowest = []
-        for i, (method, curve) in enumerate(curves[setting].items()):
+        for i, (method, curve) in enumerate(methods.items()):
             style = {"color": f"C{i}", "lw": 2.4 if method == DEFAULT else 1.1, "label": method}
             axes[0][column].plot(curve.uploads, curve.accuracy, **style)
             axes[1][column].plot(curve.seconds, curve.accuracy, **style)
             lowest.append(curve.at(10))
-        top = max(max(curve.accuracy, default=0.0) for curve in curves[setting].values())
+        top = max(max(curve.accuracy, default=0.0) for curve in methods.values())
         for axis, label in ((axes[0][column], "uploads per client"), (axes[1][column], "seconds of computing")):
             axis.set_ylim(max(0.0, min(max(min(lowest), top - 30), top - 5)), top + 1)
             axis.set_xlabel(label)
@@ -254,10 +250,11 @@ def draw_plot(curves: Mapping[tuple[str, float], Mapping[str, Curve]], path: Pat
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
     figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def main() -> None:
-    """Run, print, and write JSON and a plot."""
+    """Run, print, and write JSON and a plot for each data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mnist", type=Path, help="folder with MNIST's four idx files")
     parser.add_argument("--fashion", type=Path, default=FASHION, help="folder with Fashion-MNIST's four idx files")
@@ -284,10 +281,11 @@ def main() -> None:
         ),
     }
     sets = [makers[name]() for name in options.sets]
-    curves: dict[tuple[str, float], dict[str, Curve]] = {}
     lines: list[dict[str, Any]] = []
+    options.out.mkdir(parents=True, exist_ok=True)
     for data in [found for found in sets if found is not None]:
         classes = [str(c) for c in range(int(data.y.max()) + 1)]
+        curves: dict[float, dict[str, Curve]] = {}
         for alpha in ALPHAS:
             setting = f"{data.name}, Dir({alpha:g})"
             with_solvers = alpha == 0.5 and data.name in ("Fashion-MNIST", "CIFAR-10")
@@ -297,13 +295,13 @@ def main() -> None:
                 rows = split(data, alpha, seed)
                 for method, settings in methods.items():
                     repeated[method].append(run_method(settings, rows, classes, seed, rounds))
-            curves[data.name, alpha] = {m: c[0] for m, c in repeated.items() if m in METHODS}
+            curves[alpha] = {m: c[0] for m, c in repeated.items() if m in METHODS}
             lines += report(data.name, alpha, setting, repeated, rounds)
-    options.out.mkdir(parents=True, exist_ok=True)
+        plot = options.out / f"newton-heads-{data.name.lower()}.png"
+        draw_plot(data.name, curves, plot)
+        print(f"written: {plot}", flush=True)
     (options.out / "newton-heads.json").write_text(json.dumps(lines, indent=1) + "\n")
-    if curves:
-        draw_plot(curves, options.out / "newton-heads.png")
-    print(f"written: {options.out / 'newton-heads.json'} and .png")
+    print(f"written: {options.out / 'newton-heads.json'}")
 
 
 def report(

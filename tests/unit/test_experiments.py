@@ -91,4 +91,4 @@ def test_newton_heads_writes_published_beside_measured(tmp_path: Path) -> None:
     }
     assert table5["FedAvg"]["published"] == 85.22
     assert table5["FedNewton default"]["measured"] >= table5["FedAvg"]["measured"] - 1.0
-    assert (tmp_path / "newton-heads.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "newton-heads-cifar-10.png").read_bytes().startswith(b"\x89PNG")
