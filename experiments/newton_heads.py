@@ -242,7 +242,7 @@ def draw_plot(name: str, curves: Mapping[float, Mapping[str, Curve]], path: Path
             axis.set_ylim(max(0.0, min(max(min(lowest), top - 30), top - 5)), top + 1)
             axis.set_xlabel(label)
             axis.grid(alpha=0.3)
-        axes[0][column].set_xlim(0, 50)
+        axes[0][column].set_xlim(0, min(50.0, max(max(curve.uploads, default=1.0) for curve in methods.values())))
         axes[1][column].set_xscale("log")
         axes[0][column].set_title(f"{name}, Dir({alpha:g})")
     axes[0][0].set_ylabel("test accuracy, %")

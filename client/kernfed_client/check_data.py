@@ -73,9 +73,11 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
             name = read_about(file.identity).name
         except IdentityError:
             name = config_path.stem
-            notes.append(
-                f"not enrolled yet, so test rows are drawn as for a client named {name!r}; --name gives another name"
-            )
+            section = file.datasets.get(job.cohort.dataset)
+            if section is not None and section.test is None:
+                notes.append(
+                    f"not enrolled yet, so test rows are drawn as for a client named {name!r}; --name gives another"
+                )
     local = LocalJob("check-data", name, file)
     describe(local, DescribeDataRequest(job.cohort.dataset, schema))
     data = local.data

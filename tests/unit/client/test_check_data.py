@@ -48,6 +48,18 @@ def test_many_columns_are_not_all_shown(tmp_path: Path) -> None:
     assert "61 columns before the last are not shown; --json has them all" in done.stdout
 
 
+def test_a_name_decides_on_test_rows_that_are_drawn_alone(site: Path) -> None:
+    """Before enrolment that is noted; not where test rows have a file of their own."""
+    note = "not enrolled yet, so test rows are drawn as for a client named 'client'"
+    drawn = json.loads(run(HEART / "local.toml", "--config", site / "client.toml", "--json").stdout)
+    assert any(line.startswith(note) for line in drawn["notes"])
+    with (site / "client.toml").open("a") as file:
+        file.write('[datasets.heart.test]\npath = "rows.csv"\n')
+    given = json.loads(run(HEART / "local.toml", "--config", site / "client.toml", "--json").stdout)
+    assert given["num_test_rows"] == 130
+    assert not any(line.startswith(note) for line in given["notes"])
+
+
 @pytest.mark.parametrize(
     ("client", "rows", "dropped"),
     [("cleveland", 303, 0), ("hungarian", 261, 33), ("switzerland", 46, 77), ("va", 130, 70)],
