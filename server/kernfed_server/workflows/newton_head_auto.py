@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernfed.errors import JobError
 from kernfed.head_newton import Direction, Point, SafeNewton, Scaling
 from kernfed.messages.base import Array
 from kernfed.messages.heads import HeadGradient, HeadGradientRequest, HeadLoss
@@ -64,9 +65,11 @@ class _Training:
         self.finished = False
         resumed = self.problem.run.resumed
         if resumed:
+            if "phase" not in resumed:
+                raise JobError("the checkpoint is of an earlier version of kernfed; submit the job again")
             self.newest = resumed["weights"]
-            worth, self.first_norm, ridge, *phase = (float(v) for v in resumed["progress"])
-            self.finished, self.warming, self.judging = (bool(v) for v in phase)
+            worth, self.first_norm, ridge = (float(v) for v in resumed["progress"])
+            self.finished, self.warming, self.judging = (bool(v) for v in resumed["phase"])
             if "best_weights" in resumed:
                 self.best = _Best(resumed["best_weights"], worth)
             self.problem.ridge = ridge
@@ -242,11 +245,10 @@ class _Training:
     async def _close(self, round_num: int, training: dict[str, float]) -> None:
         """Record the round: all of this state, and the model so far."""
         best = self.best
-        phase = (self.finished, self.warming, self.judging)
-        numbers = (best.worth if best else 0.0, self.first_norm, self.problem.ridge, *phase)
         checkpoint = {
             **({"weights": self.newest} if self.state is None else self.state.to_arrays()),
-            "progress": np.array([float(number) for number in numbers]),
+            "progress": np.array([best.worth if best else 0.0, self.first_norm, self.problem.ridge]),
+            "phase": np.array([self.finished, self.warming, self.judging], dtype=np.uint8),
             "members": encode_names(self.members),
             "solver": self.trainer.solver_number,
         }

@@ -338,6 +338,15 @@ def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
         assert np.array_equal(rest.weights, raised.weights)
 
 
+def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """It says so, and trains on nothing that it would read wrongly."""
+    cut = clients(tmp_path).run(head_job("newton", rounds=4), stop_before=3)
+    assert cut.journal.last is not None
+    state = {name: array for name, array in cut.journal.last.state.items() if name != "phase"}
+    with pytest.raises(JobError, match="earlier version of kernfed; submit the job again"):
+        clients(tmp_path).run(head_job("newton", rounds=4), resumed=replace(cut.journal.last, state=state))
+
+
 @pytest.mark.parametrize(("apart", "fit"), [(60, 0), (0, 60), (12, 47), (70, 60)])
 def test_a_client_that_counts_its_rows_wrongly_is_refused(tmp_path: Path, apart: int, fit: int) -> None:
     """Weights of means come from these counts."""
