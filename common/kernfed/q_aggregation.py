@@ -45,6 +45,8 @@ _CHECK_EVERY = 20
 _POLISH_SMALL, _POLISH_AFTER = 100, 400
 """Steps after which targets are finished on the clients that have a weight: where these are few, and at last always."""
 _SMALL = 50
+_FLAT = 1e-9
+"""Residual of the active clients' system, relative to its terms, from which on it has no solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,15 +252,22 @@ def _polish(twice: Floats, constant: Floats, w: Floats, limit: float) -> Floats:
         system = np.zeros((m + 1, m + 1))
         system[:m, :m] = twice[np.ix_(inside, inside)]
         system[m, :m] = system[:m, m] = 1.0
+        wanted = np.append(-constant[inside], 1.0)
         # The smallest solution shares weight between clients that are the same.
-        solved = np.linalg.lstsq(system, np.append(-constant[inside], 1.0), rcond=1e-13)[0][:m]
+        solved = np.linalg.lstsq(system, wanted, rcond=1e-13)[0]
         direction = np.zeros(num)
-        direction[inside] = solved - w[inside]
+        direction[inside] = solved[:m] - w[inside]
+        # What is left of an unsolvable system is a way on which F falls straight, up to the simplex's border.
+        flat = (wanted - system @ solved)[:m]
+        is_flat = float(np.abs(flat).max()) > _FLAT * max(1.0, float(np.abs(constant).max()))
+        if is_flat:
+            direction[inside] = flat
         falling = direction < 0
-        step = min(1.0, float((w[falling] / -direction[falling]).min())) if falling.any() else 1.0
+        longest = float((w[falling] / -direction[falling]).min()) if falling.any() else 1.0
+        step = longest if is_flat else min(1.0, longest)
         w = np.maximum(w + step * direction, 0.0)
         w /= w.sum()
-        if step < 1.0:
+        if step < 1.0 or is_flat:
             active = active & (w > 1e-15)
             continue
         g = twice @ w + constant
