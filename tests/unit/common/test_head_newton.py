@@ -7,25 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import torch
-from threadpoolctl import threadpool_limits
 
 from kernfed.errors import InvalidReplyError, NumericalError
 from kernfed.head_newton import Direction, Point, SafeNewton, Scaling, choose_step_size, line_search_sizes
 from kernfed.messages.heads import HeadSolver
 from kernfed.solvers.lbfgs import History
-from kernfed_testing.heads import HeadClients
+from kernfed_testing.heads import HeadClients, one_thread
 from kernfed_testing.ridge_clients import load_golden
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Matrices here are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
+    with one_thread():
         yield
-    torch.set_num_threads(before)
 
 
 def golden_clients() -> tuple[HeadClients, dict[str, object]]:
