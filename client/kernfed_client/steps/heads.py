@@ -82,8 +82,8 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
 def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
     """F_j, its gradient and mean curvature at W, and what W is worth on validation rows."""
     opened = _opened(job)
-    rows = opened.fitting if request.leave_out else opened.everything
-    head, w = replace(rows, ridge=request.ridge), _tensor(job, request.weights, request.step)
+    head = _head(opened, request.ridge, leave_out=request.leave_out)
+    w = _tensor(job, request.weights, request.step)
     value, slope = head.value_and_gradient(w)
     validation_loss, validation_slope = opened.validation.loss_and_slope(w)
     return HeadGradient(
@@ -142,7 +142,7 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
     from kernfed.head_training import descend as run
 
     opened = _opened(job)
-    head, w = replace(opened.fitting, ridge=request.ridge), _tensor(job, request.weights, request.step)
+    head, w = _head(opened, request.ridge, leave_out=True), _tensor(job, request.weights, request.step)
     validation_loss, _ = opened.validation.loss_and_slope(w)
     trained = run(
         head,
@@ -255,8 +255,8 @@ def _opened(job: LocalJob) -> OpenHead:
     return job.memo("head", missing)
 
 
-def _head(opened: OpenHead, ridge: float) -> Head:
-    return replace(opened.everything, ridge=ridge)
+def _head(opened: OpenHead, ridge: float, *, leave_out: bool = False) -> Head:
+    return replace(opened.fitting if leave_out else opened.everything, ridge=ridge)
 
 
 def _memory(job: LocalJob) -> int:

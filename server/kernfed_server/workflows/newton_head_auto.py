@@ -139,12 +139,8 @@ class _Training:
             FIRST_STEP if self.settings.warm_start else 1.0,
         )
         self.trainer.record(damping=state.damping)
-        self.judging = (
-            self.settings.raise_ridge
-            and measured.scaling is not None
-            and measured.scaling.under_fitted
-            and self._wanted_ridge(measured.scaling) > measured.mean_curvature
-        )
+        under_fitted = measured.scaling is not None and measured.scaling.under_fitted
+        self.judging = under_fitted and self._wanted_ridge(measured) > measured.mean_curvature
         if self.judging:
             state = state.restarted((await self._measure(measured.point.weights)).point)
         else:
@@ -166,24 +162,22 @@ class _Training:
 
     def _settled(self, state: SafeNewton, measured: _Measured) -> SafeNewton:
         """The state at weights measured on all rows, with the ridge that those kept apart call for."""
-        point, scaling = measured.point, measured.scaling
-        if self.settings.raise_ridge and scaling is not None:
-            ridge = self._wanted_ridge(scaling)
-            if ridge > self.problem.ridge:
-                point = point.with_more_ridge(ridge - self.problem.ridge)
-                self._raise_ridge(ridge)
+        point, problem = measured.point, self.problem
+        ridge = self._wanted_ridge(measured)
+        if ridge > problem.ridge:
+            problem.run.note(
+                f"ridge {ridge:.3g} in place of {problem.ridge:.3g}: rows kept apart call for it; from here on they "
+                "are trained on too"
+            )
+            point = point.with_more_ridge(ridge - problem.ridge)
+            problem.ridge = problem.facts["ridge"] = ridge
         return state.restarted(point)
 
-    def _wanted_ridge(self, scaling: Scaling) -> float:
-        return min(PER_GAP[self.problem.loss] * scaling.ridge, MAX_RIDGE)
-
-    def _raise_ridge(self, ridge: float) -> None:
-        problem = self.problem
-        problem.run.note(
-            f"ridge {ridge:.3g} in place of {problem.ridge:.3g}: rows kept apart call for it; from here on they are "
-            "trained on too"
-        )
-        problem.ridge = problem.facts["ridge"] = ridge
+    def _wanted_ridge(self, measured: _Measured) -> float:
+        """The ridge that rows kept apart call for; 0 without any, and where the job wants none of it."""
+        if measured.scaling is None or not self.settings.raise_ridge:
+            return 0.0
+        return min(PER_GAP[self.problem.loss] * measured.scaling.ridge, MAX_RIDGE)
 
     async def _advance(self, state: SafeNewton) -> tuple[SafeNewton, _Measured, float]:
         """One step, what it led to, and its size; the same state where none lowers the loss by more than rounding."""
