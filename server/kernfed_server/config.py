@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from kernfed.channel import address, split_address
-from kernfed.toml_file import Section, parse_toml, read_toml
+from kernfed.section import Section
+from kernfed.toml_file import parse_toml, read_toml
 
 
 class CoordinatorFile(Section):
