@@ -18,17 +18,17 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kernfed import (
-    client_file,
-    head_settings,
-    job_file,
-    method_settings,
-    online_settings,
-    personalise_settings,
-    reweight_settings,
-)
 from kernfed.errors import KernfedError
-from kernfed.messages.base import Kind
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs import (
+    client_file,
+    job_file,
+)
+from kernfed.methods import settings as method_settings
+from kernfed.methods.heads import settings as head_settings
+from kernfed.methods.online import settings as online_settings
+from kernfed.methods.personalise import settings as personalise_settings
+from kernfed.methods.reweight import settings as reweight_settings
 from kernfed_server import config as coordinator_file
 
 DOCS = Path(__file__).resolve().parent
