@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import importlib
 import json
@@ -250,7 +249,7 @@ class ArtifactShelf:
 
 async def read_pieces(path: Path) -> AsyncGenerator[bytes, None]:
     """Content of a file in pieces of at most 1 MiB, read off the event loop; close it when not read to its end."""
-    async with opened(functools.partial(path.open, "rb")) as file:
+    async with opened(lambda: path.open("rb")) as file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
             yield piece
 
