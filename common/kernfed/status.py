@@ -129,7 +129,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
         }
         build, behaviour = make[handler.request_streaming, handler.response_streaming]
-        wrapped = self._generator(behaviour, method) if _is_generator(behaviour) else self._coroutine(behaviour, method)
+        wrapped = self._coroutine(_writing(behaviour) if _is_generator(behaviour) else behaviour, method)
         return build(wrapped, handler.request_deserializer, handler.response_serializer)
 
     def _coroutine(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
@@ -143,20 +143,16 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
         return run
 
-    def _generator(
-        self, behaviour: Callable[..., AsyncGenerator[Any, None]], method: str
-    ) -> Callable[..., AsyncGenerator[Any, None]]:
-        async def run(request: Any, context: Context) -> AsyncGenerator[Any, None]:
-            try:
-                if self._admit:
-                    self._admit(context)
-                async with contextlib.aclosing(behaviour(request, context)) as responses:
-                    async for response in responses:
-                        yield response
-            except Exception as err:
-                await _fail(context, err, method)
 
-        return run
+def _writing(behaviour: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Awaitable[None]]:
+    """A generator's answers written by a coroutine: grpc does not close the generator of a call that is cancelled."""
+
+    async def run(request: Any, context: Context) -> None:
+        async with contextlib.aclosing(behaviour(request, context)) as responses:
+            async for response in responses:
+                await context.write(response)
+
+    return run
 
 
 async def _fail(context: Context, err: Exception, method: str) -> NoReturn:

@@ -374,7 +374,7 @@ class Federation:
         raise AssertionError(f"job {job_id} ended without an event {kind} {fields}")
 
     async def _updates(self, job_id: str) -> AsyncIterator[JobUpdate]:
-        async with contextlib.aclosing(self.operator.watch(job_id)) as updates:  # type: ignore[type-var]
+        async with contextlib.aclosing(self.operator.watch(job_id)) as updates:
             async for update in updates:
                 yield update
 

@@ -138,7 +138,7 @@ class World:
     async def until(self, job_id: str, wanted: Callable[[JobUpdate], bool]) -> list[JobUpdate]:
         """Watch a job until an update fits; returns all up to it."""
         seen = []
-        async with asyncio.timeout(20), contextlib.aclosing(self.runs.watch(job_id)) as updates:  # type: ignore[type-var]
+        async with asyncio.timeout(20), contextlib.aclosing(self.runs.watch(job_id)) as updates:
             async for update in updates:
                 seen.append(update)
                 if wanted(update):

@@ -145,7 +145,7 @@ class OperatorClient:
 
     async def watch(
         self, job_id: str, from_sequence: int = 1, on_gap: Callable[[str], None] = lambda _: None
-    ) -> AsyncIterator[JobUpdate]:
+    ) -> AsyncGenerator[JobUpdate, None]:
         """A job, its events from one on, those to come, and at the end the job again.
 
         Goes on by itself when the coordinator was away for a while.
@@ -165,11 +165,12 @@ class OperatorClient:
         connected = False
         while True:
             try:
-                async for update in self._watch_once(job_id, following):
-                    connected, lost_at, delay = True, None, _RETRY_S[0]
-                    if update.event is not None and update.event.sequence:
-                        following = update.event.sequence + 1
-                    yield update
+                async with contextlib.aclosing(self._watch_once(job_id, following)) as updates:
+                    async for update in updates:
+                        connected, lost_at, delay = True, None, _RETRY_S[0]
+                        if update.event is not None and update.event.sequence:
+                            following = update.event.sequence + 1
+                        yield update
                 return
             except _WatchAgainError:
                 continue

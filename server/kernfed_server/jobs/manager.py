@@ -7,7 +7,7 @@ import contextlib
 import functools
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -251,7 +251,7 @@ class RunManager:
         jobs = tuple(replace(live.get(info.job_id, info), job_toml="") for info in page.jobs)
         return replace(page, jobs=jobs)
 
-    async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncIterator[JobUpdate]:
+    async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[JobUpdate, None]:
         """The job, its events from one on, the job, events to come, and at the end the job again.
 
         So who only wants to know what happened by now stops at the second update without an event.

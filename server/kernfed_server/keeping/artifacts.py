@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,6 +23,7 @@ from kernfed.federation.messages.catalogue import message_modules
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import write_metrics
+from kernfed_server.keeping.disk import opened
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +70,7 @@ def write_folder(
         events: Those of `KEPT_KINDS`, in order.
         answers: Client to step to number of answers.
         model: What the workflow returned, if it returned a model.
-        took_part: Client to numbers of rounds, from `kernfed_server.jobs.outcomes.participation`.
+        took_part: Client to numbers of rounds, from `kernfed_server.jobs.execute.execute.outcomes.participation`.
     """
     folder.mkdir(parents=True)
     (folder / JOB_TOML).write_text(info.job_toml, encoding="utf-8")
@@ -145,24 +146,46 @@ async def render_report(folder: Path, cache: Path, timeout_s: float) -> str:
     Returns:
         What went wrong, for the log; empty if nothing did.
     """
-    # Not by asyncio's own call: uvloop forks, and gRPC aborts a forked child now and then. `Popen` does not fork.
-    process = await asyncio.to_thread(
-        subprocess.Popen,
-        (sys.executable, "-m", "kernfed.report.page", str(folder)),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "MPLCONFIGDIR": str(cache), "OMP_NUM_THREADS": "1"},
-    )
+    writer = _ReportProcess(folder, cache)
+    running = asyncio.ensure_future(asyncio.to_thread(writer.run))
     try:
-        async with asyncio.timeout(timeout_s):
-            _, stderr = await asyncio.to_thread(process.communicate)
-    except TimeoutError:
-        return f"no report after {timeout_s:g} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return "" if process.returncode == 0 else stderr.decode(errors="replace")[-2000:]
+        done, _ = await asyncio.wait([running], timeout=timeout_s)
+    finally:  # also where the job is cancelled or the coordinator stops: no process outlives this call
+        writer.kill()
+        await asyncio.wait([running])
+    return running.result() if done else f"no report after {timeout_s:g} s"
+
+
+class _ReportProcess:
+    """The process that draws a report. The thread in `run` owns it: starts it, reads what it says, and reaps it."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self._command = (sys.executable, "-m", "kernfed.report.page", str(folder))
+        self._environment = {**os.environ, "MPLCONFIGDIR": str(cache), "OMP_NUM_THREADS": "1"}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    def run(self) -> str:
+        """Wait for its end; returns what went wrong, as `render_report`. Blocks."""
+        # Not by asyncio's own call: uvloop forks, and gRPC aborts a forked child now and then. `Popen` does not fork.
+        with subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+        ) as process:
+            self._process = process
+            if self._killed:  # while it started
+                process.kill()
+            _, stderr = process.communicate()
+        return "" if process.returncode == 0 else stderr.decode(errors="replace")[-2000:]
+
+    def kill(self) -> None:
+        """End it, whether it has started or will; one that is over is left alone. Never blocks."""
+        self._killed = True
+        if self._process is not None:
+            self._process.kill()
 
 
 def move_into_place(made: Path, folder: Path) -> None:
@@ -222,14 +245,11 @@ class ArtifactShelf:
         return found
 
 
-async def read_pieces(path: Path) -> AsyncIterator[bytes]:
-    """Content of a file in pieces of at most 1 MiB, read off the event loop."""
-    file = await asyncio.to_thread(path.open, "rb")
-    try:
+async def read_pieces(path: Path) -> AsyncGenerator[bytes, None]:
+    """Content of a file in pieces of at most 1 MiB, read off the event loop; close it when not read to its end."""
+    async with opened(lambda: path.open("rb")) as file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
             yield piece
-    finally:
-        file.close()
 
 
 def _closes_round(numbered: NumberedEvent) -> bool:

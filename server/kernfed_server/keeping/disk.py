@@ -1,11 +1,12 @@
-"""How a job waits while the disk takes no more."""
+"""Files of the coordinator off its event loop, and how a job waits while the disk takes no more."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import IO, Final, Protocol, TypeVar
 
 import structlog
 from safetensors import SafetensorError
@@ -28,6 +29,24 @@ class Told(Protocol):
     def event(self, event: JobEvent) -> None:
         """Note a fact."""
         ...
+
+
+@contextlib.asynccontextmanager
+async def opened(open_file: Callable[[], IO[bytes]]) -> AsyncIterator[IO[bytes]]:
+    """Open a file in a thread; it is closed when the block ends, and also where the caller is cancelled before that."""
+    opening = asyncio.ensure_future(asyncio.to_thread(open_file))
+    try:
+        file = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close)
+        raise
+    with file:
+        yield file
+
+
+def _close(opening: asyncio.Future[IO[bytes]]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 async def until_kept(

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +15,7 @@ from typing import IO, Any
 from kernfed.errors import ConfigError, UnavailableError, WireError
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.distill.public_set import MAX_BYTES
+from kernfed_server.keeping.disk import opened
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -94,32 +95,29 @@ class Uploads:
             raise WireError(f"upload: {size} bytes announced; a file has 1 to {MAX_BYTES}")
         if await asyncio.to_thread(_touch, path):
             return True
+        part = self._folder / f".upload.{secrets.token_hex(8)}"
         try:
-            part = await asyncio.to_thread(self._open)
-        except OSError as err:
-            raise UnavailableError(f"upload: the coordinator cannot write: {err.strerror}; tell its operator") from err
-        try:
-            with part:
+            async with opened(lambda: self._begin(part)) as file:
                 digest, received = hashlib.sha256(), 0
                 async for piece in pieces:
                     received += len(piece)
                     if received > size:
                         raise WireError("upload: more bytes than announced")
-                    await asyncio.to_thread(_append, part, digest, piece)
+                    await asyncio.to_thread(_append, file, digest, piece)
                 if received != size or digest.hexdigest() != sha256:
                     raise WireError("upload: what arrived is not what was announced; send it again")
-                await asyncio.to_thread(_sync, part)
-            os.replace(part.name, path)
+                await asyncio.to_thread(_sync, file)
+            os.replace(part, path)
         except OSError as err:
             raise UnavailableError(f"upload: the coordinator cannot write: {err.strerror}; tell its operator") from err
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part.name)
+            with contextlib.suppress(OSError):  # it has its name by now, or could not be made
+                part.unlink()
         return False
 
-    def _open(self) -> IO[bytes]:
+    def _begin(self, part: Path) -> IO[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return tempfile.NamedTemporaryFile(dir=self._folder, prefix=".upload.", delete=False)
+        return open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))  # `opened` owns it
 
 
 def _touch(path: Path) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -321,7 +323,7 @@ async def test_clients_are_listed_with_their_work(tmp_path):
 
 
 async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
-    """Without one, a note says so."""
+    """Without one, a note says so, and the process that was to write it is gone."""
     async with world(tmp_path, "a", limits=RunLimits(settle_s=0, report_timeout_s=0.001), report=True) as w:
         w.script.free = True
         job = await w.submit("demo", ["a"])
@@ -332,9 +334,6 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
 
 def test_the_coordinators_modules_load_no_heavy_library():
     """Start-up time and memory: no torch, no plots, no data frames."""
-    import subprocess
-    import sys
-
     code = (
         "import sys, kernfed_server.runs, kernfed_server.services.operator, kernfed_server.jobs\n"
         "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
