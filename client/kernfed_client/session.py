@@ -43,7 +43,7 @@ MIN_BACKOFF_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the hello says of this client."""
+    """Facts about this client for the hello."""
 
     software_version: str
     datasets: tuple[tuple[str, tuple[str, ...]], ...]
