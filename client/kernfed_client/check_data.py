@@ -38,7 +38,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """What a client would train on in a job."""
+    """Rows on which a client would train in a job."""
 
     job: str
     client: str

@@ -44,7 +44,7 @@ _FAREWELL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a coordinator listens."""
+    """Addresses on which a coordinator listens."""
 
     federation: int
     enrolment: int

@@ -53,7 +53,7 @@ def database_url(file: CoordinatorFile) -> str:
 
 
 def probe_address(file: CoordinatorFile) -> str:
-    """Where a probe on the same machine reaches the enrolment port: loopback, where it listens on all addresses.
+    """Address of the enrolment port for a probe on the same machine: loopback, where it listens on all addresses.
 
     Raises:
         ConfigError: The port is 0, so it is known only to whoever started the coordinator.

@@ -27,7 +27,7 @@ from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_col
 
 JOB_ID = "simulation"
 OPERATOR = "simulation"
-"""Who asks, for policies that name operators."""
+"""The operator of a simulation, for policies that name operators."""
 
 Floats = npt.NDArray[np.float64]
 

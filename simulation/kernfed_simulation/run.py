@@ -30,7 +30,7 @@ from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulated job left."""
+    """Results of a simulated job."""
 
     info: JobInfo
     file: JobFile

@@ -31,7 +31,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one combination."""
+    """Result of one combination."""
 
     settings: Mapping[str, Any]
     scores: Scores

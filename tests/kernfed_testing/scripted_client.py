@@ -15,7 +15,7 @@ from kernfed.errors import KernfedError, error_from_reason
 from kernfed.federation.messages.base import Reply
 from kernfed.jobs.client_file import load_client_file
 from kernfed.pki.identity import Identity, channel_credentials
-from kernfed.status import error_from_rpc
+from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.channel import CHANNEL_OPTIONS
@@ -97,6 +97,7 @@ class ScriptedClient:
         )
         call = channel.stream_stream(CONNECT_METHOD, request_serializer=identity, response_deserializer=identity)
         self._stream: Any = call()
+        self._ended = PeerStatus(self._stream)
         self._stack.callback(self._stream.cancel)
         tasks = [asyncio.ensure_future(self._read())] if self._reads else []
         if self._first is not None:
@@ -166,17 +167,12 @@ class ScriptedClient:
                     self._open[frame.task.payload.transfer] = (frame.task, incoming)
                     if incoming.complete:
                         await self._answer(frame.task, incoming)
-            code = await self._stream.code()
-            if code is not grpc.StatusCode.OK:
-                raise grpc.aio.AioRpcError(
-                    code,
-                    await self._stream.initial_metadata(),
-                    await self._stream.trailing_metadata(),
-                    await self._stream.details(),
-                )
+            status = await self._ended.end()
+            if status.code() is not grpc.StatusCode.OK:
+                raise status
             self._settle(None)
         except grpc.aio.AioRpcError as err:
-            self._settle(error_from_rpc(err))
+            self._settle(error_from_rpc(await self._ended.behind(err)))
 
     def _settle(self, error: KernfedError | None) -> None:
         if not self.over.done():

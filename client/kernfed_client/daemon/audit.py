@@ -1,6 +1,6 @@
 """The audit log: one JSON line for every reply that leaves the site, each line chained to the one before by its hash.
 
-A line is written before its reply is sent. Who changes or removes a line breaks the chain from there on, unless
+A line is written before its reply is sent. A changed or removed line breaks the chain from there on, unless
 the whole rest is written anew; keep a copy of the last line's hash elsewhere to rule that out too.
 """
 

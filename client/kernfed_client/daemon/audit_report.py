@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class KindPart:
-    """What left in a job under one combination of kinds."""
+    """Messages that left in a job under one combination of kinds."""
 
     kinds: list[str]
     """Kinds that each of these replies carried; empty: they say nothing of the data."""
@@ -35,7 +35,7 @@ class KindPart:
 
 @dataclass
 class JobPart:
-    """What left in a job."""
+    """Messages that left in a job."""
 
     job: str
     operators: list[str]

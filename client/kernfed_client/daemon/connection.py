@@ -11,7 +11,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from kernfed.errors import UnavailableError, WireError, error_from_reason
-from kernfed.status import error_from_rpc
+from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_fragment
@@ -35,11 +35,13 @@ class Connection:
         self,
         session: ClientSession,
         stream: Stream,
+        ended: PeerStatus,
         outgoing: Outgoing,
         welcome: pb.Welcome,
     ) -> None:
         self._session = session
         self._stream = stream
+        self._ended = ended
         self._outgoing = outgoing
         self._interval_s = max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05)
         self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
@@ -71,7 +73,7 @@ class Connection:
         while True:
             data: Any = await self._stream.read()
             if not isinstance(data, bytes):
-                raise await end_of(self._stream)
+                raise why_it_ended(await self._ended.end())
             self._last_heard = time.monotonic()
             fragment = decode_fragment(RESPONSE_FRAGMENT_TAG, data)
             if fragment is not None:
@@ -138,13 +140,8 @@ def _goodbye(goodbye: pb.Goodbye) -> Exception:
     return error_from_reason(goodbye.reason, goodbye.message)
 
 
-async def end_of(stream: Stream) -> Exception:
+def why_it_ended(status: grpc.aio.AioRpcError) -> Exception:
     """Why a stream ended, from its status."""
-    code = await stream.code()
-    if code is grpc.StatusCode.OK:
+    if status.code() is grpc.StatusCode.OK:
         return LineDownError("the coordinator closed the session")
-    return error_from_rpc(
-        grpc.aio.AioRpcError(
-            code, await stream.initial_metadata(), await stream.trailing_metadata(), await stream.details()
-        )
-    )
+    return error_from_rpc(status)

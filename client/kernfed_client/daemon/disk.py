@@ -1,4 +1,4 @@
-"""How a step waits while the client's disk takes no more: nothing leaves that could not be noted in the audit log."""
+"""Waiting of a step while the client's disk is full: nothing leaves that could not be noted in the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may leave this site: the [policy] table of the client file, asked before a step runs."""
+"""The information that may leave this site: the [policy] table of the client file, asked before a step runs."""
 
 from __future__ import annotations
 

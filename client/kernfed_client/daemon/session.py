@@ -18,7 +18,7 @@ import structlog
 
 from kernfed.errors import JobCancelledError, KernfedError, UnavailableError, WireError
 from kernfed.pki.identity import Identity, channel_credentials
-from kernfed.status import error_from_rpc
+from kernfed.status import PeerStatus
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.channel import CHANNEL_OPTIONS
@@ -29,7 +29,7 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
-from kernfed_client.daemon.connection import Connection, LineDownError, Stream, end_of, parse
+from kernfed_client.daemon.connection import Connection, LineDownError, Stream, parse, why_it_ended
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.tasks import Answered, TaskRunner
@@ -43,7 +43,7 @@ MIN_BACKOFF_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the hello says of this client."""
+    """Facts about this client for the hello."""
 
     software_version: str
     datasets: tuple[tuple[str, tuple[str, ...]], ...]
@@ -158,19 +158,20 @@ class ClientSession:
         async with grpc.aio.secure_channel(address, channel_credentials(me), options=CHANNEL_OPTIONS) as channel:
             call = channel.stream_stream(CONNECT_METHOD, request_serializer=identity, response_deserializer=identity)
             stream: Stream = call()
+            ended = PeerStatus(stream)
             try:
-                welcome = await self._greet(stream)
+                welcome = await self._greet(stream, ended)
                 log.info("session open", coordinator=address, client=welcome.client)
-                await self._converse(stream, welcome)
+                await self._converse(stream, ended, welcome)
             except grpc.aio.AioRpcError as err:
-                raise error_from_rpc(err) from err
+                raise why_it_ended(await ended.behind(err)) from err
             except asyncio.InvalidStateError as err:
                 raise LineDownError("the stream ended") from err
             finally:
                 self._outgoing = None
                 stream.cancel()
 
-    async def _greet(self, stream: Stream) -> pb.Welcome:
+    async def _greet(self, stream: Stream, ended: PeerStatus) -> pb.Welcome:
         hello = pb.Hello(
             protocol_version=PROTOCOL_VERSION,
             software_version=self._offer.software_version,
@@ -186,19 +187,19 @@ class ClientSession:
         except TimeoutError:
             raise UnavailableError(f"no welcome from the coordinator within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(first, bytes):
-            raise await end_of(stream)
+            raise why_it_ended(await ended.end())
         frame = parse(first)
         if frame.WhichOneof("frame") != "welcome":
             raise WireError("the coordinator's first frame is not a welcome")
         return frame.welcome
 
-    async def _converse(self, stream: Stream, welcome: pb.Welcome) -> None:
+    async def _converse(self, stream: Stream, ended: PeerStatus, welcome: pb.Welcome) -> None:
         outgoing = self._outgoing = Outgoing()
         for task_id in self._outbox.undelivered():
             self._send_answer(task_id)
         self._send_device(outgoing)
         self._connected.set()
-        connection = Connection(self, stream, outgoing, welcome)
+        connection = Connection(self, stream, ended, outgoing, welcome)
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -336,5 +337,5 @@ def _foremost(errors: Sequence[BaseException]) -> BaseException:
     for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
         for err in errors:
             if isinstance(err, kind):
-                return error_from_rpc(err) if isinstance(err, grpc.aio.AioRpcError) else err
+                return err
     return LineDownError("the line to the coordinator broke")

@@ -29,7 +29,7 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".
 
 @dataclass(frozen=True)
 class _Input:
-    """What a backbone reads of a partition, without its features."""
+    """The part of a partition that a backbone reads, without its features."""
 
     num_rows: int
     batch: Callable[[int], Sequence[Any]]

@@ -1,4 +1,4 @@
-"""Where a client computes."""
+"""The device on which a client computes."""
 
 from __future__ import annotations
 

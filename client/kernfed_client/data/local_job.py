@@ -1,4 +1,4 @@
-"""What a client keeps in memory for one job: its rows, scaled and mapped, and factors that a loop reuses.
+"""A client's memory for one job: its rows, scaled and mapped, and factors that a loop reuses.
 
 The setup steps (`kernfed_client.steps.data`) fill it in their order; every other step reads it. Asking for what a setup
 step has not made yet raises JobStateMissingError, upon which the coordinator repeats the setup.
@@ -116,7 +116,7 @@ class LocalJob:
 
     @property
     def device(self) -> torch.device:
-        """Where this client computes, as its file says.
+        """Device on which this client computes, as its file says.
 
         Raises:
             ConfigError: The file asks for CUDA, and there is none.
@@ -127,7 +127,7 @@ class LocalJob:
 
     @property
     def schema(self) -> DataSchema:
-        """What the job expects of the data."""
+        """The job's demands on the data."""
         return _made(self._described, "data.describe").schema
 
     @property
@@ -142,7 +142,7 @@ class LocalJob:
 
     @property
     def task(self) -> LearningTask:
-        """What is learned."""
+        """The learning task."""
         return self.schema.task
 
     @property
@@ -167,7 +167,7 @@ class LocalJob:
 
     @property
     def mean(self) -> Floats:
-        """What is subtracted from the feature columns, (P,)."""
+        """Values subtracted from the feature columns, (P,)."""
         return _made(self._scaled, "data.standardise").mean
 
     @property
@@ -217,12 +217,12 @@ class LocalJob:
 
     @property
     def feature_mean(self) -> Floats:
-        """What was subtracted from the features, (M,); zeros without an intercept."""
+        """Values subtracted from the features, (M,); zeros without an intercept."""
         return _made(self._mapped, "data.map_features").feature_mean
 
     @property
     def target_mean(self) -> Floats:
-        """What was subtracted from the targets, (C,); zeros without an intercept."""
+        """Values subtracted from the targets, (C,); zeros without an intercept."""
         return _made(self._mapped, "data.map_features").target_mean
 
     @property

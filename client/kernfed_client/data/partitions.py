@@ -44,7 +44,7 @@ class PartitionData:
     num_dropped_rows: int
     """Rows left out for missing values."""
     row_numbers: Integers
-    """Where each row stands in the file, (n,), from 1: the (first) line for CSV."""
+    """Position of each row in the file, (n,), from 1: the (first) line for CSV."""
 
     @property
     def num_rows(self) -> int:
@@ -64,7 +64,7 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True)
 class LocalData:
-    """What a client trains and tests on in one job."""
+    """Rows on which a client trains and tests in one job."""
 
     train: PartitionData
     test: PartitionData
@@ -73,7 +73,7 @@ class LocalData:
     classes: tuple[str, ...]
     """Classes that occur, in the schema's order, or sorted where it names none; empty for regression."""
     notes: tuple[str, ...] = ()
-    """What is allowed but worth a look."""
+    """Points that are allowed but worth a look."""
     backbone: str = ""
     """Fingerprint of the backbone that made the features; empty without one."""
 

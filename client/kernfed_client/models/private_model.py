@@ -46,9 +46,9 @@ class PrivateModel:
     mean: Floats
     deviation: Floats
     arrays: Mapping[str, Array]
-    """What the scorer is made of."""
+    """Arrays from which the scorer is made."""
     details: Mapping[str, Any]
-    """What the scorer is made of, JSON values."""
+    """Facts from which the scorer is made, JSON values."""
     scorer: Scorer
     job: Mapping[str, Any] = field(default_factory=dict)
 

@@ -36,5 +36,5 @@ def open_stream(job: LocalJob) -> Stream:
 
 
 def spool_folder(state: Path, dataset: str) -> Path:
-    """Where rows that come by socket or standard input are written down before they are used."""
+    """Folder to which rows that come by socket or standard input are written before they are used."""
     return state / "streams" / dataset

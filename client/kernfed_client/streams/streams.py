@@ -45,14 +45,14 @@ class Row:
     y: float | None
     """Target, or 0/1 for the class; None: it comes later."""
     key: str | None
-    """What connects a row with a target that comes later."""
+    """Key that connects a row with a target that comes later."""
     number: int
     """Which row of a table that is replayed, from 0; -1: of a live stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What was read."""
+    """Rows that were read."""
 
     rows: tuple[Row, ...]
     position: Position
@@ -62,7 +62,7 @@ class Chunk:
 
 
 class Stream(Protocol):
-    """Where rows come from."""
+    """Source of rows."""
 
     live: bool
     """Whether rows may come after the last one there is now."""
@@ -353,7 +353,7 @@ class FolderStream:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where the columns of a CSV file are."""
+    """Positions of the columns of a CSV file."""
 
     features: tuple[int, ...]
     target: int

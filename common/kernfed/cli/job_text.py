@@ -72,7 +72,7 @@ def job_json(job: JobInfo) -> dict[str, Any]:
 
 
 def update_json(update: JobUpdate) -> dict[str, Any]:
-    """What a watcher is told, as JSON values (times as datetime)."""
+    """A message to a watcher, as JSON values (times as datetime)."""
     out: dict[str, Any] = {}
     if update.event is not None:
         event = update.event.event
@@ -102,7 +102,7 @@ def rounds_text(job: JobInfo) -> str:
 
 
 def duration_text(job: JobInfo, now: datetime) -> str:
-    """How long a job ran, or runs by now."""
+    """Time for which a job ran, or has run by now."""
     if job.started_at is None:
         return ""
     seconds = ((job.finished_at or now) - job.started_at).total_seconds()

@@ -1,4 +1,4 @@
-"""How a command finds the operator's identity and the coordinator."""
+"""Options by which a command finds the operator's identity and the coordinator."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Predictor(Protocol):
-    """What can predict rows: a job's global model, or one that a client keeps to itself."""
+    """A model that can predict rows: a job's global model, or one that a client keeps to itself."""
 
     @property
     def task(self) -> LearningTask:
-        """What was learned."""
+        """The task that was learned."""
         ...
 
     @property

@@ -28,7 +28,7 @@ _KEPT_LINES = 8
 
 @dataclass
 class Progress:
-    """What is known of a watched job."""
+    """Known facts of a watched job."""
 
     job: JobInfo | None = None
     step: str = ""

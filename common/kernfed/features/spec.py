@@ -39,7 +39,7 @@ class Kernel(enum.StrEnum):
 
 
 class FeatureForm(enum.StrEnum):
-    """How random frequencies become features.
+    """Map from random frequencies to features.
 
     COSINE: sqrt(2/D) cos(Wx + b), D numbers. SINE_COSINE: D^-1/2 [sin Wx, cos Wx], 2 D numbers, unit norm.
     HALF_COSINE: D^-1/2 cos(Wx + b) as the FedNewton paper prints it; approximates half the kernel, so its

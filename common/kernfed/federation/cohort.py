@@ -47,7 +47,7 @@ class Call(Generic[R]):
     """Whether clients without an answer or a fault are waited for beyond the deadline, quorum or not."""
     deadline_s: float
     wait_s: float
-    """How long to go on waiting for `needed` answers after the deadline."""
+    """Seconds after the deadline for which `needed` answers are still waited for."""
     float_bits: int
     dims: Dims
     """Shape symbols that the request binds; the exchange validates each reply against them."""
@@ -58,7 +58,7 @@ class Call(Generic[R]):
     observe: Callable[[JobEvent], None]
 
     def request_of(self, client: str) -> Request[R]:
-        """What a client is asked."""
+        """The request to a client."""
         return self.own[client] if self.own is not None else self.request
 
     def dims_of(self, client: str) -> Dims:
@@ -99,7 +99,7 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many must answer, and how long they have."""
+    """The number of clients that must answer, and their time."""
 
     min_clients: int = 1
     min_fraction: float = 0.5
@@ -196,7 +196,7 @@ class Cohort:
         self._clients = tuple(sorted({*self._clients, client}))
 
     def recall(self, request: Request[Any], check: Check = pass_all) -> None:
-        """Take a setup request for asked: of an earlier life of this run. Who does not remember it is asked again."""
+        """Take a setup request for asked: of an earlier life of this run. One that forgot it is asked again."""
         self._setup.append(_Setup(request, check))
 
     async def prepare(self, client: str) -> Fault | None:
@@ -222,8 +222,8 @@ class Cohort:
         Args:
             request: What to ask.
             clients: Whom; unset: every client that has not failed in this round.
-            everyone: Wait for all of them, deadline or not, as sums that must stay consistent need. Who answers
-                wrongly is left out even then; the caller sees it by the names in the result.
+            everyone: Wait for all of them, deadline or not, as sums that must stay consistent need. A client
+                with a wrong answer is left out even then; the names in the result show it.
             drawn: Whether the quorum counts among those asked, as where a round has clients of its own, and not among
                 the whole cohort.
             fresh: Have the step run even if an earlier life of this run asked the like: for steps that set a client's

@@ -1,4 +1,4 @@
-"""What happens to a job, as a stream of facts: for `kernfed job watch`, the store, logs and `metrics.jsonl`."""
+"""Events of a job, as a stream of facts: for `kernfed job watch`, the store, logs and `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobState(enum.StrEnum):
 
 
 class EventKind(enum.StrEnum):
-    """What an event tells."""
+    """Kind of an event."""
 
     STATE = "state"
     """The job's state changed; `message` says why."""

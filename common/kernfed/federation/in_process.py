@@ -51,7 +51,7 @@ class InProcessExchange:
             else:
                 outcomes[client] = reply
                 call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
-        # Who lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
+        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
         lost = [o for o in outcomes.values() if isinstance(o, Fault) and o.reason != JobStateMissingError.reason]
         answers = len(outcomes) - len(lost)
         if answers < min(call.needed, len(call.clients)) and not answers:

@@ -1,4 +1,4 @@
-"""The client file: whom to dial, who we are, which data sets we offer, and what may leave."""
+"""The client file: the coordinator's address, our identity, our data sets, and the information that may leave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_KINDS = tuple(k for k in Kind if k is not Kind.UNLABELLED_SAMPLE)
 
 
 class PartitionFile(Section):
-    """Where a partition lies and how to read it."""
+    """Path of a partition, and the way to read it."""
 
     path: Path = Field(
         description="CSV, Parquet or NPZ file, or for a backbone a folder of images with a sub-folder per class; "
@@ -50,7 +50,7 @@ class PartitionFile(Section):
 
 
 class StreamFile(PartitionFile):
-    """Where the rows of a stream come from, for online learning, and how to read them."""
+    """Source of the rows of a stream, for online learning, and the way to read them."""
 
     path: Path = Field(
         Path("-"),
@@ -181,7 +181,7 @@ class BackboneSection(Section):
 
 
 class PolicySection(Section):
-    """What may leave this site."""
+    """The information that may leave this site."""
 
     allow: list[Kind] = Field(list(DEFAULT_KINDS), description="Kinds of information that replies may carry.")
     min_rows: int = Field(10, ge=1, description="Fewest training rows that any aggregate may stand for.")

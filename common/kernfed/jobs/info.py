@@ -1,4 +1,4 @@
-"""What operators see of jobs, clients and artifacts: the same facts in the coordinator, on the wire and in the CLI."""
+"""The operators' view of jobs, clients and artifacts: the same facts in the coordinator, on the wire and in the CLI."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NumberedEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """What a watcher is told: an event, the job as it is now, or both."""
+    """A message to a watcher: an event, the job as it is now, or both."""
 
     event: NumberedEvent | None = None
     job: JobInfo | None = None
@@ -73,7 +73,7 @@ class ClientInfo:
     software_version: str = ""
     certificate_expires_at: datetime | None = None
     peer: str = ""
-    """Where it connects from."""
+    """Address from which it connects."""
     last_seen_at: datetime | None = None
     job_ids: tuple[str, ...] = ()
     """Jobs that it works for now."""

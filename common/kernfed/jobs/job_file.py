@@ -22,7 +22,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class CohortSection(Section):
-    """Who takes part, and how many must."""
+    """The clients that take part, and the number that must."""
 
     clients: list[Label] | None = Field(
         None,
@@ -64,7 +64,7 @@ class CohortSection(Section):
 
 
 class DataSection(Section):
-    """What every client's data must look like."""
+    """The form of every client's data."""
 
     task: LearningTask = Field(description="regression, binary or classification.")
     target: ColumnName = Field(description="Column to predict.")
@@ -181,7 +181,7 @@ class JobFile(Section):
 
 
 def data_schema(job: JobFile) -> DataSchema:
-    """What the job expects of every client's data set, as the coordinator sends it and `check-data` uses it.
+    """The job's demands on every client's data set, as the coordinator sends them and `check-data` uses them.
 
     Raises:
         ConfigError: The job's method touches no data.

@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Link(enum.StrEnum):
-    """What turns linear scores into predictions: nothing, softmax, or the logistic function."""
+    """The function from linear scores to predictions: nothing, softmax, or the logistic function."""
 
     IDENTITY = "identity"
     SOFTMAX = "softmax"
@@ -75,7 +75,7 @@ class GlobalModel:
     target_mean: Floats
     """Shape (C,); zeros where the model has no intercept. Of a head, its bias."""
     job: Mapping[str, Any] = field(default_factory=dict)
-    """Where the model comes from: JSON values. Not part of the model's identity (`sha256`)."""
+    """Origin of the model, as JSON values. Not part of the model's identity (`sha256`)."""
     link: Link = Link.IDENTITY
     """Of a head trained by cross-entropy, softmax or logistic."""
 

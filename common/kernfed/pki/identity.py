@@ -1,4 +1,4 @@
-"""Who we are and who calls: identity folders, TLS credentials for grpc, the caller's name from its certificate.
+"""Our own identity and the caller's: identity folders, TLS credentials for grpc, the name in a certificate.
 
 Every call on the federation and operator services is over mutual TLS. The name and the role come from the SPIFFE URI
 in the peer's certificate and from nowhere else; no message carries "who I am".
@@ -109,7 +109,7 @@ class Identity:
 
     @property
     def role(self) -> Role:
-        """What this identity may act as."""
+        """Role of this identity."""
         return self.principal.role
 
     @property
@@ -175,7 +175,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call, read from its certificate."""
+    """The caller, read from its certificate."""
 
     name: str
     role: Role

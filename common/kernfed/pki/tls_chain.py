@@ -1,4 +1,4 @@
-"""What certificates a TLS server shows, trusted or not, and what hosts they are good for."""
+"""Certificates that a TLS server shows, trusted or not, and the hosts that they are good for."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _CLOCK_HINT = timedelta(days=2)
 
 
 class Layer(enum.StrEnum):
-    """What is checked, from the bottom up."""
+    """Layers that are checked, from the bottom up."""
 
     IDENTITY = "identity"
     DNS = "dns"
@@ -347,7 +347,7 @@ def _check_verdict(identity: Identity, role: Role | None, now: datetime) -> Find
 
 
 def not_tls(host: str, port: int, err: OSError) -> Finding:
-    """What a failed handshake, in which nothing was verified, says about the peer."""
+    """Facts about the peer from a failed handshake, in which nothing was verified."""
     reason = getattr(err, "reason", None) or ""
     if isinstance(err, ssl.SSLError) and ("WRONG_VERSION" in reason or "HTTP" in reason or "RECORD" in reason):
         return Finding(

@@ -38,7 +38,7 @@ _LABELS = {
 _HEADLINES = ("auc", "accuracy", "r2", "rmse", "mse")
 _TRAINING_FIRST = ("relative_distance_bound", "objective", "effective_kernels")
 _RECENT = "recent"
-"""What a stream's rows since the measurement before are measured as; jobs on streams have no test rows."""
+"""Name under which a stream's rows since the measurement before are measured; jobs on streams have no test rows."""
 _TRAINING_TITLES = {
     "relative_distance_bound": "Training: certified distance to the pooled solution",
     "objective": "Training: objective, less a constant",
@@ -72,7 +72,7 @@ class Measured:
 
     @property
     def rows(self) -> str:
-        """What was measured on, in words."""
+        """The rows that were measured on, in words."""
         return "rows so far" if _RECENT in self.models() else "test rows"
 
     def metrics(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the report shows of a method's own results: one entry per finding's name, each a function to a section.
+"""The report's part on a method's own results: one entry per finding's name, each a function to a section.
 
 A method adds its line to `SECTIONS` and keeps its rendering in a module of its own, `report_<method>.py`.
 """

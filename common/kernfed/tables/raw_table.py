@@ -1,4 +1,4 @@
-"""What the readers of CSV, Parquet and NPZ files share: the table they fill and the faults they collect.
+"""Shared parts of the readers of CSV, Parquet and NPZ files: the table they fill and the faults they collect.
 
 Every fault is told with file, column, row and remedy. The text may cross the wire to an operator, so it never holds the
 content of a cell; the names of columns are the most that it tells about a file.
@@ -40,7 +40,7 @@ class Source:
 
     @property
     def where(self) -> str:
-        """How messages begin; the folder is left out, for it tells about the site."""
+        """Beginning of messages; the folder is left out, for it tells about the site."""
         return f"data set {self.dataset}, {self.partition} ({self.file.path.name})"
 
     def key(self, name: str) -> str:
@@ -78,7 +78,7 @@ class RawTable:
     """Class of each row as an index into `names`, (n,); -1: no value."""
     names: tuple[str, ...]
     row_numbers: Integers
-    """Where each row stands in the file, (n,), from 1: lines for CSV."""
+    """Position of each row in the file, (n,), from 1: lines for CSV."""
     row_word: str
     """`line` or `row`."""
 

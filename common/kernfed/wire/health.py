@@ -18,7 +18,7 @@ from kernfed.status import error_from_rpc
 from kernfed.wire.channel import CHANNEL_OPTIONS
 
 SERVICES = ("", "kernfed.v1.FederationService", "kernfed.v1.OperatorService", "kernfed.v1.EnrolmentService")
-"""What a coordinator's health service answers for."""
+"""Services for which a coordinator's health service answers."""
 
 
 async def check_health(address: str, coordinator_folder: Path, *, service: str = "", timeout_s: float = 5.0) -> None:

@@ -27,7 +27,7 @@ from kernfed.errors import BusyError, ConfigError, JobError, KernfedError, Unava
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate, NumberedEvent
 from kernfed.pki.identity import Identity, Role, channel_credentials
 from kernfed.pki.tls_diagnosis import diagnose_failure
-from kernfed.status import error_from_rpc
+from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
@@ -276,10 +276,12 @@ class OperatorClient:
             raise await self._explained(err) from None
 
     async def _call(self, method: Callable[..., Awaitable[T]], request: Any, extra_s: float = 0.0) -> T:
+        call = method(request, timeout=self._timeout_s + extra_s)
+        ended = PeerStatus(call)
         try:
-            return await method(request, timeout=self._timeout_s + extra_s)
+            return await call
         except grpc.aio.AioRpcError as err:
-            raise await self._explained(err) from None
+            raise await self._explained(await ended.behind(err)) from None
 
     async def _explained(self, err: grpc.aio.AioRpcError) -> KernfedError:
         """The error behind a failed call; where the line itself failed, what is wrong with it."""

@@ -46,7 +46,7 @@ class ClientBook:
         self._expected: frozenset[str] = frozenset()
 
     async def load(self) -> None:
-        """Read who was there in the lives before."""
+        """Read the clients that were there in the lives before."""
         self._expected = frozenset(await self._store.clients())
 
     def all_back(self) -> bool:

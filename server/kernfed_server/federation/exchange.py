@@ -172,7 +172,7 @@ class OpenCall:
 
     def on_fault(self, client: str, fault: Fault) -> None:
         """A client cannot or may not answer."""
-        # Who lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
+        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
         unprepared = fault.reason == JobStateMissingError.reason
         if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
@@ -254,7 +254,7 @@ class RemoteExchange:
 
 
 def reply_digest(payload: task_pb2.Payload) -> bytes:
-    """What tells two replies to one task apart: header, size, and the body where it is in the frame.
+    """Digest that tells two replies to one task apart: header, size, and the body where it is in the frame.
 
     Bodies that come in pieces are told apart by header and size alone: to hash what is gigabytes in every round would
     cost more than it tells about a client that answers twice.

@@ -87,7 +87,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _ClosedCall:
-    """What is kept of a call: clients that lost the acknowledgement of a counted reply send it again."""
+    """The kept part of a closed call: clients that lost the acknowledgement of a counted reply send it again."""
 
     job_id: str
     round_num: int
@@ -255,7 +255,7 @@ class SessionRegistry:
             call.observe(JobEvent(EventKind.NOTE, call.round_num, call.step, client, f"{client}, {call.step}: {text}"))
 
     def what_is_known(self, client: str, task_id: str) -> str:
-        """How a client stands with a task that it has not answered, to follow words about that; may be empty."""
+        """State of a client whose answer to a task is missing, as words that follow a sentence; may be empty."""
         session = self._sessions.get(client)
         if session is None:
             return "; not connected"

@@ -1,4 +1,4 @@
-"""What every model of a job is put together from: what was agreed before round 1, and the facts of the job."""
+"""The parts of every model of a job: the agreement before round 1, and the facts of the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
-    """Where a model comes from, for its `model.json`: JSON values only."""
+    """Origin of a model, for its `model.json`: JSON values only."""
     return {
         "method": method.model_dump(mode="json"),
         "seed": setup.schema.seed,

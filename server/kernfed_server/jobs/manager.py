@@ -254,7 +254,7 @@ class RunManager:
     async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[JobUpdate, None]:
         """The job, its events from one on, the job, events to come, and at the end the job again.
 
-        So who only wants to know what happened by now stops at the second update without an event.
+        A caller that only wants the events so far stops at the second update without an event.
 
         Raises:
             UnknownJobError: There is none.
@@ -296,7 +296,7 @@ class RunManager:
         return await self._shelf.find(self.artifact_folder(info.job_id), name)
 
     def artifact_folder(self, job_id: str) -> Path:
-        """Where a job's artifacts are; `job_id` is one that the coordinator made."""
+        """Folder of a job's artifacts; `job_id` is one that the coordinator made."""
         return self._folder / "jobs" / job_id / "artifacts"
 
     async def clients(self) -> list[ClientInfo]:

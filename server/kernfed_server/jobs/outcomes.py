@@ -1,4 +1,4 @@
-"""What each client did in a round: counted from the events, kept with the round's checkpoint."""
+"""Each client's outcome in a round: counted from the events, kept with the round's checkpoint."""
 
 from __future__ import annotations
 

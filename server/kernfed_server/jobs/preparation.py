@@ -1,4 +1,4 @@
-"""What every method on data starts with: check the data, agree on classes, scales and features, centre.
+"""The start of every method on data: check the data, agree on classes, scales and features, centre.
 
 All of it is deterministic, so that a resumed run repeats it and gets the same: clients answer tasks that they know from
 memory, and compute the others again to the same bits.
@@ -47,7 +47,7 @@ _MAX_LISTED = 12
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What coordinator and clients agreed on before round 1. P feature columns, M features, C outputs."""
+    """Agreement of coordinator and clients before round 1. P feature columns, M features, C outputs."""
 
     schema: DataSchema
     classes: tuple[str, ...]
@@ -85,8 +85,8 @@ class Setup:
 async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
-    Who fails a step is out: with `cohort.preflight = "all"` the job is refused, with "quorum" the client is left out of
-    the job, which is noted.
+    A client that fails a step stops the job with `cohort.preflight = "all"`. With "quorum" it is left out of the job,
+    which is noted.
 
     Args:
         job: What to run.
@@ -206,7 +206,7 @@ def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple
 
 
 class Gate:
-    """Asks all clients; who does not answer rightly refuses the job, or leaves it."""
+    """Asks all clients; one without a valid answer stops the job, or is left out of it."""
 
     def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
         self._cohort = cohort
@@ -287,7 +287,7 @@ def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
     """Fingerprint of the backbone: all clients must see the world through the same eyes.
 
     Raises:
-        DataError: Their backbones differ; names who has which.
+        DataError: Their backbones differ; names each client's.
     """
     if len(set(found.values())) > 1:
         listed = "; ".join(f"{client}: {digest[:12] or 'none'}" for client, digest in sorted(found.items()))

@@ -12,7 +12,7 @@ from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.federation.messages.base import Array
 
 State = Mapping[str, Array]
-"""What a workflow needs to go on from a round: named arrays."""
+"""State from which a workflow goes on after a round: named arrays."""
 
 
 PART = "part."
@@ -36,7 +36,7 @@ class Model(Protocol):
 
 
 class Journal(Protocol):
-    """Where a run is written down: the coordinator's store, or memory."""
+    """Record of a run: the coordinator's store, or memory."""
 
     def event(self, event: JobEvent) -> None:
         """Note a fact; never blocks for long."""
@@ -104,7 +104,7 @@ class Run:
         Args:
             keep: Goes into every checkpoint beside the other workflow's state, whose names begin with `part.` there.
             resumed: State from which the other workflow goes on, without that beginning; None: it starts.
-            measured: What becomes of its rounds' metrics.
+            measured: The metrics to record for those of its rounds.
         """
         journal = _PartJournal(self, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)

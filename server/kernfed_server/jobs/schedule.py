@@ -42,7 +42,7 @@ class SeenClient(Protocol):
 
     @property
     def device(self) -> str:
-        """What it computes on."""
+        """Device on which it computes."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class SeenClient(Protocol):
 
     @property
     def peer(self) -> str:
-        """Where it connects from."""
+        """Address from which it connects."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class SeenClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """What matters of a job that has not started."""
+    """The facts of a job that has not started which the queue needs."""
 
     job_id: str
     clients: tuple[str, ...] | None
@@ -79,7 +79,7 @@ class QueuedJob:
     needs_all: bool = True
     """Whether all named clients must be there; else the quorum suffices once `quorum.deadline_s` is over."""
     waited_s: float = 0.0
-    """How long it has waited for clients to connect."""
+    """Seconds for which it has waited for clients to connect."""
 
 
 @dataclass(frozen=True, slots=True)

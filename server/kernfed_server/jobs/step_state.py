@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Decision(enum.Enum):
-    """What to do with the step now."""
+    """The next action on a step."""
 
     OPEN = enum.auto()
     """Go on waiting."""
@@ -22,7 +22,7 @@ class Decision(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepRules:
-    """What a step needs.
+    """Conditions under which a step closes.
 
     Attributes:
         needed: Answers that suffice once the deadline has passed.
@@ -38,7 +38,7 @@ class StepRules:
 
 
 class StepState:
-    """Who answered, who failed, who is missing; a step closes once."""
+    """Clients that answered, failed or are missing in a step, which closes once."""
 
     def __init__(self, clients: tuple[str, ...], rules: StepRules, now: float) -> None:
         self._rules = rules
@@ -70,7 +70,7 @@ class StepState:
         return True
 
     def decide(self, now: float) -> Decision:
-        """What to do at time `now` (seconds, the clock of the constructor)."""
+        """The action at time `now` (seconds, the clock of the constructor)."""
         have = len(self._answered)
         if not self._pending:
             return Decision.CLOSE if have >= self._rules.needed else Decision.FAIL

@@ -58,7 +58,7 @@ class ActiveJob:
     parked: asyncio.Event = field(default_factory=asyncio.Event)
     """It has stopped behind its last round."""
     run: Run | None = None
-    """What its workflow records; None before it has begun."""
+    """Record of its workflow; None before it has begun."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -74,7 +74,7 @@ class ActiveJob:
 
     @property
     def journal(self) -> EventSink:
-        """Where its events go."""
+        """Sink of its events."""
         return EventSink(self)
 
 
@@ -133,7 +133,7 @@ class StoreJournal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job ended."""
+    """End of a job."""
 
     state: JobState
     message: str

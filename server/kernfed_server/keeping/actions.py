@@ -1,4 +1,4 @@
-"""What operators did: who submitted and cancelled which job, and when, as the store noted it."""
+"""Operators' actions: jobs that they submitted and cancelled, with names and times, as the store noted them."""
 
 from __future__ import annotations
 

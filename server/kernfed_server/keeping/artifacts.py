@@ -45,7 +45,7 @@ KEPT_KINDS: Final = (
 
 
 class Model(Protocol):
-    """What a workflow may return: something that can be saved."""
+    """The result of a workflow: a model that can be saved."""
 
     def save(self, folder: Path | str) -> None:
         """Write `model.safetensors` and `model.json`."""

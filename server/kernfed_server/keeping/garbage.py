@@ -1,4 +1,4 @@
-"""What lies in the coordinator's data folder and nothing refers to any more: found, and removed.
+"""Files in the coordinator's data folder that nothing refers to any more: found, and removed.
 
 A coordinator may be at work on the same folder meanwhile: what it makes is written before it is noted, so what nothing
 refers to is removed only once it is old enough that nobody can be about to note it.
@@ -49,7 +49,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the store refers to."""
+    """Files that the store refers to."""
 
     finished_at: dict[str, float | None]
     """Job to the end of it, in seconds since 1970; None while it is not over."""

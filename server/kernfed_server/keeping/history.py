@@ -30,7 +30,7 @@ class _Queued:
 
 
 class Subscription:
-    """What one watcher has still to be told."""
+    """Messages that one watcher has not had yet."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

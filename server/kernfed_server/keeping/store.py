@@ -68,7 +68,7 @@ Answers = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What a job goes on from."""
+    """State from which a job goes on."""
 
     checkpoint: Checkpoint
     answers: Answers
@@ -283,7 +283,7 @@ class Store:
         await self._in_worker(work)
 
     async def outcomes(self, job_id: str) -> list[ClientOutcome]:
-        """What each client did in each closed round of a job, by round and client."""
+        """Each client's outcome in each closed round of a job, by round and client."""
         query = (
             sa.select(t.outcomes)
             .where(t.outcomes.c.job_id == job_id)

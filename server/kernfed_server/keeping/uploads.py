@@ -47,7 +47,7 @@ class Uploads:
                 )
 
     def path(self, sha256: str) -> Path:
-        """Where a file lies if it is here.
+        """Path of a file, if it is here.
 
         Raises:
             WireError: The text is no digest, so it must not become a path.

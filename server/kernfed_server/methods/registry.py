@@ -50,7 +50,7 @@ class Workflow:
     adapt: Callable[[JobFile], JobFile] = lambda job: job
     """The job as its clients are prepared for it."""
     recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
-    """What was agreed on in an earlier life of the run; None: clients are asked, and the same comes out."""
+    """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""
 
 
 def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]]) -> Workflow:

@@ -41,7 +41,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 HELLO_TIMEOUT_S = 10.0
 FAREWELL_S = 2.0
-"""How long a client has to read why its session ends."""
+"""Seconds that a client has to read the reason why its session ends."""
 MAX_OPEN_REPLIES = 64
 MAX_BACKLOG = 1 << 19
 """Frames and bytes that may wait for a client that does not read."""
@@ -247,7 +247,7 @@ class _Reader:
         self._open[transfer] = (call, incoming)
 
     def _decline(self, reply: task_pb2.TaskReply) -> None:
-        """A reply that is late, or comes again: who lost the acknowledgement of a counted one gets it again."""
+        """A reply that is late, or comes again: if it was counted, its acknowledgement is sent again."""
         counted = self._registry.counted(reply.task_id, self._session.name)
         if counted is None:
             self._discard(reply, "this reply is not wanted (any more)")

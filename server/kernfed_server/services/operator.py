@@ -24,7 +24,7 @@ PIECE_S = 60.0
 
 
 class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
-    """What operators may ask of the coordinator."""
+    """Calls that operators may make to the coordinator."""
 
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs

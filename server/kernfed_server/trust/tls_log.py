@@ -79,7 +79,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
 
 
 def explain(line: str) -> tuple[str, str] | None:
-    """What a line of grpc's about a failed handshake means, and the remedy; None for any other line."""
+    """Meaning of a line of grpc's about a failed handshake, and the remedy; None for any other line."""
     if not _FAILURE.match(line.encode(errors="replace")):
         return None
     for pattern, what, remedy in _EXPLANATIONS:

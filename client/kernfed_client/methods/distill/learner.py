@@ -1,4 +1,4 @@
-"""What distillation asks of a client's model, whatever it is; and kernel ridge regression, which is it by default."""
+"""The interface of a client's model in distillation, and kernel ridge regression, the default model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Lesson:
-    """What there is to learn from at this client."""
+    """Rows and targets from which this client's model learns."""
 
     x: Floats
     """Own rows, standardised, (N, d)."""

@@ -68,7 +68,7 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What a round's rows changed."""
+    """Changes by a round's rows."""
 
     learner: Learner
     theta: Array

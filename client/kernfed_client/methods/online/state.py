@@ -1,4 +1,4 @@
-"""What a client keeps of an online job from round to round: on disk, for the last rounds.
+"""A client's state of an online job from round to round: on disk, for the last rounds.
 
 After a crash of the client the newest state is read back, and a task that is asked again gets the answer that is kept
 with it. A coordinator that lost the round it had open, the one whose checkpoint it was writing, and the one before,
@@ -52,7 +52,7 @@ class Waiting:
     x: Floats
     """Scaled, (P,)."""
     told: float
-    """What was predicted, in the data's units."""
+    """Predictions, in the data's units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ClientState:
     request: str
     """Digest of what that round asked."""
     position: Position
-    """How far the stream was read."""
+    """Position up to which the stream was read."""
     num_skipped: int
     learner: Learner
     theta: Array

@@ -1,4 +1,4 @@
-"""What a client keeps in memory for personalisation: embedded rows, what all clients shared, weights, its own model."""
+"""A client's memory for personalisation: embedded rows, what all clients shared, weights, its own model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Personal:
         return self.fits[made]
 
     def needed_shared(self) -> ShareRequest:
-        """What all clients shared.
+        """The data that all clients shared.
 
         Raises:
             JobStateMissingError: Nothing yet.
@@ -117,7 +117,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
 
 
 def personal(job: LocalJob) -> Personal:
-    """What `begin` made.
+    """The state that `begin` made.
 
     Raises:
         JobStateMissingError: It has not been called since the features were computed.
@@ -151,7 +151,7 @@ def scaled_columns(job: LocalJob, request: EmbedRequest) -> Floats:
 
 
 def noise_stream(job: LocalJob, request: EmbedRequest) -> rng.Stream:
-    """Where this client's noise comes from: a secret of its own, so that nobody else can take the noise off.
+    """Source of this client's noise: a secret of its own, so that nobody else can take the noise off.
 
     The same request of the same job gets the same noise, for the mean of many draws would reveal the embedding. A
     simulation, which keeps no secrets, uses the seed of the request.

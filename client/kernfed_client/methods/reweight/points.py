@@ -102,7 +102,7 @@ def _images(features: RatioFeatures, rows: Floats) -> Tensor:
 
 
 def _extracted(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
-    """What the backbone makes of rows; kept on disk by their content, as for jobs on its columns."""
+    """Features that the backbone computes from rows; kept on disk by their content, as for jobs on its columns."""
     from kernfed_client.data.backbones import prepare_pixels
     from kernfed_client.data.feature_cache import FeatureCache
 

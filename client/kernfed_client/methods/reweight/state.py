@@ -1,4 +1,4 @@
-"""What a client keeps of its density ratios: in memory, and in the job's folder, so that a restart loses none.
+"""A client's density ratios: in memory, and in the job's folder, so that a restart loses none.
 
 Of the points that others gave nothing is kept: only the ratio of each own training row, and what is told about them.
 """
@@ -28,7 +28,7 @@ _KEPT_ROUNDS = 4
 
 @dataclass(frozen=True)
 class Facts:
-    """What is told about ratios; see `kernfed.methods.reweight.messages.RatioSummary`."""
+    """Summary of ratios; see `kernfed.methods.reweight.messages.RatioSummary`."""
 
     total: float
     mean: float

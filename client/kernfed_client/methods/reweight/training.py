@@ -139,7 +139,7 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array, weights: Tens
 
 
 def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
-    """What `network_scorer` takes."""
+    """Arrays for `network_scorer`."""
     mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
     return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
 

@@ -1,4 +1,4 @@
-"""What a message is: a frozen dataclass whose annotations state shapes, ranges and units.
+"""The base of all messages: frozen dataclasses whose annotations state shapes, ranges and units.
 
 A request names its step, the type of its reply and the kinds of information that the reply lets out of a site, so
 one declaration serves the codec (`kernfed.wire.codec`), the client's policy and the cohort's aggregation::

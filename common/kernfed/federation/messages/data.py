@@ -27,7 +27,7 @@ from kernfed.federation.messages.base import (
 
 
 class LearningTask(enum.StrEnum):
-    """What is learned."""
+    """The learning task."""
 
     REGRESSION = "regression"
     BINARY = "binary"
@@ -38,7 +38,7 @@ Task = LearningTask
 
 
 class MissingRule(enum.StrEnum):
-    """What happens to a row with a missing value in a column that the job uses."""
+    """Treatment of a row with a missing value in a column that the job uses."""
 
     REFUSE = "refuse"
     DROP_ROWS = "drop-rows"
@@ -46,7 +46,7 @@ class MissingRule(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataSchema:
-    """What the job expects of every client's data set."""
+    """The job's demands on every client's data set."""
 
     task: LearningTask
     target: Name
@@ -64,7 +64,7 @@ class DataSchema:
 
 @dataclass(frozen=True, slots=True)
 class DataDescription(Reply):
-    """What a client's data look like, before anything is scaled."""
+    """Description of a client's data, before anything is scaled."""
 
     num_rows: Rows
     num_test_rows: Rows

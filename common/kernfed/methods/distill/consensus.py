@@ -99,7 +99,7 @@ def remember(before: Floats | None, new: Floats, round_num: int, exponent: float
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How the consensus moves from round to round."""
+    """Movement of the consensus from round to round."""
 
     movement: float
     """|V_t - V_t-1| / |V_t|."""

@@ -1,4 +1,4 @@
-"""What a distillation job leaves for everyone: the public points, and what the clients together predict there."""
+"""The artifact of a distillation job: the public points, and the clients' common predictions on them."""
 
 from __future__ import annotations
 

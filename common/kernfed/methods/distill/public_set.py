@@ -2,7 +2,7 @@
 
 The operator's command reads the file, checks it against the job's feature columns, and packs it: safetensors with one
 tensor `x`, float64 (N_p, P), in the units of the data. The SHA-256 of these bytes stands in the job's `[files]`, so a
-job says to the last bit what it runs on, and who has the bytes need not be sent them again.
+job says to the last bit what it runs on, and the bytes need not be sent to a client that has them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class HeadLoss(enum.StrEnum):
 
 
 class HeadSolver(enum.StrEnum):
-    """How a client solves (H_j + damping I) X = G.
+    """A client's solver of (H_j + damping I) X = G.
 
     EXACT: Cholesky. CG: conjugate gradients on Hessian-vector products. DIAGONAL: the Hessian's diagonal alone. FISHER:
     the diagonal of the empirical Fisher information. LANCZOS: the leading eigenvectors, with a gradient step beside
@@ -55,7 +55,7 @@ class HeadOpened(Reply):
     num_validation_rows: Rows
     """Training rows kept apart; `num_fit_rows` and these are `num_rows`."""
     memory_bytes: Annotated[int, Range(0)]
-    """What a solver's matrices may take at this client."""
+    """Memory that a solver's matrices may take at this client."""
 
 
 @dataclass(frozen=True, slots=True)

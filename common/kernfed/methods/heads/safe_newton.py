@@ -137,7 +137,7 @@ class SafeNewton:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How losses change as W is scaled: what rows that it was trained on want of it, and what others do."""
+    """Change of the losses as W is scaled: of the rows that it was trained on, and of other rows."""
 
     square: float
     """|W|²."""

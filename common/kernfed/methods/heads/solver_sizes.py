@@ -1,4 +1,4 @@
-"""What solvers cost, by sizes alone; at the coordinator too, which has no rows and no torch."""
+"""Costs of solvers, by sizes alone; at the coordinator too, which has no rows and no torch."""
 
 from __future__ import annotations
 

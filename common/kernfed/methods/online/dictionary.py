@@ -34,7 +34,7 @@ MAX_KERNELS = 256
 
 
 class Loss(enum.StrEnum):
-    """What a prediction f of a target y costs."""
+    """Cost of a prediction f of a target y."""
 
     SQUARED = "squared"
     """(f - y)²."""

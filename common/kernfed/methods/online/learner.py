@@ -28,7 +28,7 @@ PROBABILITY_FLOOR = 1e-3
 
 
 class Mixing(enum.StrEnum):
-    """How a client weighs the kernels."""
+    """Rules by which a client weighs the kernels."""
 
     ADAPTIVE = "adaptive"
     """AdaHedge learners of different memory; nothing to tune."""
@@ -90,14 +90,14 @@ class Tally:
 
     @staticmethod
     def from_array(values: Floats) -> Tally:
-        """What `to_array` gave."""
+        """The state from `to_array`'s result."""
         n, squared, mean, squares, correct, log_loss, total = values.tolist()
         return Tally(int(n), squared, mean, squares, int(correct), log_loss, total)
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerRules:
-    """What does not change from round to round."""
+    """Facts that do not change from round to round."""
 
     mixing: Mixing
     loss: Loss
@@ -225,7 +225,7 @@ class Learner:
         return self.tally.total_loss - float(self.kernel_losses.min())
 
     def regret_bound(self, rules: LearnerRules) -> float | None:
-        """What theory says the regret is at most: the certificate of AdaHedge, or Theorem 1's (13); None: nothing."""
+        """Upper bound of the regret: the certificate of AdaHedge, or Theorem 1's (13); None: there is none."""
         if isinstance(self.weights_state, Tracking):
             return self.weights_state.regret_bound
         if isinstance(self.weights_state, Hedge):
@@ -251,7 +251,7 @@ class Learner:
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Learner:
-        """What `to_arrays` gave."""
+        """The state from `to_arrays`' result."""
         state: Tracking | Hedge | None = None
         if "member_gap" in arrays:
             members = AdaHedge(tuple(arrays["member_gap"].tolist()), arrays["member_losses"])

@@ -24,7 +24,7 @@ Fingerprint = Annotated[str, MaxLength(64)]
 
 @dataclass(frozen=True, slots=True)
 class Ranges(Reply):
-    """How large a client's rows and targets are, after columns were scaled."""
+    """Sizes of a client's rows and targets, after columns were scaled."""
 
     num_rows: Rows
     norm: Annotated[float, Range(0)]
@@ -107,7 +107,7 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
 
 @dataclass(frozen=True, slots=True)
 class OnlineStep(Reply):
-    """What a client learned from the rows of a round."""
+    """A client's step from the rows of a round."""
 
     num_samples: Count
     """Rows with targets that were learned from; 0: there was none, and all else is empty."""
@@ -144,7 +144,7 @@ class OnlineStepRequest(Request[OnlineStep]):
     batch_rows: Annotated[int, Range(1, 100_000)]
     """Most rows to learn from; a client whose policy wants more takes that many."""
     wait_s: Annotated[float, Range(0, 60)]
-    """How long to wait for a row where there is none."""
+    """Seconds for which to wait for a row where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class SharedStepRequest(Request[SharedStep]):
     theta: Annotated[Array, Shape("A", "F")]
     """Their parameters."""
     weights: Annotated[Array, Shape("N")]
-    """What to predict with, on the simplex."""
+    """Weights to predict with, on the simplex."""
     asked: Annotated[Array, Shape("B")]
     """Numbers of the kernels whose gradients are wanted, uint8."""
     batch_rows: Annotated[int, Range(1, 100_000)]
@@ -224,7 +224,7 @@ class LocalStepRequest(Request[LocalStep]):
     theta: Annotated[Array, Shape("A", "F")]
     """Their parameters."""
     weights: Annotated[Array, Shape("N")]
-    """What to predict with, on the simplex."""
+    """Weights to predict with, on the simplex."""
     asked: Annotated[Array, Shape("B")]
     """Numbers of the kernels whose parameters are wanted, uint8."""
     learning_rate: Rate
@@ -279,7 +279,7 @@ class StreamMetrics(Reply):
     best_kernel_loss: float
     """Of the best single kernel's own predictions in hindsight; that much less is the regret."""
     regret_bound: Annotated[float, Range(-1)]
-    """What theory says the regret is at most; -1: nothing."""
+    """Upper bound of the regret; -1: there is none."""
     effective_kernels: Annotated[float, Range(0)]
     """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
 

@@ -1,4 +1,4 @@
-"""What an online job leaves at the coordinator: every kernel's parameters, without any client's weights.
+"""The coordinator's artifact of an online job: every kernel's parameters, without any client's weights.
 
 `online.safetensors` holds arrays, `online.json` all else. A client's own mix of the kernels is the model that it keeps
 (`kernfed-client predict`); with equal weights these parameters are what a new client would begin with.

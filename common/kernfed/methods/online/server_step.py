@@ -1,4 +1,4 @@
-"""The coordinator's step of online multi-kernel learning: one parameter vector per kernel, moved by who sent it.
+"""The coordinator's step of online multi-kernel learning: one parameter vector per kernel, moved by those that sent it.
 
 `paper_step` is equation (10) of Ghari & Shen (2022). `AdaptiveStep` takes the same sums and needs no learning rate: its
 step is at most what keeps every kernel's iteration non-expansive, whatever was drawn, and falls like 1/sqrt t, scaled
@@ -19,7 +19,7 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class ClientStep:
-    """What a client sent: gradients of its bin over the bin's probability, meant over its rows."""
+    """A client's message: gradients of its bin over the bin's probability, meant over its rows."""
 
     kernels: Indices
     """Numbers of the kernels, shape (B,)."""

@@ -1,4 +1,4 @@
-"""How a client weighs the kernels of a dictionary: the paper's multiplicative weights, and the default that adapts.
+"""A client's weights over the kernels of a dictionary: the paper's multiplicative weights, and the default that adapts.
 
 Everything stays in the log domain: products of many small factors would stick at a subnormal number and silently give
 near-uniform weights. The default, `Tracking`, mixes AdaHedge learners that forget at different rates, so there is no
@@ -18,7 +18,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 KEEPS = (1.0, 0.99, 0.9)
-"""What the learners of `Tracking` keep of their past per row: for ever, about 100 rows, about 10 rows."""
+"""Share of their past that the learners of `Tracking` keep per row: for ever, about 100 rows, about 10 rows."""
 
 _LEAST_GAP = 1e-290
 """Below this a mixability gap counts as 0, for its learning rate would overflow."""
@@ -75,7 +75,7 @@ class AdaHedge:
         return AdaHedge((0.0,) * num_learners, np.zeros((num_learners, num_experts)))
 
     def opinion(self) -> Opinion:
-        """What the learners hold: weights exp(-(ln m / S) L); where S = 0 uniform over the experts with L = 0."""
+        """The learners' weights exp(-(ln m / S) L); where S = 0 uniform over the experts with L = 0."""
         num_experts = self.losses.shape[1]
         top = math.log(num_experts) if num_experts > 1 else 1.0
         rates = [top / s if s > _LEAST_GAP else 0.0 for s in self.gap]
@@ -182,7 +182,7 @@ class Tracking:
     members: AdaHedge
     top: FewHedge
     keep: Floats
-    """What each member keeps of its past per row, shape (J, 1)."""
+    """Share of its past that each member keeps per row, shape (J, 1)."""
 
     @staticmethod
     def start(num_kernels: int, keeps: tuple[float, ...] = KEEPS) -> Tracking:
@@ -221,7 +221,7 @@ class Tracking:
 
     @property
     def ranking(self) -> Floats:
-        """What bins are sorted by, best least, shape (N,): the losses of the member that forgets nothing."""
+        """Values that bins are sorted by, best least, shape (N,): the losses of the member that forgets nothing."""
         losses: Floats = self.members.losses[0]
         return losses
 

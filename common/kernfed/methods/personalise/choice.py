@@ -22,7 +22,7 @@ STAGE_GAIN = 0.02
 
 
 class Family(enum.StrEnum):
-    """Where a candidate's mixture leans."""
+    """The clients towards which a candidate's mixture leans."""
 
     LOCAL = "local"
     """The target alone."""
@@ -44,7 +44,7 @@ class Family(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What candidates are made of."""
+    """Parameters from which candidates are made."""
 
     widths: tuple[float, ...] = (0.25, 0.5, 1.0)
     """h: decay of embedding proposals, in units of the expected error of the distance."""
@@ -85,7 +85,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the clients' sums say about a stage's candidates, as indices."""
+    """The choice among a stage's candidates by the clients' sums, as indices."""
 
     pooled: int
     """Best for all clients together."""
@@ -97,7 +97,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a client says about candidates; sums over clients are all that a decision needs. G FedAvg candidates."""
+    """A client's scores of the candidates; a decision needs only sums over clients. G FedAvg candidates."""
 
     losses: Floats
     """Held-out squared error per row L_j, shape (J,)."""
@@ -153,7 +153,7 @@ class Turns:
 
     @property
     def chosen(self) -> Candidate:
-        """What the last decision chose for all clients together."""
+        """The candidate that the last decision chose for all clients together."""
         return candidates(self.grid, len(self.decisions) - 1)[self.decisions[-1].pooled]
 
     def add(self, total: Scores, num_clients: int) -> None:

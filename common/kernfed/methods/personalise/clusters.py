@@ -36,7 +36,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """A model per cluster, and who is in it."""
+    """A model per cluster, and its members."""
 
     labels: Labels
     """Cluster of each client, shape (B,)."""

@@ -121,7 +121,7 @@ class Target:
     """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
-    """What each stage added."""
+    """Candidates that each stage added."""
     _clusters: dict[int, Clusters] = field(default_factory=dict, init=False)
     """Of the other clients, by the number of clusters."""
 
@@ -266,7 +266,7 @@ class Target:
         return direction
 
     def _cluster_decay(self, num_clusters: int, part: _Part) -> Floats:
-        """How much worse the model of each client's cluster is on a part than the best cluster's, shape (B,)."""
+        """Loss on a part of the model of each client's cluster, less that of the best cluster, shape (B,)."""
         s = self.shared
         others = np.delete(np.arange(len(s.num_rows)), self.index)
         decay = np.full(len(s.num_rows), math.inf)

@@ -48,7 +48,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class TargetTerms:
-    """What Q-aggregation needs to know of its target beside the embeddings; computed where the target's rows are."""
+    """Facts on its target that Q-aggregation needs beside the embeddings; computed where the target's rows are."""
 
     num_rows: int
     trace: float

@@ -1,4 +1,4 @@
-"""Steps of personalisation up to each client's weights: who is like whom, and what everyone's rows say about a model.
+"""Steps of personalisation up to each client's weights: likeness of clients, and everyone's scores of a model.
 
 What leaves a site: moments of columns (`summary`); the mean embedding and its error (`mean_embedding`); with
 `weights = "crossfit"` or the exact trainer its normal equations (`sufficient_statistic`) and held-out errors per
@@ -125,7 +125,7 @@ class Shared(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ShareRequest(Request[Shared]):
-    """What every client has shared, in one order. Without normal equations T and Q are 0."""
+    """Give the client the data that all clients have shared, in one order. Without normal equations T and Q are 0."""
 
     step = "personalise.share"
     reply = Shared
@@ -169,7 +169,7 @@ class SolveWeightsRequest(Request[WeightsSolved]):
 
 @dataclass(frozen=True, slots=True)
 class CandidateGrid:
-    """What candidates are made of; see `kernfed.methods.personalise.choice.Grid`."""
+    """Parameters from which candidates are made; see `kernfed.methods.personalise.choice.Grid`."""
 
     widths: Factors
     loss_widths: Factors
@@ -181,7 +181,7 @@ class CandidateGrid:
 
 @dataclass(frozen=True, slots=True)
 class StageDecision:
-    """What all clients' sums say about a stage's candidates; see `kernfed.methods.personalise.choice.Decision`."""
+    """The choice among a stage's candidates by all clients' sums; see `kernfed.methods.personalise.choice.Decision`."""
 
     pooled: Index
     alternatives: Annotated[tuple[int, ...], MaxLength(64), Range(0, 1_000_000)]
@@ -257,12 +257,12 @@ class CollaborationWeights(Reply):
     weights: Annotated[Array, Shape("B")]
     """On the simplex."""
     choice: Name
-    """How they were found, in words; empty where there was no choice."""
+    """The way in which they were found, in words; empty where there was no choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellWeightsRequest(Request[CollaborationWeights]):
-    """The weights that the client has found."""
+    """Tell the weights that the client has found."""
 
     step = "personalise.tell_weights"
     reply = CollaborationWeights

@@ -1,4 +1,4 @@
-"""The report's section on personalisation: who learns from whom, what each client gains, how far clients are apart."""
+"""The report's section on personalisation: weights and distances between clients, and each client's gain."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class PersonalProductsRequest(Request[PersonalProducts]):
 
 @dataclass(frozen=True, slots=True)
 class KeepModelRequest(Request[ModelAdopted]):
-    """The client's personal model, for it alone."""
+    """Keep the client's personal model, which is sent to it alone."""
 
     step = "personalise.keep_model"
     reply = ModelAdopted
@@ -104,7 +104,7 @@ class TrainNetworksRequest(Request[TrainedNetworks]):
 
 @dataclass(frozen=True, slots=True)
 class KeepNetworkRequest(Request[ModelAdopted]):
-    """The client's personal network, for it alone."""
+    """Keep the client's personal network, which is sent to it alone."""
 
     step = "personalise.keep_network"
     reply = ModelAdopted

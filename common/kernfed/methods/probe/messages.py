@@ -10,7 +10,7 @@ from kernfed.federation.messages.base import Array, Reply, Request, Rows, Shape
 
 @dataclass(frozen=True, slots=True)
 class Echo(Reply):
-    """What was sent, unchanged."""
+    """The numbers that were sent, unchanged."""
 
     num_rows: Rows
     """Always 1: every client weighs the same."""

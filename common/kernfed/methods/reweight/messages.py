@@ -21,7 +21,7 @@ Networks = Annotated[Array, Shape("V", "Q")]
 
 
 class PriorSource(enum.StrEnum):
-    """Where a client's test prior comes from."""
+    """Source of a client's test prior."""
 
     LABELS = "labels"
     """The labels of its test rows."""
@@ -31,7 +31,7 @@ class PriorSource(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RatiosHeld(Reply):
-    """What this client has, and what it would share."""
+    """Ratios that this client has, and the sample that it would share."""
 
     num_rows: Rows
     held: Names
@@ -154,7 +154,7 @@ class LabelRatiosRequest(Request[RatiosKept]):
 
 @dataclass(frozen=True, slots=True)
 class RatioSummary(Reply):
-    """What people should know of a client's ratios, of the first variant in use."""
+    """Summary of a client's ratios for people, of the first variant in use."""
 
     num_rows: Rows
     total: Annotated[float, Range(0)]

@@ -1,4 +1,4 @@
-"""How a density ratio is estimated, as a specification that travels; needs no torch.
+"""The estimate of a density ratio, as a specification that travels; needs no torch.
 
 Source: Ramezani-Kebrya, Liu, Pethick, Chrysos & Cevher, Federated learning under covariate shifts with generalization
 guarantees (the FTW-ERM paper), Section 3 and Table 4.
@@ -29,7 +29,7 @@ class Divergence(enum.StrEnum):
 
 
 class RatioModel(enum.StrEnum):
-    """What the ratio is a function of."""
+    """Model of the ratio."""
 
     LINEAR = "linear"
     """Random features of a Gaussian kernel and a constant; with `lsif` in closed form, ridge and lengthscale by
@@ -82,7 +82,7 @@ class RatioSpec:
 
 
 class RatioInput(enum.StrEnum):
-    """What of a row the ratio is a function of."""
+    """Input of the ratio: the part of a row that it is a function of."""
 
     COLUMNS = "columns"
     """The standardised columns."""
@@ -102,7 +102,7 @@ class RatioFeatures:
     image: Annotated[tuple[int, ...], MaxLength(3), Range(1, 100_000)]
     """Channels, height and width of a row that is an image; else empty."""
     pixel_max: Annotated[float, Range(0)]
-    """What is white in such a row, whose columns are not standardised for it; above 0."""
+    """Value of white in such a row, whose columns are not standardised for it; above 0."""
     num_features: Annotated[int, Range(0, 100_000)]
     """Numbers to which the outcome is projected at random; 0: it stays as it is."""
     seed: Annotated[int, Range(0, 2**63 - 1)]

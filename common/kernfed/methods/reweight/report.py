@@ -1,4 +1,4 @@
-"""The report's section on reweighting: weights of each client's rows, what they are worth, and who gains by them."""
+"""The report's section on reweighting: weights of each client's rows, their worth, and each client's gain."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def gains(clients: Sequence[Mapping[str, Any]], other: str) -> dict[str, float]:
 
 
 def verdict(clients: Sequence[Mapping[str, Any]]) -> str:
-    """Who gains, who loses, and how the worst client fares, in words; empty where nothing was compared."""
+    """Clients that gain and lose, and the worst client, in words; empty where nothing was compared."""
     metric = metric_of(clients)
     if metric is None:
         return ""

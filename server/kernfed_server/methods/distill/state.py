@@ -1,4 +1,4 @@
-"""Where an iteration of distillation has come to: what a run needs to go on after a restart."""
+"""State of an iteration of distillation, from which a run goes on after a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN = -1.0
 
 @dataclass
 class Iteration:
-    """Where the iteration has come to: all that a resumed run needs."""
+    """State of the iteration: all that a resumed run needs."""
 
     clients: tuple[str, ...]
     consensus: Floats | None
@@ -62,7 +62,7 @@ class Iteration:
         )
 
     def to_arrays(self) -> dict[str, Array]:
-        """What `resume` reads."""
+        """The arrays that `resume` reads."""
         assert self.consensus is not None  # noqa: S101  # a round was closed
         rounds = sorted(self.targets)
         stacked = [self.targets[r] for r in rounds]

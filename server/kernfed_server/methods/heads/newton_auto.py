@@ -38,7 +38,7 @@ class _Measured:
     worth: float
     """Loss on rows kept apart; without any, that of the objective."""
     scaling: Scaling | None
-    """What rows kept apart say of W; None without any."""
+    """Change of the losses as W is scaled; None without rows kept apart."""
     mean_curvature: float
 
 

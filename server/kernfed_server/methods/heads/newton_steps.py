@@ -1,4 +1,4 @@
-"""What both forms of FedNewton on a head share: the problem, the settings, and the request for a local Newton step."""
+"""Shared parts of both forms of FedNewton on a head: problem, settings, and the request for a local Newton step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every method on a head shares at the coordinator: opening it at the clients, means over them, evaluation."""
+"""Shared parts of all methods on a head at the coordinator: opening it at the clients, means over them, evaluation."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class HeadProblem:
     rows: Mapping[str, int]
     """Rows behind each client's objective."""
     validation_rows: Mapping[str, int]
-    """How many of these are kept apart by rounds of local training."""
+    """The number of these that rounds of local training keep apart."""
     memory_bytes: int
-    """What a solver may take at the client that has the least."""
+    """Memory that a solver may take at the client that has the least."""
     facts: dict[str, Any] = field(default_factory=dict)
     """For the job's record: JSON values."""
     uploads: float = 0.0

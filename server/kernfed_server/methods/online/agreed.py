@@ -1,4 +1,4 @@
-"""What a job on streams agreed on before round 1, kept in its checkpoints.
+"""Agreement of a job on streams before round 1, kept in its checkpoints.
 
 Clients come and go while such a job runs. Asked again after a restart of the coordinator, those of that moment would
 agree on other scales than the parameters were learned with; so nobody is asked, and everything goes on as it was.
@@ -26,7 +26,7 @@ _MEAN, _DEVIATION, _FACTS = "agreed.mean", "agreed.deviation", "agreed.facts"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What coordinator and clients agreed on, beside the scales of the columns."""
+    """Agreement of coordinator and clients, beside the scales of the columns."""
 
     norm: float
     target_low: float
@@ -83,7 +83,7 @@ def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
 
 
 def recall_opening(state: State | None) -> Opened | None:
-    """What was agreed on for the streams, from a checkpoint; None as for `recall_setup`."""
+    """The agreement for the streams, from a checkpoint; None as for `recall_setup`."""
     if state is None or _FACTS not in state:
         return None
     facts = _facts(state)

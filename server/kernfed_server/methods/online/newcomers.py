@@ -17,7 +17,7 @@ _LOOK_S = 1.0
 
 
 class Newcomers:
-    """Who is on the way into a job."""
+    """Clients that are on the way into a job."""
 
     def __init__(self, cohort: Cohort, run: Run) -> None:
         """Take back those that only were away when the others were prepared."""
@@ -32,7 +32,7 @@ class Newcomers:
             cohort.admit(client)
 
     def look(self) -> None:
-        """Begin to prepare who is there now, and let in who is ready. Costs nothing most of the time."""
+        """Begin to prepare the clients that are there now, and let in those that are ready. Mostly costs nothing."""
         self._let_in()
         now = time.monotonic()
         if now < self._next_look:
@@ -64,7 +64,7 @@ class Newcomers:
             self._cohort.exclude(client, fault)
 
     async def settle(self) -> bool:
-        """With nobody else left: wait for who is on the way, at most `cohort.deadline_s`.
+        """With nobody else left: wait for clients on the way, at most `cohort.deadline_s`.
 
         Those of the cohort that are still away are handed over to it, which waits for them as for its quorum.
 

@@ -1,4 +1,4 @@
-"""What every method on streams starts with: agree on ranges, open the streams, draw the kernels."""
+"""The start of every method on streams: agree on ranges, open the streams, draw the kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of every method on streams: who is asked, rows or none, when it ends, and what is recorded.
+"""The loop of every method on streams: the clients that are asked, rows or none, its end, and its record.
 
 Clients that have no session are not waited for, unless the others are fewer than the quorum. One that comes back, or
 joins, is sent all that it does not hold. A round in which nobody has a row is asked again, not closed.
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class StreamReply(Protocol):
-    """What all answers of rounds have."""
+    """Fields that all answers of rounds have."""
 
     @property
     def num_samples(self) -> int:
@@ -62,7 +62,7 @@ class StreamReply(Protocol):
 
 
 class Method(Protocol):
-    """What differs from method to method at the coordinator."""
+    """The coordinator's part that differs from method to method."""
 
     def request(self, round_num: int, held: int, wait_s: float) -> Request[Any]:
         """The question to a client that holds what the request of round `held` brought; -1: nothing."""
@@ -73,11 +73,11 @@ class Method(Protocol):
         ...
 
     def to_arrays(self) -> Mapping[str, Array]:
-        """What a resumed run needs."""
+        """State that a resumed run needs."""
         ...
 
     def model(self, round_num: int) -> Model | None:
-        """What the job leaves if it ends now."""
+        """Model of the job if it ends now."""
         ...
 
 

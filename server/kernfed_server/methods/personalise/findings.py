@@ -1,4 +1,4 @@
-"""What a personalised job publishes for people: who learns from whom, distances, and what each client gains."""
+"""Findings of a personalised job, for people: weights between clients, distances, and each client's gain."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 async def train_networks(job: Personalisation, found: Collaboration | None) -> None:
     """Round 1 finds the weights; each further round trains. At the end every client gets its own network.
 
-    Who misses a round is left out of its means, and the others' weights are scaled up for it.
+    A client that misses a round is left out of its means, and the others' weights are scaled up for it.
     """
     spec = network_of(job)
     networks: _Networks | None = None

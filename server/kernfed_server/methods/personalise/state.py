@@ -1,4 +1,4 @@
-"""Who weighs whom in a personalised job: what its rounds share, and what a run needs to go on after a restart."""
+"""Weights between the clients of a personalised job: state that its rounds share, and from which a run goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Collaboration:
     weights: Floats
     """Row t: the weights of client t, on the simplex; zeros where it has not told them. Shape (B, B)."""
     choices: tuple[str, ...]
-    """How each was found, in words."""
+    """The way in which each was found, in words."""
     fell_back: bool
     """Whether normal equations could not be had, so that weights and trainer are not those of the job file."""
 
@@ -124,5 +124,5 @@ def encode(names: Sequence[str]) -> Array:
 
 
 def decode(names: Array) -> tuple[str, ...]:
-    """What `encode` was given."""
+    """The names that `encode` was given."""
     return tuple(names.tobytes().decode().split("\n"))

@@ -65,7 +65,7 @@ class Personalisation:
     run: Run
     fell_back: bool = False
     words: list[str] = field(default_factory=list)
-    """What people should know of this job, for its findings."""
+    """Notes for people, for the job's findings."""
     _embeddings: Mapping[str, ClientEmbedding] = field(default_factory=dict)
     _statistics: Mapping[str, Statistics] = field(default_factory=dict)
 
@@ -194,7 +194,7 @@ class Personalisation:
         """Ask the clients for their weights.
 
         Args:
-            needed: Whether training needs them; who does not tell gets no personal model then.
+            needed: Whether training needs them; a client that does not tell gets no personal model then.
 
         Raises:
             JobError: They are needed, and nobody tells.

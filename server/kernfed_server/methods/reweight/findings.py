@@ -1,4 +1,4 @@
-"""What a reweighted job publishes for people: weights, what they are worth, and who gains."""
+"""Findings of a reweighted job, for people: weights, their worth, and the clients that gain."""
 
 from __future__ import annotations
 

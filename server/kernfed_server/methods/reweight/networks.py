@@ -170,7 +170,7 @@ class _Networks:
         return collect({client: reply.sums for client, reply in replies.items()}, self.job.setup.schema.task)
 
     async def keep_at_clients(self) -> None:
-        """Have each client keep a model of its own, and say who could not, or has only the start's normalisation."""
+        """Have each client keep a model of its own; name those that failed, or have only the start's normalisation."""
         try:
             kept = await self.job.cohort.ask(KeepOwnNetworkRequest(self.spec, self.scale, self.result))
         except QuorumNotMetError as err:

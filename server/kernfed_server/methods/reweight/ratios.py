@@ -1,4 +1,4 @@
-"""Density ratios at every client before round 1: who shares a sample, what is sent on, what people are told."""
+"""Density ratios at every client before round 1: samples, the pool that is sent on, and notes for people."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Reweighting:
 
     @property
     def gate(self) -> Gate:
-        """Asks all clients; who does not answer rightly refuses the job, or leaves it."""
+        """Asks all clients; one without a valid answer stops the job, or is left out of it."""
         return Gate(self.cohort, self.run, strict=self.setup.strict)
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """What is trained, the job's own model first."""
+        """Variants that are trained, the job's own model first."""
         others = [UNWEIGHTED, *(["own"] if self.scope != "own" else [])] if self.settings.compare else []
         return (self.scope, *others)
 
@@ -78,7 +78,7 @@ class Reweighting:
 
     @property
     def features(self) -> RatioFeatures:
-        """What ratios are fitted on, and what of it is shared."""
+        """Map to the features that ratios are fitted on, and to the part of them that is shared."""
         return self.settings.ratios.map(self.seed("ratio features"))
 
     def say(self, text: str) -> None:
@@ -133,7 +133,7 @@ class Reweighting:
         self.num_columns = next(iter(looked.values())).num_columns
 
     def _decide_scope(self, looked: Mapping[str, RatiosHeld]) -> None:
-        """Who shares; refusals are dealt with before anything is asked for."""
+        """Find the clients that share; refusals are dealt with before anything is asked for."""
         settings = self.settings
         if self.scope == "own" or settings.ratios.source != "matching":
             return

@@ -19,8 +19,8 @@ from kernfed_server.methods.heads import rounds as head_rounds
 async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) -> Array | None:
     """From W = 0, each round averages the clients' weights after `local_steps` steps from W, weighted by training rows.
 
-    A round asks `client_fraction` of the clients. Who misses a round, or fails in it, is left out of its average. With
-    several local steps and clients that differ, the limit is not the pooled solution.
+    A round asks `client_fraction` of the clients. A client that misses a round, or fails in it, is left out of its
+    average. With several local steps and clients that differ, the limit is not the pooled solution.
 
     What leaves a client: its updated weights in every round, and the largest curvature of its objective where the
     learning rate is "auto". The coordinator learns each client's update, from which gradients follow.

@@ -18,8 +18,8 @@ from kernfed_server.methods.heads import rounds as head_rounds
 async def run(setup: Setup, settings: FedProxSettings, cohort: Cohort, run: Run) -> Array | None:
     """From W = 0, each round averages argmin_V F_j(V) + (proximal/2) |V - W|² over clients, weighted by training rows.
 
-    A round asks `client_fraction` of the clients. Who misses a round, or fails in it, is left out of its average. The
-    limit is not the pooled solution.
+    A round asks `client_fraction` of the clients. A client that misses a round, or fails in it, is left out of its
+    average. The limit is not the pooled solution.
 
     What leaves a client: its updated weights in every round. The coordinator learns each client's update.
 

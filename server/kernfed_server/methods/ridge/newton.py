@@ -164,7 +164,7 @@ async def _gradient(
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What both iterations need of the job."""
+    """The job's parts that both iterations need."""
 
     setup: Setup
     settings: NewtonSettings

@@ -1,4 +1,4 @@
-"""What a client does in a round of the first-order methods on a head: gradient steps with momentum, FedSophia's steps.
+"""A client's part of a round of the first-order methods on a head: gradient steps with momentum, FedSophia's steps.
 
 The order of batches comes from a seed, so the same request gives the same bits.
 """

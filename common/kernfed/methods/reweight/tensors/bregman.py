@@ -42,7 +42,7 @@ class Objective:
 
     @property
     def loss(self) -> Tensor:
-        """What Algorithm 1 descends on: S + tail while S >= 0, else -S alone, which lifts S again."""
+        """The objective of Algorithm 1's descent: S + tail while S >= 0, else -S alone, which lifts S again."""
         return self.plain if float(self.s.detach()) >= 0.0 else -self.s
 
 

@@ -1,4 +1,4 @@
-"""What every solver of a Newton system takes and gives, and the table of them."""
+"""Input and output of every solver of a Newton system, and the table of solvers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernfed.methods.heads.tensors.losses import HeadHessian
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a solver goes."""
+    """Limits of a solver: when it stops."""
 
     tolerance: float = 1e-10
     """Relative residual at which iterations stop."""
