@@ -1,7 +1,11 @@
 """Writes the tables of the pages beside it from the code: `make docs`; with `--check` it only compares.
 
-A table stands between `<!-- table: Name -->` and `<!-- end -->`; what is around it is written by hand. In errors.md the
-last column is by hand too, and is kept.
+A table stands between its marker and `<!-- end -->`; the text around it is written by hand. The markers are:
+
+- `<!-- table: Name -->`: the keys of the section `Name` of a job, client or coordinator file;
+- `<!-- table: errors -->`: the errors; the last column is written by hand, and is kept;
+- `<!-- methods -->`: all methods, each with the pages whose heading "Settings" links to its keys;
+- `<!-- steps: ridge newton -->`: the steps whose names begin so, and the kinds of information that their replies hold.
 """
 
 from __future__ import annotations
@@ -18,49 +22,52 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kernfed import (
-    client_file,
-    head_settings,
-    job_file,
-    method_settings,
-    online_settings,
-    personalise_settings,
-    reweight_settings,
-)
 from kernfed.errors import KernfedError
-from kernfed.messages.base import Kind
+from kernfed.federation.messages.base import Kind, Request
+from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.job_file import JobFile
 from kernfed.section import MethodSection, Unused, scopes_of
-from kernfed_server import config as coordinator_file
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.config import CoordinatorFile
 
 DOCS = Path(__file__).resolve().parent
-TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(
+    r"(?P<begin><!-- (?P<kind>table|steps|methods)(?:: (?P<of>[\w ]+))? -->\n)(?P<body>.*?)(?P<end><!-- end -->)",
+    re.DOTALL,
+)
+SETTINGS = re.compile(r"^## Settings\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
-MODELS: dict[str, type[BaseModel]] = {
-    model.__name__: model
-    for module in (
-        job_file,
-        client_file,
-        coordinator_file,
-        method_settings,
-        head_settings,
-        online_settings,
-        personalise_settings,
-        reweight_settings,
-    )
-    for model in vars(module).values()
-    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
-    if not model.__name__.startswith("_")
-    if module is not online_settings or "name" in model.model_fields  # what methods share is in the table of each
+
+def _sections(file: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """A file's model and all models inside it, by name."""
+    found = {file.__name__: file}
+    for field in file.model_fields.values():
+        for part in _parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found |= _sections(part)
+    return found
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """Types inside an annotation, outermost first."""
+    return [annotation, *(part for arg in get_args(annotation) for part in _parts(arg))]
+
+
+MODELS = _sections(JobFile) | _sections(ClientFile) | _sections(CoordinatorFile)
+METHODS: dict[str, type[BaseModel]] = {
+    get_args(part.model_fields["name"].annotation)[0]: part
+    for part in _parts(JobFile.model_fields["method"].annotation)
+    if isinstance(part, type) and issubclass(part, BaseModel)
 }
 
 
 def main(arguments: list[str]) -> int:
     """Write the tables, or with `--check` say which files are stale; returns the exit code."""
     stale = []
-    for path in sorted(DOCS.glob("*.md")):
+    for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text(encoding="utf-8")
         if (fresh := render(text)) != text:
-            stale.append(path.name)
+            stale.append(str(path.relative_to(DOCS)))
             if "--check" not in arguments:
                 path.write_text(fresh, encoding="utf-8")
     if stale:
@@ -72,9 +79,13 @@ def render(text: str) -> str:
     """A page with its tables written anew."""
 
     def table(match: re.Match[str]) -> str:
-        name = match["name"]
-        body = _errors(match["body"]) if name == "errors" else _model(MODELS[name])
-        return f"{match[1]}{body}{match[4]}"
+        if match["kind"] == "methods":
+            body = _methods()
+        elif match["kind"] == "steps":
+            body = _steps(match["of"].split())
+        else:
+            body = _errors(match["body"]) if match["of"] == "errors" else _model(MODELS[match["of"]])
+        return f"{match['begin']}{body}{match['end']}"
 
     return TABLE.sub(table, text)
 
@@ -114,6 +125,40 @@ def _unused_where(unused: Unused) -> str:
 def _parts(annotation: Any) -> list[Any]:
     """Types inside an annotation, outermost first."""
     return [annotation, *(part for arg in get_args(annotation) for part in _parts(arg))]
+
+
+def pages_of(method: str) -> list[str]:
+    """Names of the pages in methods/ that describe a method: those whose settings link to its keys."""
+    found = []
+    for path in sorted((DOCS / "methods").glob("*.md")):
+        settings = SETTINGS.search(path.read_text(encoding="utf-8"))
+        if settings and f"](../jobs.md#{method})" in settings[1]:
+            found.append(path.name)
+    return found
+
+
+def _methods() -> str:
+    lines = ["| method | description | rounds by default | page |", "| --- | --- | --- | --- |"]
+    for name, settings in METHODS.items():
+        rounds = settings.model_fields["rounds"].default if "rounds" in settings.model_fields else 1
+        pages = ", ".join(f"[{page.removesuffix('.md')}]({page})" for page in pages_of(name))
+        about = (settings.__doc__ or "").split("\n")[0]
+        lines.append(f"| `{name}` | {about} | {rounds or 'until the streams end'} | {pages} |")
+    return "\n".join(lines) + "\n"
+
+
+def requests_of(prefixes: list[str]) -> list[type[Request[Any]]]:
+    """Requests whose step's name begins with one of these, in the order of these."""
+    return [request for prefix in prefixes for request in STEPS if request.step.split(".")[0] == prefix]
+
+
+def _steps(prefixes: list[str]) -> str:
+    lines = ["| step | request | kinds that leave |", "| --- | --- | --- |"]
+    for request in requests_of(prefixes):
+        about = " ".join((request.__doc__ or "").split("\n\n")[0].split()).replace("|", "\\|")
+        kinds = ", ".join(f"`{kind}`" for kind in request.kinds) or "none"
+        lines.append(f"| `{request.step}` | {about} | {kinds} |")
+    return "\n".join(lines) + "\n"
 
 
 def _values(field: FieldInfo) -> str:

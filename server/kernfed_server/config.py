@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from kernfed.channel import address, split_address
+from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import Section
-from kernfed.toml_file import parse_toml, read_toml
+from kernfed.wire.channel import address, split_address
 
 
 class CoordinatorFile(Section):
@@ -54,7 +54,7 @@ def database_url(file: CoordinatorFile) -> str:
 
 
 def probe_address(file: CoordinatorFile) -> str:
-    """Where a probe on the same machine reaches the enrolment port: loopback, where it listens on all addresses.
+    """Address of the enrolment port for a probe on the same machine: loopback, where it listens on all addresses.
 
     Raises:
         ConfigError: The port is 0, so it is known only to whoever started the coordinator.

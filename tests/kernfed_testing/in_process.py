@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.cohort import Call, Cohort, Exchange, Fault, Quorum
-from kernfed.events import EventKind, JobEvent, RoundMetrics
-from kernfed.in_process import InProcessExchange
-from kernfed.job_file import JobFile, parse_job
-from kernfed.messages.base import Reply, Request
-from kernfed.model import GlobalModel
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import STEPS
-from kernfed_server.jobs import execute
-from kernfed_server.run import Checkpoint, MemoryJournal, Run
+from kernfed.federation.cohort import Call, Cohort, Exchange, Fault, Quorum
+from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.federation.messages.base import Reply, Request
+from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.models.global_model import GlobalModel
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows
 
 Floats = npt.NDArray[np.float64]
@@ -33,17 +33,22 @@ def make_job(
     *,
     task: str = "regression",
     num_columns: int = 3,
-    frequencies: int = 40,
+    frequencies: int | None = 40,
     features: str = "",
     data: str = "",
     cohort: str = "",
     top: str = "",
     **settings: Any,
 ) -> JobFile:
-    """Write and parse a job file; the text arguments are lines for its tables."""
+    """Write and parse a job file; the text arguments are lines for its tables.
+
+    Without `frequencies` and `features` it has no feature map; an exact kernel has no frequencies.
+    """
     columns = ", ".join(f'"x{i}"' for i in range(num_columns))
     values = {key: str(value).lower() if isinstance(value, bool) else repr(value) for key, value in settings.items()}
     lines = "\n".join(f"{key} = {value}".replace("'", '"') for key, value in values.items())
+    if frequencies is not None and '"linear"' not in features and '"polynomial2"' not in features:
+        features = f"num_frequencies = {frequencies}\n{features}"
     return parse_job(
         f"""
         name = "test"
@@ -59,9 +64,7 @@ def make_job(
         target = "y"
         features = [{columns}]
         {data}
-        [features]
-        num_frequencies = {frequencies}
-        {features}
+        {f"[features]{chr(10)}{features}" if features else ""}
         """
     )
 
@@ -102,7 +105,7 @@ class ReversedExchange:
         self._exchange = exchange
 
     async def ask(self, call: Call[Any]) -> Mapping[str, Reply | Fault]:
-        """See `kernfed.cohort.Exchange.ask`."""
+        """See `kernfed.federation.cohort.Exchange.ask`."""
         outcomes = await self._exchange.ask(call)
         return dict(reversed(list(outcomes.items())))
 
@@ -119,7 +122,7 @@ class RecordingJournal(MemoryJournal):
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `kernfed_server.run.Journal.checkpoint`."""
+        """See `kernfed_server.jobs.run.Journal.checkpoint`."""
         if checkpoint.round_num == self.stop_before:
             raise StopRunError
         copied = {name: np.array(array, copy=True) for name, array in checkpoint.state.items()}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.client_file import PolicySection
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind
-from kernfed_client.local_job import LocalJob
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.job_file import JobFile
+from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import make_job
@@ -32,7 +32,8 @@ def concept_rows(sizes: tuple[int, ...] = (14, 15, 16, 17, 18, 19), groups: int 
 
 def personal_job(*, features: str = 'kernel = "linear"', **settings: Any) -> JobFile:
     """A personalised job on `concept_rows`, with a small embedding."""
-    settings.setdefault("num_frequencies", 60)
+    if "embedding_kernel" not in settings:
+        settings.setdefault("num_frequencies", 60)
     return make_job("personalise", frequencies=40, features=features, **settings)
 
 

@@ -8,22 +8,21 @@ import shlex
 import tomllib
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
 
 import click
 import pytest
 import typer
 
 from kernfed.cli.main import app as operator_app
-from kernfed.client_file import ClientFile
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind
-from kernfed.method_settings import MethodSettings
-from kernfed.toml_file import parse_toml
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.toml_file import parse_toml
 from kernfed_client.cli import app as client_app
+from kernfed_client.steps.registry import STEPS
 from kernfed_server.__main__ import app as coordinator_app
 from kernfed_server.config import CoordinatorFile
-from kernfed_server.workflows import WORKFLOWS
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.__main__ import app as simulate_app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,15 +100,31 @@ def test_every_kind_is_explained() -> None:
     assert rows == [kind.value for kind in Kind]
 
 
-def test_every_method_is_described() -> None:
-    """methods.md and jobs.md have a section for each method that the coordinator runs."""
-    names = [
-        get_args(settings.model_fields["name"].annotation)[0] for settings in get_args(get_args(MethodSettings)[0])
-    ]
-    assert set(names) == set(WORKFLOWS)
-    for name in names:
-        assert re.search(rf"^## {name}$", page("methods.md"), re.MULTILINE)
+def test_every_method_is_described(reference: ModuleType) -> None:
+    """Each method that the coordinator runs has a row in the table of methods, keys in jobs.md, and a page."""
+    assert set(reference.METHODS) == set(WORKFLOWS)
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(\w+\.md\) \|$", page("methods/README.md"), re.MULTILINE)
+    assert rows == list(reference.METHODS)
+    for name in reference.METHODS:
         assert re.search(rf"^### {name}$", page("jobs.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "methods").glob("[!R]*.md")), ids=lambda p: p.stem)
+def test_methods_have_five_headings(path: Path) -> None:
+    """Every page of a method has the same headings, so that a reader finds the same thing in the same place."""
+    headings = ["What you get", "Formula", "Settings", "What leaves a site", "When not to use it"]
+    assert re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) == headings
+
+
+def test_every_step_is_shown_once(reference: ModuleType) -> None:
+    """All steps that a client agrees to run stand in the tables of the pages, and none stands there twice."""
+    shown = [
+        request
+        for path in (ROOT / "docs" / "methods").glob("*.md")
+        for prefixes in re.findall(r"<!-- steps: ([\w ]+) -->", path.read_text(encoding="utf-8"))
+        for request in reference.requests_of(prefixes.split())
+    ]
+    assert sorted(r.step for r in shown) == sorted(r.step for r in STEPS)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda p: p.stem)
@@ -120,13 +135,21 @@ def test_decisions_have_their_parts(path: Path) -> None:
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
 
 
+def anchors(path: Path) -> set[str]:
+    """The fragments that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    """Relative links point to files that exist."""
+    """Relative links point to files that exist, and to headings that these have."""
     text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+    for target, fragment in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
         if "://" not in target:
-            assert (path.parent / target).exists(), target
+            file = path.parent / target if target else path
+            assert file.exists(), target
+            assert not fragment or fragment in anchors(file), f"{target}#{fragment}"
 
 
 def shown_commands() -> list[tuple[str, str]]:
