@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from kernfed.channel import address, split_address
-from kernfed.toml_file import Section, parse_toml, read_toml
+from kernfed.jobs.toml_file import Section, parse_toml, read_toml
+from kernfed.wire.channel import address, split_address
 
 
 class CoordinatorFile(Section):

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernfed.errors import ConfigError
-from kernfed.events import EventKind, Scores
-from kernfed.job_file import JobFile
+from kernfed.federation.events import EventKind, Scores
+from kernfed.jobs.job_file import JobFile
 from kernfed_simulation.run import Simulated
 
 MAX_RUNS = 1000

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kernfed.events import EventKind, RoundMetrics, Scores
-from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.federation.events import EventKind, RoundMetrics, Scores
+from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 
 _HEADLINES = ("auc", "accuracy", "r2", "rmse", "log_loss")
 """Metrics worth a place in a line, most telling first."""

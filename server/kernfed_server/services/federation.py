@@ -15,10 +15,10 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from kernfed.cohort import Fault
 from kernfed.errors import InvalidTensorError, KernfedError, UnavailableError, WireError
-from kernfed.identity import Caller, Role, require
-from kernfed.job_info import ClientInfo
+from kernfed.federation.cohort import Fault
+from kernfed.jobs.info import ClientInfo
+from kernfed.pki.identity import Caller, Role, require
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import (
@@ -31,9 +31,9 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.payload import INLINE_BYTES
-from kernfed_server.exchange import OpenCall, fault_of, reply_digest
-from kernfed_server.frame_rate import FrameRate
-from kernfed_server.sessions import Session, SessionRegistry
+from kernfed_server.federation.exchange import OpenCall, fault_of, reply_digest
+from kernfed_server.federation.frame_rate import FrameRate
+from kernfed_server.federation.sessions import Session, SessionRegistry
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from kernfed.health import SERVICES
+from kernfed.wire.health import SERVICES
 
 
 class Health:
