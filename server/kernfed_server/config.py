@@ -28,7 +28,7 @@ class CoordinatorFile(Section):
         16 << 30, ge=1 << 20, description="Bytes of replies that a client may have under way; more ends its session."
     )
     max_frames_per_s: float = Field(
-        5000.0, ge=10, le=1e6, description="Frames of a client read per second, beside pieces of bodies; more wait."
+        5000.0, ge=10, le=1e6, description="Frames of a client read per second, without pieces of bodies; others wait."
     )
     jobs_per_client: int = Field(1, ge=1, le=1000, description="Jobs that a client works for at a time.")
     drain_s: float = Field(10.0, ge=0, le=3600, description="Time to close rounds and sessions on SIGTERM.")

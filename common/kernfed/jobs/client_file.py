@@ -27,7 +27,7 @@ class PartitionFile(Section):
         "relative to the client file."
     )
     format: Literal["csv", "parquet", "npz", "images"] | None = Field(
-        None, description="Unset: by the file's suffix; images for a folder."
+        None, description="Format; unset: by the file's suffix, and images for a folder."
     )
     encoding: Annotated[str, Only(format="csv")] = Field(
         "utf-8", description="Text encoding; a byte order mark is understood."
@@ -36,7 +36,7 @@ class PartitionFile(Section):
         ",", min_length=1, max_length=1, description="Column separator, e.g. ; or a tab."
     )
     missing: Annotated[list[str], Only(format="csv"), Only(format="parquet", text=GIVEN)] = Field(
-        ["", "NA", "NaN", "nan", "null", "?"], description="Cells that mean: no value."
+        ["", "NA", "NaN", "nan", "null", "?"], description="Cells that stand for a gap."
     )
     columns: dict[str, str] = Field({}, description="Column names of the job, each with the name used in this file.")
     labels: dict[str, str] = Field({}, description="Target values of this file, each with the class name of the job.")
@@ -109,11 +109,11 @@ class KernelModelSection(Section):
     """Kernel ridge regression with this client's own kernel, lengthscale or ridge."""
 
     kind: Literal["kernel-ridge"] = Field(description="Chooses this kind of model.")
-    kernel: PointKernel | None = Field(None, description="Unset: the job's.")
+    kernel: PointKernel | None = Field(None, description="Kernel; unset: the job's.")
     lengthscale: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="In units of the standardised columns; unset: the job's."
+        None, description="Lengthscale in units of the standardised columns; unset: the job's."
     )
-    ridge: float | None = Field(None, gt=0, le=1e6, description="Unset: the job's.")
+    ridge: float | None = Field(None, gt=0, le=1e6, description="Ridge; unset: the job's.")
 
 
 class SklearnModelSection(Section):
@@ -121,7 +121,7 @@ class SklearnModelSection(Section):
 
     kind: Literal["scikit-learn"] = Field(description="Chooses this kind of model.")
     class_name: str = Field(
-        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="E.g. sklearn.ensemble.RandomForestRegressor."
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="Class, e.g. sklearn.ensemble.RandomForestRegressor."
     )
     parameters: dict[str, bool | int | float | str | None] = Field({}, description="Arguments of the class.")
     weights: Literal["use", "ignore"] = Field(
@@ -153,7 +153,7 @@ class NetworkModelSection(Section):
     digest_epochs: int = Field(2, ge=0, le=10_000, description="Passes over the public points in each round.")
     revisit_epochs: int = Field(2, ge=0, le=10_000, description="Passes over own rows in each round, after these.")
     batch_size: int = Field(32, ge=1, description="Rows per step.")
-    learning_rate: float = Field(1e-3, gt=0, le=1, description="Of Adam.")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Learning rate of Adam.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -188,7 +188,7 @@ class BackboneSection(Section):
         {}, description="Arguments of the module."
     )
     seed: Annotated[int, Only(source="torch:", weights=None)] = Field(
-        0, ge=0, lt=2**63, description="Of weights that are drawn."
+        0, ge=0, lt=2**63, description="Seed of weights that are drawn."
     )
     batch_size: int = Field(64, ge=1, le=65536, description="Rows at a time.")
     image_size: Annotated[int | None, IMAGES] = Field(
@@ -201,10 +201,10 @@ class BackboneSection(Section):
         3, description="Images: 3 repeats grey ones, 1 averages colours."
     )
     mean: Annotated[list[float], IMAGES] = Field(
-        [0.485, 0.456, 0.406], description="Images: subtracted per channel, of pixels in [0, 1]."
+        [0.485, 0.456, 0.406], description="Images: mean per channel, of pixels in [0, 1]."
     )
     deviation: Annotated[list[Annotated[float, Field(gt=0)]], IMAGES] = Field(
-        [0.229, 0.224, 0.225], description="Images: divided by, per channel."
+        [0.229, 0.224, 0.225], description="Images: deviation per channel; mean is subtracted, then this divides."
     )
 
     @model_validator(mode="after")
@@ -247,7 +247,7 @@ class ClientFile(Section):
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
     max_memory_bytes: int | None = Field(
-        None, ge=1 << 20, description="Most memory that a job's matrices may take; unset: 9/10 of what is available."
+        None, ge=1 << 20, description="Most memory that a job's matrices may take; unset: 9/10 of the available memory."
     )
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
     models: dict[Label, ModelSection] = Field(default_factory=dict)

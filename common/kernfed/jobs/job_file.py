@@ -37,15 +37,15 @@ class CohortSection(Section):
     )
     preflight: Literal["all", "quorum"] = Field(
         "all",
-        description="Whose data must pass the check before round 1: everyone's, or enough for the quorum.",
+        description="Clients whose data must pass the check before round 1: all, or enough for the quorum.",
     )
     deadline_s: Positive = Field(
         300.0,
-        description="After this a round closes on its quorum, though others still compute; who is missing is a "
-        "straggler, and is asked again in the next round.",
+        description="Seconds after which a round closes on its quorum, even while others compute. A client that is "
+        "missing then is a straggler, and is asked again in the next round.",
     )
     wait_s: Positive = Field(
-        86_400.0, description="How long the job may stay below quorum, saying so, before it fails."
+        86_400.0, description="Seconds for which the job may stay below quorum, and say so, before it fails."
     )
 
     @model_validator(mode="after")
@@ -121,7 +121,7 @@ class FeaturesSection(Section):
 
     kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
     form: Annotated[FeatureForm, Only(kernel=RANDOM_KERNELS)] = Field(
-        FeatureForm.COSINE, description="How frequencies become features."
+        FeatureForm.COSINE, description="Map from frequencies to features."
     )
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies."
