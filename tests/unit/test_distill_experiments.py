@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernfed_testing.forked import run_script
+from kernfed_testing.places import EXPERIMENTS
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 KEYS = ["setting", "method", "published", "measured", "repetitions"]
 
 

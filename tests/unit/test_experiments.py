@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed_testing.forked import run_script
-
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+from kernfed_testing.places import EXPERIMENTS
 
 
 @pytest.mark.slow

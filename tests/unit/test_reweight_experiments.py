@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kernfed_testing.forked import run_script
+from kernfed_testing.places import EXPERIMENTS
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 KEYS = ["setting", "method", "published", "measured", "repetitions"]
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
 
 from kernfed.errors import UnavailableError
-from kernfed.identity import Role, require
+from kernfed.pki.identity import Role, require
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto, update_to_proto
-from kernfed_server.artifacts import read_pieces
-from kernfed_server.runs import RunManager
+from kernfed_server.jobs.manager import RunManager
+from kernfed_server.keeping.artifacts import read_pieces
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -23,7 +24,7 @@ PIECE_S = 60.0
 
 
 class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
-    """What operators may ask of the coordinator."""
+    """Calls that operators may make to the coordinator."""
 
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs
@@ -48,8 +49,9 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
         """Events of a job, until it is over."""
         require(context, Role.OPERATOR)
-        async for update in self._runs.watch(request.job_id, request.from_sequence):
-            yield update_to_proto(update)
+        async with contextlib.aclosing(self._runs.watch(request.job_id, request.from_sequence)) as updates:
+            async for update in updates:
+                yield update_to_proto(update)
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Stop a job."""
@@ -69,8 +71,9 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
         require(context, Role.OPERATOR)
         artifact, path = await self._runs.find_artifact(request.job_id, request.name)
         yield pb.FetchArtifactResponse(artifact=artifact_to_proto(artifact))
-        async for piece in read_pieces(path):
-            yield pb.FetchArtifactResponse(data=piece)
+        async with contextlib.aclosing(read_pieces(path)) as pieces:
+            async for piece in pieces:
+                yield pb.FetchArtifactResponse(data=piece)
 
     async def ListClients(self, request: pb.ListClientsRequest, context: Context) -> pb.ListClientsResponse:
         """Clients of the federation."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernfed_testing.forked import run_module
+from kernfed_testing.places import HEART
 
-HEART = Path(__file__).parents[3] / "examples" / "heart"
 SECRET = "s3cr3t-31337"
 
 
