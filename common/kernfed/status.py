@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, Final, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -21,7 +23,12 @@ INTERNAL_TEXT: Final = "internal error; the coordinator's log has the details"
 _MAX_TEXT_BYTES: Final = 4096
 """A status travels in HTTP headers, whose default limit is 8 KiB."""
 
+T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_FROM_CORE = "Internal error from Core"
+_STATUS_COMES_S, _LOOK_S = 5.0, 0.01
+"""The peer's status comes in the same moment as the write that fails by it."""
 
 _S = grpc.StatusCode
 STATUS: Final[dict[type[KernfedError], grpc.StatusCode]] = {
@@ -97,6 +104,60 @@ def error_from_rpc(err: grpc.aio.AioRpcError) -> KernfedError:
     return _WITHOUT_REASON.get(code, KernfedError)(details)
 
 
+class PeerStatus:
+    """With what the peer ended a call of ours that sends a stream.
+
+    A write that comes when the peer has ended the call fails, and grpc then sets an INTERNAL of its own, over the
+    peer's status or before it comes (https://github.com/grpc/grpc/issues/36066). So the first status is taken down when
+    it is set, and where that is grpc's own, the second is waited for.
+    """
+
+    def __init__(self, call: Any) -> None:
+        """Watch a call from its beginning; it is one of grpc.aio."""
+        self._call = call
+        self._first: asyncio.Future[grpc.aio.AioRpcError] = asyncio.get_running_loop().create_future()
+        call.add_done_callback(functools.partial(_take_down, self._first))  # and not a method: no cycle keeps the call
+
+    async def end(self) -> grpc.aio.AioRpcError:
+        """Wait for the end of the call; how the peer ended it, also where it did so with OK."""
+        status = await asyncio.shield(self._first)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STATUS_COMES_S):
+                while _is_from_core(status):
+                    await asyncio.sleep(_LOOK_S)  # grpc tells nobody of a second status
+                    status = _present(self._call)
+        return status
+
+    async def behind(self, err: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+        """How the peer ended the call, where an error only says that a write failed by it; else the error."""
+        return await self.end() if _is_from_core(err) else err
+
+
+def _take_down(first: asyncio.Future[grpc.aio.AioRpcError], call: Any) -> None:
+    if not first.done():
+        first.set_result(_present(call))
+
+
+def _present(call: Any) -> grpc.aio.AioRpcError:
+    parts = (call.code, call.initial_metadata, call.trailing_metadata, call.details)
+    return grpc.aio.AioRpcError(*(_at_once(part()) for part in parts))
+
+
+def _is_from_core(err: grpc.aio.AioRpcError) -> bool:
+    return err.code() is _S.INTERNAL and err.details() == _FROM_CORE
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Result of a coroutine that has nothing to wait for, as those about a status that is set."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    coroutine.close()
+    raise AssertionError("a part of a call's status was not there yet")
+
+
 class StatusInterceptor(grpc.aio.ServerInterceptor):
     """For every call of a grpc.aio server: first admit the caller, then map what the handler raises.
 
@@ -108,7 +169,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         """Make the interceptor.
 
         Args:
-            admit: Raises a KernfedError for a caller who must stay out; see `kernfed.identity.admission`.
+            admit: Raises a KernfedError for a caller who must stay out; see `kernfed.pki.identity.admission`.
         """
         self._admit = admit
 

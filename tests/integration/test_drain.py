@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from kernfed.errors import UnavailableError
-from kernfed.events import EventKind, JobState
-from kernfed.messages.ridge import GradientDescentRequest, LocalSolveRequest
+from kernfed.federation.events import EventKind, JobState
+from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
 from kernfed_testing.federation import Federation, until
 from kernfed_testing.gate import Gate
 

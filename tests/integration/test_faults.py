@@ -8,10 +8,10 @@ import time
 import pytest
 
 from kernfed.errors import JobStateMissingError
-from kernfed.events import EventKind, JobState
-from kernfed.messages.probe import EchoRequest
-from kernfed.messages.ridge import LocalSolveRequest
-from kernfed_client.steps import STEPS
+from kernfed.federation.events import EventKind, JobState
+from kernfed.methods.probe.messages import EchoRequest
+from kernfed.methods.ridge.messages import LocalSolveRequest
+from kernfed_client.steps.registry import STEPS
 from kernfed_testing.federation import COLUMNS, Federation, make_csv, until
 from kernfed_testing.gate import Gate
 

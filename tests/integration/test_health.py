@@ -12,9 +12,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernfed.errors import UnavailableError
-from kernfed.health import SERVICES, check_health
-from kernfed.identity import Identity, channel_credentials, enrolment_channel_credentials, enrolment_server_credentials
-from kernfed_client.health import HEALTH_FILE
+from kernfed.pki.identity import (
+    Identity,
+    channel_credentials,
+    enrolment_channel_credentials,
+    enrolment_server_credentials,
+)
+from kernfed.wire.health import SERVICES, check_health
+from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
 from kernfed_testing.federation import Federation, until
 
@@ -51,7 +56,7 @@ async def test_both_commands_say_that_all_is_well(tmp_path: Path) -> None:
 
 async def test_client_probe_follows_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's probe passes with a session and fails without one."""
-    monkeypatch.setattr("kernfed_client.health.WRITE_INTERVAL_S", 0.05)
+    monkeypatch.setattr("kernfed_client.daemon.health.WRITE_INTERVAL_S", 0.05)
     async with Federation(tmp_path, ["a"]) as fed:
         site = fed.client_folder("a")
         health_file = site / "state" / HEALTH_FILE

@@ -13,8 +13,8 @@ import pytest_asyncio
 import structlog
 
 from kernfed.errors import VersionMismatchError, WireError
-from kernfed.events import EventKind, JobState
-from kernfed.messages.data import Standardised
+from kernfed.federation.events import EventKind, JobState
+from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
 from kernfed_testing.federation import Federation, until

@@ -16,7 +16,6 @@ import grpc.aio
 import pytest
 import structlog
 
-from kernfed.channel import CHANNEL_OPTIONS, SERVER_OPTIONS
 from kernfed.errors import (
     AuthError,
     BusyError,
@@ -28,7 +27,8 @@ from kernfed.errors import (
     UnavailableError,
     WireError,
 )
-from kernfed.identity import (
+from kernfed.pki.authority import make_csr, new_key, serial_of, utc_now
+from kernfed.pki.identity import (
     Identity,
     Role,
     admission,
@@ -38,17 +38,17 @@ from kernfed.identity import (
     require,
     server_credentials,
 )
-from kernfed.pki.authority import make_csr, new_key, serial_of, utc_now
+from kernfed.pki.renewal import keep_renewed, renew
+from kernfed.pki.tls_chain import fetch_chain
+from kernfed.pki.tls_diagnosis import Layer, diagnose, diagnose_failure
 from kernfed.pki.tokens import Token, decode_token, encode_token
-from kernfed.renewal import keep_renewed, renew
 from kernfed.status import StatusInterceptor, error_from_rpc
-from kernfed.tls_chain import fetch_chain
-from kernfed.tls_diagnosis import Layer, diagnose, diagnose_failure
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
+from kernfed.wire.channel import CHANNEL_OPTIONS, SERVER_OPTIONS
 from kernfed_client.enrol import enrol
-from kernfed_server.revocations import RevocationWatch
 from kernfed_server.services.enrolment import EnrolmentServicer
+from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import Identities, make_identities
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from kernfed.channel import CHANNEL_OPTIONS, KEEPALIVE_INTERVAL_S, SERVER_OPTIONS
-from kernfed.identity import Identity, channel_credentials, server_credentials
+from kernfed.pki.identity import Identity, channel_credentials, server_credentials
+from kernfed.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_INTERVAL_S, SERVER_OPTIONS
 from kernfed_testing.identities import make_identities
 
 FASTER = 20

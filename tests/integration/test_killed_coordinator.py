@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from kernfed.errors import UnavailableError
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.crashing_coordinator import POINTS, ROUND

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernfed.events import EventKind, JobState
+from kernfed.federation.events import EventKind, JobState
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
 
 ABC = ["a", "b", "c"]
@@ -146,7 +146,7 @@ async def test_a_client_joins_a_running_job(tmp_path):
 
 async def test_network_equals_one_process(tmp_path):
     """Finite streams give over sockets the parameters that they give in one process, to the last bit."""
-    from kernfed.job_file import parse_job
+    from kernfed.jobs.job_file import parse_job
     from kernfed_simulation.federation import from_client_files
     from kernfed_simulation.run import simulate
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from kernfed.channel import SERVER_OPTIONS
 from kernfed.errors import (
     ConfigError,
     PermissionDeniedError,
@@ -22,11 +21,12 @@ from kernfed.errors import (
     UnknownJobError,
     WireError,
 )
-from kernfed.events import EventKind, JobState
-from kernfed.identity import Identity, admission, server_credentials
-from kernfed.operator_client import OperatorClient
+from kernfed.federation.events import EventKind, JobState
+from kernfed.pki.identity import Identity, admission, server_credentials
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import operator_service_pb2_grpc
+from kernfed.wire.channel import SERVER_OPTIONS
+from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.identities import make_identities
 from kernfed_testing.job_world import World, probe_toml, world

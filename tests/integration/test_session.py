@@ -7,11 +7,11 @@ import asyncio
 import pytest
 import structlog
 
-from kernfed.client_file import load_client_file
-from kernfed.events import EventKind, JobState
-from kernfed.messages.probe import EchoRequest
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.client_file import load_client_file
+from kernfed.methods.probe.messages import EchoRequest
 from kernfed_client.app import ClientDaemon
-from kernfed_server.runs import RunManager
+from kernfed_server.jobs.manager import RunManager
 from kernfed_testing.federation import Federation, until
 from kernfed_testing.gate import Gate
 from kernfed_testing.proxy import Direction

@@ -19,15 +19,15 @@ from unittest import mock
 
 import numpy as np
 
-from kernfed.client_file import load_client_file
-from kernfed.events import EventKind, JobEvent, JobState
-from kernfed.identity import Identity, Role
-from kernfed.job_info import JobInfo, JobUpdate
-from kernfed.operator_client import OperatorClient
+from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.client_file import load_client_file
+from kernfed.jobs.info import JobInfo, JobUpdate
+from kernfed.pki.identity import Identity, Role
+from kernfed.wire.operator_client import OperatorClient
 from kernfed_client.app import ClientDaemon
 from kernfed_server.app import Coordinator, Ports
 from kernfed_server.config import load_coordinator_file
-from kernfed_server.sessions import SessionRegistry
+from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.proxy import Proxy
 
@@ -270,7 +270,7 @@ class Federation:
             async def no_report(*_: object) -> str:
                 return ""
 
-            self._stack.enter_context(mock.patch("kernfed_server.job_task.render_report", no_report))
+            self._stack.enter_context(mock.patch("kernfed_server.jobs.task.render_report", no_report))
         self.coordinator = self._make_coordinator()
         self._stack.push_async_callback(self._stop_coordinator)
         await self.start_coordinator()

@@ -11,14 +11,14 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from kernfed.channel import CHANNEL_OPTIONS
-from kernfed.client_file import load_client_file
 from kernfed.errors import KernfedError, error_from_reason
-from kernfed.identity import Identity, channel_credentials
-from kernfed.messages.base import Reply
-from kernfed.status import error_from_rpc
+from kernfed.federation.messages.base import Reply
+from kernfed.jobs.client_file import load_client_file
+from kernfed.pki.identity import Identity, channel_credentials
+from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed.wire.channel import CHANNEL_OPTIONS
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import (
     CONNECT_METHOD,
@@ -30,8 +30,8 @@ from kernfed.wire.frames import (
     identity,
 )
 from kernfed.wire.incoming import IncomingPayload
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import STEPS
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
 
 Misbehave = Callable[["ScriptedClient", task_pb2.Task, Reply], Awaitable[bool]]
 """(client, task, honest reply) -> whether the honest reply is still to be sent."""
@@ -97,6 +97,7 @@ class ScriptedClient:
         )
         call = channel.stream_stream(CONNECT_METHOD, request_serializer=identity, response_deserializer=identity)
         self._stream: Any = call()
+        self._ended = PeerStatus(self._stream)
         self._stack.callback(self._stream.cancel)
         tasks = [asyncio.ensure_future(self._read())] if self._reads else []
         if self._first is not None:
@@ -166,17 +167,12 @@ class ScriptedClient:
                     self._open[frame.task.payload.transfer] = (frame.task, incoming)
                     if incoming.complete:
                         await self._answer(frame.task, incoming)
-            code = await self._stream.code()
-            if code is not grpc.StatusCode.OK:
-                raise grpc.aio.AioRpcError(
-                    code,
-                    await self._stream.initial_metadata(),
-                    await self._stream.trailing_metadata(),
-                    await self._stream.details(),
-                )
+            status = await self._ended.end()
+            if status.code() is not grpc.StatusCode.OK:
+                raise status
             self._settle(None)
         except grpc.aio.AioRpcError as err:
-            self._settle(error_from_rpc(err))
+            self._settle(error_from_rpc(await self._ended.behind(err)))
 
     def _settle(self, error: KernfedError | None) -> None:
         if not self.over.done():

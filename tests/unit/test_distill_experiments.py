@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+from kernfed_testing.places import EXPERIMENTS
+
 KEYS = ["setting", "method", "published", "measured", "repetitions"]
 
 

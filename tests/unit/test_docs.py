@@ -14,15 +14,15 @@ import pytest
 import typer
 
 from kernfed.cli.main import app as operator_app
-from kernfed.client_file import ClientFile
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind
-from kernfed.toml_file import parse_toml
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.toml_file import parse_toml
 from kernfed_client.cli import app as client_app
-from kernfed_client.steps import STEPS
+from kernfed_client.steps.registry import STEPS
 from kernfed_server.__main__ import app as coordinator_app
 from kernfed_server.config import CoordinatorFile
-from kernfed_server.workflows import WORKFLOWS
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.__main__ import app as simulate_app
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+from kernfed_testing.places import EXPERIMENTS
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ def doctor(
 ) -> None:
     """Check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, authorisation."""
     from kernfed.errors import ConfigError
-    from kernfed.identity import Identity
-    from kernfed.tls_diagnosis import Finding, diagnose
+    from kernfed.pki.identity import Identity
+    from kernfed.pki.tls_diagnosis import Finding, diagnose
 
     log_to_stderr()
     loaded = Identity.load(identity, check_dates=False)

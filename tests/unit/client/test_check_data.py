@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-HEART = Path(__file__).parents[3] / "examples" / "heart"
+from kernfed_testing.places import HEART
+
 SECRET = "s3cr3t-31337"
 
 

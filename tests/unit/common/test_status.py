@@ -9,7 +9,7 @@ import structlog
 
 from kernfed import errors
 from kernfed.errors import BusyError, KernfedError, QuorumNotMetError, UnavailableError, VersionMismatchError
-from kernfed.status import INTERNAL_TEXT, STATUS, StatusInterceptor, error_from_rpc, status_of
+from kernfed.status import INTERNAL_TEXT, STATUS, PeerStatus, StatusInterceptor, error_from_rpc, status_of
 
 
 def subclasses(cls):
@@ -73,6 +73,9 @@ async def channel():
     await server.stop(None)
 
 
+LIMIT_S = 60.0
+
+
 async def drain(call):
     if hasattr(call, "__aiter__"):
         async for _ in call:
@@ -87,14 +90,16 @@ async def fail(channel, shape, name):
 
     method = f"/{shape}/{name}"
     calls = {
-        "uu": lambda: channel.unary_unary(method)(b"x", timeout=5),
-        "su": lambda: channel.stream_unary(method)(requests(), timeout=5),
-        "us": lambda: channel.unary_stream(method)(b"x", timeout=5),
-        "ss": lambda: channel.stream_stream(method)(requests(), timeout=5),
+        "uu": lambda: channel.unary_unary(method)(b"x", timeout=LIMIT_S),
+        "su": lambda: channel.stream_unary(method)(requests(), timeout=LIMIT_S),
+        "us": lambda: channel.unary_stream(method)(b"x", timeout=LIMIT_S),
+        "ss": lambda: channel.stream_stream(method)(requests(), timeout=LIMIT_S),
     }
+    call = calls[shape]()
+    ended = PeerStatus(call)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await drain(calls[shape]())
-    return caught.value
+        await drain(call)
+    return await ended.behind(caught.value)
 
 
 @pytest.mark.parametrize("shape", ["uu", "us", "su", "ss"])
@@ -121,6 +126,22 @@ async def test_unexpected_errors_stay_here(channel, shape, name):
     assert type(error_from_rpc(rpc)) is KernfedError
     (entry,) = [e for e in logs if e["event"] == "call failed"]
     assert "secret detail" in str(entry["exc_info"])
+
+
+async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel):
+    """Whichever of the two comes first, the caller learns with what the peer ended the call."""
+
+    async def endless():
+        while True:
+            yield b"x" * 100_000
+
+    for _ in range(20):
+        call = channel.stream_stream("/ss/QuorumNotMetError")(endless(), timeout=LIMIT_S)
+        ended = PeerStatus(call)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await drain(call)
+        assert (await ended.behind(caught.value)).code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert type(error_from_rpc(await ended.end())) is QuorumNotMetError
 
 
 async def test_long_text_is_cut_to_fit_headers(channel):

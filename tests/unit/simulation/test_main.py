@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from kernfed.metrics_file import read_metrics
-from kernfed.model import load_model
+from kernfed.jobs.metrics_file import read_metrics
+from kernfed.models.global_model import load_model
 from kernfed_simulation.__main__ import main
+from kernfed_testing.places import HEART
 
-HEART = Path(__file__).parents[3] / "examples" / "heart"
 SITES = ("cleveland", "hungarian", "switzerland", "va")
 FILES = [arg for site in SITES for arg in ("--client-file", str(HEART / "clients" / f"{site}.toml"))]
 
