@@ -26,9 +26,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernfed.events import JobState
-from kernfed_client.kept_models import kept_models
-from kernfed_server.workflows import WORKFLOWS
+from kernfed.federation.events import JobState
+from kernfed_client.models.kept_models import kept_models
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import federation
 from kernfed_testing.federation import Ended, Federation, Node, Process
 from kernfed_testing.soak import CLIENTS, job_text
