@@ -48,6 +48,9 @@ test-integration: setup ## tests with real sockets and a test CA
 soak: setup ## thirty jobs of every method, each with a kill, a cut or a restart, e.g. make soak ARGS="--jobs 5 --seed 2"
 	$(PY) tests/soak/soak.py $(ARGS)
 
+cross-version: setup ## this tree in one federation with another revision, to the same bits, e.g. make cross-version REV=HEAD~20
+	$(PY) tests/soak/cross_version.py $(or $(REV),$(error give REV=REVISION)) $(ARGS)
+
 fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. make fuzz ARGS="--seconds 60"
 	-$(PY) -m pip install -q 'atheris>=2.3'
 	$(PY) tests/soak/fuzz.py $(ARGS)
