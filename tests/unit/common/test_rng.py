@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
+from kernfed import rng
 from kernfed.rng import natural_logarithm, normal_quantile, stream
 
 
