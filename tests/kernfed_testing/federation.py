@@ -106,9 +106,10 @@ class InProcess:
 class Process:
     """A daemon as a process, started by its command; its log lines are kept."""
 
-    def __init__(self, *command: str, cwd: Path) -> None:
+    def __init__(self, *command: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self._command = command
         self._cwd = cwd
+        self._env = env or {}
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
@@ -130,7 +131,7 @@ class Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **self._env},
         )
         self._reading = asyncio.ensure_future(self._read(self._process))
 

@@ -55,6 +55,35 @@ def federation(root: Path) -> Federation:
     return Federation(root, CLIENTS, processes=True, proxied=CLIENTS, settings=settings, heartbeat_s=(0.2, 2.0))
 
 
+async def job_text(fed: Federation, method: str) -> str:
+    """A small job of a method; what it names is uploaded."""
+    if method in ONLINE or method == "distill":
+        lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 8"]
+        if method == "online":
+            lines += ["num_kernels = 5", "kernels_per_round = 2", "num_frequencies = 8"]
+        if method == "distill":
+            lines += ['public = "public.csv"', "tolerance = 0.0"]
+        cohort = ["[cohort]", f"clients = {json.dumps(CLIENTS)}", "min_clients = 3"]
+        data = ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
+        text = "\n".join([*lines, *cohort, *data]) + "\n"
+        if method == "distill":
+            points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
+            rows = [",".join(map(repr, point)) for point in points.tolist()]
+            (fed.root / "public.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+            _, text, files = attach_files(parse_job(text), text, fed.root)
+            for content in files.values():
+                await fed.operator.upload(content)
+        return text
+    settings: dict[str, Any] = {"rounds": 12} if method in ITERATIVE else {}
+    if method == "reweight":
+        settings = {"scope": "own"}  # these clients' policies let no samples leave
+    if method in ("fedsophia", "fednew"):
+        settings = {"rounds": 12, "loss": "squared"}
+    if method == "probe":
+        settings = {"rounds": 4, "payload_bytes": 400_000}
+    return fed.job(method, cohort_min_clients=3, **settings)
+
+
 class Soak:
     """One soak over a federation that is up."""
 
@@ -159,35 +188,7 @@ class Soak:
         return draw.choice(list(faults.items()))
 
     async def _submit(self, method: str) -> str:
-        return (await self._fed.submit(await self._job(method))).job_id
-
-    async def _job(self, method: str) -> str:
-        fed = self._fed
-        if method in ONLINE or method == "distill":
-            lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 8"]
-            if method == "online":
-                lines += ["num_kernels = 5", "kernels_per_round = 2", "num_frequencies = 8"]
-            if method == "distill":
-                lines += ['public = "public.csv"', "tolerance = 0.0"]
-            cohort = ["[cohort]", f"clients = {json.dumps(CLIENTS)}", "min_clients = 3"]
-            data = ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
-            text = "\n".join([*lines, *cohort, *data]) + "\n"
-            if method == "distill":
-                points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
-                rows = [",".join(map(repr, point)) for point in points.tolist()]
-                (fed.root / "public.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-                _, text, files = attach_files(parse_job(text), text, fed.root)
-                for content in files.values():
-                    await fed.operator.upload(content)
-            return text
-        settings: dict[str, Any] = {"rounds": 12} if method in ITERATIVE else {}
-        if method == "reweight":
-            settings = {"scope": "own"}  # these clients' policies let no samples leave
-        if method in ("fedsophia", "fednew"):
-            settings = {"rounds": 12, "loss": "squared"}
-        if method == "probe":
-            settings = {"rounds": 4, "payload_bytes": 400_000}
-        return fed.job(method, cohort_min_clients=3, **settings)
+        return (await self._fed.submit(await job_text(self._fed, method))).job_id
 
     async def _end(self, job_id: str) -> Ended:
         return await self._fed.end(job_id)

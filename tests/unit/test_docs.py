@@ -116,6 +116,12 @@ def test_methods_have_five_headings(path: Path) -> None:
     assert re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) == headings
 
 
+def test_every_room_has_a_page() -> None:
+    """A page of methods has the name of the room that holds their code."""
+    rooms = {path.parent.name for path in (ROOT / "common" / "kernfed" / "methods").glob("*/__init__.py")}
+    assert {path.stem for path in (ROOT / "docs" / "methods").glob("[!R]*.md")} == rooms
+
+
 def test_every_step_is_shown_once(reference: ModuleType) -> None:
     """All steps that a client agrees to run stand in the tables of the pages, and none stands there twice."""
     shown = [
