@@ -15,6 +15,7 @@ from kernfed.client_file import ClientFile, DatasetSection
 from kernfed.errors import KernfedError
 from kernfed.identity import Identity
 from kernfed.messages.base import Reply, Request
+from kernfed.numeric_platform import with_platform
 from kernfed.renewal import keep_renewed
 from kernfed.tls_diagnosis import diagnose_failure
 from kernfed.v1 import task_pb2
@@ -160,9 +161,9 @@ def prepare_maths(file: ClientFile) -> tuple[str, str]:
         threadpool_limits(file.threads)
     device = choose_device(file.device)
     if device.type == "cuda":
-        return f"{device} ({torch.cuda.get_device_name(device)})", ""
+        return with_platform(f"{device} ({torch.cuda.get_device_name(device)})"), ""
     note = "" if file.device == "cpu" else f"no CUDA device: PyTorch {torch.__version__} finds none"
-    return f"cpu ({torch.get_num_threads()} threads)", note
+    return with_platform(f"cpu ({torch.get_num_threads()} threads)"), note
 
 
 def _partitions(dataset: DatasetSection) -> tuple[str, ...]:

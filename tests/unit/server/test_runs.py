@@ -7,6 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from kernfed.errors import (
 )
 from kernfed.events import EventKind, JobState
 from kernfed.metrics_file import read_metrics
+from kernfed.numeric_platform import numeric_platform
+from kernfed_server.job_task import DIFFERENT
 from kernfed_server.runs import RunLimits
 from kernfed_testing.job_world import probe_toml, world
 
@@ -340,6 +343,20 @@ def test_the_coordinators_modules_load_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("other", "differ"), [("Haswell", True), ("SkylakeX", False)])
+async def test_platforms_are_told_and_compared(tmp_path, other, differ):
+    """job.json names the coordinator's platform and what clients reported; a note says where theirs differ."""
+    async with world(tmp_path, "a", "b") as w:
+        w.sessions.devices = {"a": "cpu (1 threads) on openblas SkylakeX", "b": f"cpu (2 threads) on openblas {other}"}
+        w.sessions.connect("a", "b")
+        w.script.free = True
+        job = await w.submit("demo", ["a", "b"])
+        await w.finished(job.job_id)
+        record = json.loads((w.runs.artifact_folder(job.job_id) / "job.json").read_text())
+    assert record["platform"] == {"coordinator": asdict(numeric_platform()), "clients": w.sessions.devices}
+    assert [n["message"] for n in record["notes"] if "different platforms" in n["message"]] == [DIFFERENT] * differ
 
 
 async def test_a_job_that_wants_no_report(tmp_path):
