@@ -16,9 +16,9 @@ import time
 import torch
 from torch import Tensor
 
-from kernfed.consensus import Deregulariser, mean_predictions
-from kernfed.distillation import DistilledRidge, kernel_ridge, memory_needed
-from kernfed.distillation_kernels import KernelSpec, PointKernel, gram
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions
+from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram
+from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge, memory_needed
 
 SPEC = KernelSpec(PointKernel.WENDLAND, (1.0,), False)
 RIDGE = 1e-2

@@ -30,14 +30,14 @@ async def coordinator(args: argparse.Namespace) -> None:
     import gc
     import time
 
-    from kernfed.channel import SERVER_OPTIONS
-    from kernfed.cohort import Cohort, Quorum
-    from kernfed.identity import server_credentials
-    from kernfed.messages.probe import EchoRequest
+    from kernfed.federation.cohort import Cohort, Quorum
+    from kernfed.methods.probe.messages import EchoRequest
+    from kernfed.pki.identity import server_credentials
     from kernfed.status import StatusInterceptor
-    from kernfed_server.exchange import RemoteExchange
+    from kernfed.wire.channel import SERVER_OPTIONS
+    from kernfed_server.federation.exchange import RemoteExchange
+    from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
     from kernfed_server.services.federation import FederationServicer
-    from kernfed_server.sessions import SessionLimits, SessionRegistry
 
     registry = SessionRegistry(SessionLimits(), Path(tempfile.gettempdir()))
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
@@ -74,11 +74,11 @@ async def coordinator(args: argparse.Namespace) -> None:
 
 async def clients(args: argparse.Namespace) -> None:
     """Many sessions by hand: heartbeats, and echoes where they are asked."""
-    from kernfed.channel import CHANNEL_OPTIONS
-    from kernfed.identity import Identity, channel_credentials
-    from kernfed.messages.probe import Echo, EchoRequest
+    from kernfed.methods.probe.messages import Echo, EchoRequest
+    from kernfed.pki.identity import Identity, channel_credentials
     from kernfed.v1 import federation_service_pb2 as pb
     from kernfed.v1 import task_pb2
+    from kernfed.wire.channel import CHANNEL_OPTIONS
     from kernfed.wire.codec import encode
     from kernfed.wire.frames import CONNECT_METHOD, PROTOCOL_VERSION, identity
     from kernfed.wire.incoming import IncomingPayload
@@ -141,7 +141,7 @@ def _clients_process(root: Path, names: list[str], port: int) -> subprocess.Pope
 def measure(idle: int, root: Path) -> dict[str, float]:
     """Round time with the active sessions, and with the idle ones beside them."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-    from kernfed.identity import Role
+    from kernfed.pki.identity import Role
     from kernfed_testing.identities import make_identities
 
     made = make_identities(root)

@@ -21,7 +21,7 @@ async def coordinator(args: argparse.Namespace) -> None:
     """Send 1 GiB of random numbers to one client and compare what comes back, bit by bit."""
     import numpy as np
 
-    from kernfed.messages.probe import EchoRequest
+    from kernfed.methods.probe.messages import EchoRequest
 
     async with session.coordinator_with_clients(args) as cohort:
         sent = np.random.default_rng(1).random(args.size // 8)

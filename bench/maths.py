@@ -7,9 +7,9 @@ import scipy.linalg
 import torch
 from timing import best
 
-from kernfed.feature_maps import FeatureMap
-from kernfed.features import FeatureForm, Kernel, draw_frequencies, make_spec
-from kernfed.ridge import LocalRidge
+from kernfed.features.spec import FeatureForm, Kernel, draw_frequencies, make_spec
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.ridge import LocalRidge
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ features = {json.dumps([f"x{i}" for i in range(ROW_COLUMNS)])}
 
 async def network(num_clients: int, rounds: int, m: int, d: int) -> tuple[float, int]:
     """Rounds per second of a job, and bytes that a client sends per round."""
-    from kernfed.events import EventKind, JobState
+    from kernfed.federation.events import EventKind, JobState
     from kernfed_testing import federation
 
     federation.LIMIT_S = 900.0
@@ -89,11 +89,11 @@ def session_limit(num_clients: int, num_bytes: int, rounds: int) -> float:
 
 def step_seconds(num_kernels: int, d: int, num_rows: int = 256) -> float:
     """Processor seconds of a client's step, on average."""
-    from kernfed.messages.data import DataSchema, LearningTask, MissingRule
-    from kernfed.messages.online import DrawDictionaryRequest, OnlineStepRequest, OpenStreamRequest
-    from kernfed.online import Dictionary, Loss, default_lengthscales
-    from kernfed.online_learner import Mixing
-    from kernfed_client.steps import STEPS
+    from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+    from kernfed.methods.online.dictionary import Dictionary, Loss, default_lengthscales
+    from kernfed.methods.online.learner import Mixing
+    from kernfed.methods.online.messages import DrawDictionaryRequest, OnlineStepRequest, OpenStreamRequest
+    from kernfed_client.steps.registry import STEPS
     from kernfed_simulation.federation import Rows, from_rows
 
     random = np.random.default_rng(0)

@@ -16,12 +16,18 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.crossfit import Shared, Target
-from kernfed.crossfit_choice import FULL_GRID, LITE_GRID, Grid, Scores, Turns
-from kernfed.embeddings import View, embed, target_terms, view_spec
-from kernfed.features import draw_frequencies
-from kernfed.q_aggregation import Aggregation, default_constants, linear_term, solve_exact, solve_paper
-from kernfed.triangles import pack
+from kernfed.features.spec import draw_frequencies
+from kernfed.maths.triangles import pack
+from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Grid, Scores, Turns
+from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.embeddings import View, embed, target_terms, view_spec
+from kernfed.methods.personalise.q_aggregation import (
+    Aggregation,
+    default_constants,
+    linear_term,
+    solve_exact,
+    solve_paper,
+)
 
 COLUMNS, BOUND, STEPS = 20, np.sqrt(2.0), 1000
 Floats = npt.NDArray[np.float64]

@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 if TYPE_CHECKING:
-    from kernfed.cohort import Cohort
+    from kernfed.federation.cohort import Cohort
 
 CHUNK = 1 << 20
 SIZES = {"4 KB": 4096, "1 MB": 1_000_000, "64 MB": 64_000_000}
@@ -43,8 +43,8 @@ def _chunks(size: int) -> list[bytes]:
 
 
 async def bare_coordinator(args: argparse.Namespace) -> None:
-    from kernfed.channel import SERVER_OPTIONS
-    from kernfed.identity import server_credentials
+    from kernfed.pki.identity import server_credentials
+    from kernfed.wire.channel import SERVER_OPTIONS
 
     ready = asyncio.Event()
     streams: list[tuple[Any, asyncio.Event]] = []
@@ -89,8 +89,8 @@ async def bare_coordinator(args: argparse.Namespace) -> None:
 
 
 async def bare_client(args: argparse.Namespace) -> None:
-    from kernfed.channel import CHANNEL_OPTIONS
-    from kernfed.identity import Identity, channel_credentials
+    from kernfed.pki.identity import Identity, channel_credentials
+    from kernfed.wire.channel import CHANNEL_OPTIONS
 
     me = Identity.load(args.identity)
     async with grpc.aio.secure_channel(args.address, channel_credentials(me), options=CHANNEL_OPTIONS) as channel:
@@ -115,13 +115,13 @@ async def bare_client(args: argparse.Namespace) -> None:
 @contextlib.asynccontextmanager
 async def coordinator_with_clients(args: argparse.Namespace) -> AsyncIterator[Cohort]:
     """Serve sessions, print the port, and wait until `args.clients` clients are there."""
-    from kernfed.channel import SERVER_OPTIONS
-    from kernfed.cohort import Cohort, Quorum
-    from kernfed.identity import server_credentials
+    from kernfed.federation.cohort import Cohort, Quorum
+    from kernfed.pki.identity import server_credentials
     from kernfed.status import StatusInterceptor
-    from kernfed_server.exchange import RemoteExchange
+    from kernfed.wire.channel import SERVER_OPTIONS
+    from kernfed_server.federation.exchange import RemoteExchange
+    from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
     from kernfed_server.services.federation import FederationServicer
-    from kernfed_server.sessions import SessionLimits, SessionRegistry
 
     spool = Path(tempfile.mkdtemp(prefix="kernfed-bench-"))
     registry = SessionRegistry(SessionLimits(), spool)
@@ -140,7 +140,7 @@ async def coordinator_with_clients(args: argparse.Namespace) -> AsyncIterator[Co
 
 
 async def session_coordinator(args: argparse.Namespace) -> None:
-    from kernfed.messages.probe import EchoRequest
+    from kernfed.methods.probe.messages import EchoRequest
 
     sent = np.arange(args.size // 8, dtype=np.float64)
     count = 0
@@ -161,12 +161,12 @@ async def session_coordinator(args: argparse.Namespace) -> None:
 
 
 async def session_client(args: argparse.Namespace) -> None:
-    from kernfed.identity import Identity
-    from kernfed.messages.probe import Echo, EchoRequest
-    from kernfed_client.reply_store import ReplyStore
-    from kernfed_client.session import ClientSession, Offer
-    from kernfed_client.tasks import TaskRunner
-    from kernfed_client.worker import Worker
+    from kernfed.methods.probe.messages import Echo, EchoRequest
+    from kernfed.pki.identity import Identity
+    from kernfed_client.daemon.reply_store import ReplyStore
+    from kernfed_client.daemon.session import ClientSession, Offer
+    from kernfed_client.daemon.tasks import TaskRunner
+    from kernfed_client.daemon.worker import Worker
 
     runner = TaskRunner(
         {EchoRequest: lambda _job, request: Echo(1, request.values)},
@@ -275,7 +275,7 @@ def compare(clients: int, label: str, root: Path, store: bool = True) -> dict[st
 def identities(root: Path, clients: int) -> None:
     """A CA, a coordinator and clients c0, c1, ... under `root`."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-    from kernfed.identity import Role
+    from kernfed.pki.identity import Role
     from kernfed_testing.identities import make_identities
 
     made = make_identities(root)

@@ -17,12 +17,12 @@ import structlog
 import torch
 from timing import best
 
-from kernfed.heads import Head
-from kernfed.messages.heads import HeadLoss, HeadSolver
-from kernfed.solvers.interface import Limits, solve
-from kernfed.solvers.lbfgs import History
-from kernfed.solvers.sizes import exact_bytes
-from kernfed_client.feature_cache import FeatureCache
+from kernfed.methods.heads.lbfgs import History
+from kernfed.methods.heads.messages import HeadLoss, HeadSolver
+from kernfed.methods.heads.solver_sizes import exact_bytes
+from kernfed.methods.heads.tensors.losses import Head
+from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
+from kernfed_client.data.feature_cache import FeatureCache
 
 ROWS, OUTPUTS = 2000, 10
 SIZES = (32, 64, 128, 256)

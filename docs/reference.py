@@ -22,11 +22,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kernfed.client_file import ClientFile
 from kernfed.errors import KernfedError
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind, Request
-from kernfed_client.steps import STEPS
+from kernfed.federation.messages.base import Kind, Request
+from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.job_file import JobFile
+from kernfed_client.steps.registry import STEPS
 from kernfed_server.config import CoordinatorFile
 
 DOCS = Path(__file__).resolve().parent

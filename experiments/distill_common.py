@@ -29,11 +29,11 @@ from image_files import read_images
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.consensus import Deregulariser, mean_predictions
-from kernfed.distillation import DistilledRidge, KernelModel, kernel_ridge
-from kernfed.distillation_kernels import KernelSpec, PointKernel, gram
-from kernfed.job_file import JobFile
-from kernfed.public_set import pack, sha256
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions
+from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram
+from kernfed.methods.distill.public_set import pack, sha256
+from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel, kernel_ridge
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.partition import client_names
 from kernfed_simulation.run import Simulated, simulate

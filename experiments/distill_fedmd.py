@@ -28,9 +28,9 @@ from distill_common import (
     write,
 )
 
-from kernfed.client_file import ClientFile
-from kernfed.job_file import JobFile
-from kernfed.public_set import pack, sha256
+from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.distill.public_set import pack, sha256
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.partition import client_names
 from kernfed_simulation.run import simulate

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import torch
 from distill_common import D3, draw, figure, line, parser, run_job, show, write
 
-from kernfed.consensus import Deregulariser, fixed_point, mean_predictions, remember, spectral_radius
-from kernfed.distillation import DistilledRidge, kernel_ridge
-from kernfed.distillation_kernels import gram
-from kernfed.sampling import sample_clients
+from kernfed.maths.sampling import sample_clients
+from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_predictions, remember, spectral_radius
+from kernfed.methods.distill.kernels import gram
+from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_simulation.partition import client_names
 
 Floats = npt.NDArray[np.float64]

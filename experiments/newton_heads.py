@@ -39,10 +39,10 @@ from newton_heads_data import DataSet, components, computed, texts
 
 from kernfed import rng
 from kernfed.errors import KernfedError
-from kernfed.events import EventKind, JobEvent
-from kernfed.job_file import JobFile
-from kernfed_server.jobs import execute
-from kernfed_server.run import MemoryJournal, Run
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.jobs.job_file import JobFile
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 from kernfed_simulation.partition import Partitioning, Scheme, client_names, deal
 

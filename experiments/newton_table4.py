@@ -27,16 +27,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.cohort import Cohort
-from kernfed.events import EventKind
-from kernfed.job_file import JobFile
-from kernfed.messages.ridge import GradientRequest, NewtonStepRequest
-from kernfed.method_settings import DkrrSettings, NewtonSettings
-from kernfed_server.diverged import DivergedRunError
-from kernfed_server.evaluation import evaluate, measure_local
-from kernfed_server.preparation import Setup, prepare
-from kernfed_server.run import MemoryJournal, Run
-from kernfed_server.workflows import WORKFLOWS
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import EventKind
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.ridge.messages import GradientRequest, NewtonStepRequest
+from kernfed.methods.settings import DkrrSettings, NewtonSettings
+from kernfed_server.jobs.diverged import DivergedRunError
+from kernfed_server.jobs.evaluation import evaluate, measure_local
+from kernfed_server.jobs.preparation import Setup, prepare
+from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.central import measure_central
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 from kernfed_simulation.partition import Partitioning, Scheme, client_names, deal

@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.cohort import Cohort, Quorum
-from kernfed.in_process import InProcessExchange
-from kernfed.job_file import JobFile
-from kernfed.messages.online import StreamMetrics, StreamMetricsRequest
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import STEPS
-from kernfed_client.steps.online import measure_stream
-from kernfed_server.jobs import execute
-from kernfed_server.run import MemoryJournal, Run
+from kernfed.federation.cohort import Cohort, Quorum
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.online.steps import measure_stream
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows
 
 HERE = Path(__file__).parent

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from kernfed.events import EventKind, RoundMetrics
-from kernfed.job_file import JobFile
-from kernfed_server.jobs import execute
-from kernfed_server.run import MemoryJournal, Run
+from kernfed.federation.events import EventKind, RoundMetrics
+from kernfed.jobs.job_file import JobFile
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 
 HERE = Path(__file__).parent

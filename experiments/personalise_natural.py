@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from personalise_common import HERE, Floats, Ran, in_hindsight, line, make_job, parser, run_job, show, subplots, write
 
-from kernfed.events import JobState
-from kernfed.job_file import parse_job
+from kernfed.federation.events import JobState
+from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import Rows, from_client_files
 from kernfed_simulation.run import simulate
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from personalise_common import make_job, parser, run_job, show, subplots, write
 
-from kernfed.embedding_noise import noise_factor
+from kernfed.methods.personalise.noise import noise_factor
 from kernfed_simulation.federation import Rows
 
 NUM_CLIENTS, NUM_COLUMNS, NUM_TEST, DELTA = 12, 5, 200, 1e-5

@@ -25,12 +25,12 @@ import numpy.typing as npt
 import structlog
 from image_files import FASHION, read_images
 
-from kernfed.events import EventKind, RoundMetrics
-from kernfed.job_file import JobFile
-from kernfed_client.device import choose_device
-from kernfed_client.local_job import LocalJob
-from kernfed_server.jobs import execute
-from kernfed_server.run import MemoryJournal, Run
+from kernfed.federation.events import EventKind, RoundMetrics
+from kernfed.jobs.job_file import JobFile
+from kernfed_client.data.device import choose_device
+from kernfed_client.data.local_job import LocalJob
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 
 HERE = Path(__file__).parent

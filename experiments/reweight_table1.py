@@ -31,9 +31,9 @@ from reweight_common import (
     write,
 )
 
-from kernfed.client_file import BackboneSection, PolicySection
-from kernfed.messages.base import Kind
-from kernfed_client.local_job import LocalJob
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import BackboneSection, PolicySection
+from kernfed_client.data.local_job import LocalJob
 
 TRAIN = [[5862 if c == 5 + k else 34 for c in range(10)] for k in range(5)]
 TEST = [[977 if c == k else 5 for c in range(10)] for k in range(5)]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from reweight_common import Floats, Images, images, line, made_up_images, parser, show, write
 
-from kernfed.ratio_bounds import cluster_bins
+from kernfed.methods.reweight.tensors.ratio_bounds import cluster_bins
 
 CLUSTERS = (10, 20, 40, 50, 100, 200, 500)
 PUBLISHED = (10.31, 15.48, 19.08, 27.41, 31.47, 32.84, 206.76)

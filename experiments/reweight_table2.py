@@ -37,7 +37,7 @@ from reweight_common import (
     write,
 )
 
-from kernfed.events import RoundMetrics
+from kernfed.federation.events import RoundMetrics
 from kernfed_simulation.federation import Rows
 
 PUBLISHED = {

@@ -31,8 +31,8 @@ from reweight_common import (
     write,
 )
 
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps.reweight_state import Facts, Ratios, keep_ratios
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.reweight.state import Facts, Ratios, keep_ratios
 from kernfed_simulation.federation import Rows
 
 TRAIN_FLIPS, TEST_FLIPS = (0.5, 0.2), (0.2, 0.8)

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kernfed.client_file import ClientFile, DatasetSection
 from kernfed.errors import KernfedError
-from kernfed.identity import Identity
-from kernfed.messages.base import Reply, Request
+from kernfed.federation.messages.base import Reply, Request
+from kernfed.jobs.client_file import ClientFile, DatasetSection
 from kernfed.numeric_platform import with_platform
-from kernfed.renewal import keep_renewed
-from kernfed.tls_diagnosis import diagnose_failure
+from kernfed.pki.identity import Identity
+from kernfed.pki.renewal import keep_renewed
+from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
-from kernfed_client.audit import AUDIT_FILE, AuditLog
-from kernfed_client.feeds import open_feeds
-from kernfed_client.health import keep_health_written
-from kernfed_client.local_job import LocalJob
-from kernfed_client.policy import Policy
-from kernfed_client.reply_store import ReplyStore
-from kernfed_client.session import ClientSession, Offer
-from kernfed_client.steps import STEPS
-from kernfed_client.tasks import TaskRunner
-from kernfed_client.worker import Worker
+from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
+from kernfed_client.daemon.health import keep_health_written
+from kernfed_client.daemon.policy import Policy
+from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.session import ClientSession, Offer
+from kernfed_client.daemon.tasks import TaskRunner
+from kernfed_client.daemon.worker import Worker
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
+from kernfed_client.streams.feeds import open_feeds
 
 if TYPE_CHECKING:
-    from kernfed_client.metrics import ClientMetrics
+    from kernfed_client.daemon.metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -143,7 +143,7 @@ class ClientDaemon:
 def _metrics(file: ClientFile) -> ClientMetrics | None:
     if file.metrics_port is None:
         return None
-    from kernfed_client.metrics import ClientMetrics
+    from kernfed_client.daemon.metrics import ClientMetrics
 
     return ClientMetrics()
 
@@ -154,7 +154,7 @@ def prepare_maths(file: ClientFile) -> tuple[str, str]:
     import torch
     from threadpoolctl import threadpool_limits
 
-    from kernfed_client.device import choose_device
+    from kernfed_client.data.device import choose_device
 
     if file.threads is not None:
         torch.set_num_threads(file.threads)

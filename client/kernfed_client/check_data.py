@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernfed.client_file import ClientFile, load_client_file
 from kernfed.errors import IdentityError, PolicyError
-from kernfed.job_file import JobFile, data_schema, load_job
-from kernfed.messages.data import DescribeDataRequest
+from kernfed.federation.messages.data import DescribeDataRequest
+from kernfed.jobs.client_file import ClientFile, load_client_file
+from kernfed.jobs.job_file import JobFile, data_schema, load_job
 from kernfed.pki.folder import read_about
-from kernfed_client.local_job import LocalJob
-from kernfed_client.partitions import LocalData
-from kernfed_client.policy import Policy
+from kernfed_client.daemon.policy import Policy
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partitions import LocalData
 from kernfed_client.steps.data import describe
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """What a client would train on in a job."""
+    """Rows on which a client would train in a job."""
 
     job: str
     client: str

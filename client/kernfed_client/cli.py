@@ -30,7 +30,7 @@ def run_command(
 ) -> None:
     """Connect to the coordinator and work for it until stopped; reconnects by itself."""
     from kernfed import event_loop, logs
-    from kernfed.client_file import load_client_file
+    from kernfed.jobs.client_file import load_client_file
     from kernfed_client.app import serve
 
     logs.configure(log_level, log_format)
@@ -42,8 +42,8 @@ def health_command(
     config: Annotated[Path, typer.Option(help="Client file, as for `run`.")] = Path("client.toml"),
 ) -> None:
     """Say whether the daemon on this machine runs and has a session: exit status 0 if so; for probes."""
-    from kernfed.client_file import load_client_file
-    from kernfed_client.health import check_health
+    from kernfed.jobs.client_file import load_client_file
+    from kernfed_client.daemon.health import check_health
 
     typer.echo(check_health(load_client_file(config).state))
 
@@ -56,7 +56,7 @@ def features_command(
     partition: Annotated[str, typer.Option(help="train or test, as the client file has them.")] = "train",
 ) -> None:
     """Write a partition's frozen features: to predict from, or for jobs without the backbone; they stay here."""
-    from kernfed_client.backbone_data import write_features
+    from kernfed_client.data.backbone_data import write_features
 
     num_rows, num_columns = write_features(config, job, partition, out)
     typer.echo(f"{out}: {num_rows} rows of {num_columns} features")
@@ -114,7 +114,7 @@ def audit_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what left this site, by job and kind of information, in bytes and numbers; needs no network."""
-    from kernfed_client import audit_report
+    from kernfed_client.daemon import audit_report
 
     try:
         report = audit_report.audit(config, check_chain=check_chain, job=job)

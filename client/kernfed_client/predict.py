@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernfed.cli.predict import write_predictions
-from kernfed.client_file import load_client_file
-from kernfed_client.kept_models import find_kept_model, load_kept_model
+from kernfed.jobs.client_file import load_client_file
+from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 
 
 def predict(

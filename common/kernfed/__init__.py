@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernfed.model import GlobalModel, load_model
+    from kernfed.models.global_model import GlobalModel, load_model
 
     __version__: str
 
@@ -20,7 +20,7 @@ __all__ = ["GlobalModel", "__version__", "load_model"]
 
 def __getattr__(name: str) -> Any:
     if name in ("GlobalModel", "load_model"):
-        from kernfed import model
+        from kernfed.models import global_model as model
 
         return getattr(model, name)
     if name == "__version__":

@@ -18,7 +18,7 @@ _FULL_TEXTS: Final = (
 
 
 def no_space() -> OSError:
-    """What a write that ended short means."""
+    """The error of a write that ended short: the disk is full."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -22,21 +22,21 @@ class KernfedError(Exception):
 
 
 class ConfigError(KernfedError):
-    """A job, client or coordinator file is wrong: names the file, the key and the remedy."""
+    """A job, client or coordinator file is wrong. The message names the file, the key and the remedy."""
 
     reason = "INVALID_CONFIG"
     exit_code = 3
 
 
 class DataError(KernfedError):
-    """Local data do not fit the job's schema: names the file, the column, the row and the remedy."""
+    """Local data do not fit the job's schema. The message names the file, the column, the row and the remedy."""
 
     reason = "INVALID_DATA"
     exit_code = 3
 
 
 class WireError(KernfedError):
-    """A message from a peer is not what the protocol allows."""
+    """A message from a peer breaks the protocol."""
 
     reason = "INVALID_MESSAGE"
     exit_code = 4
@@ -123,7 +123,7 @@ class UnavailableError(KernfedError):
 
 
 class DiskFullError(UnavailableError):
-    """A disk, the database's included, has no space left; a job waits for it as long as it may."""
+    """A disk, here or at the database, has no space left. A job waits for space as long as it may."""
 
     reason = "DISK_FULL"
 
@@ -136,7 +136,7 @@ class BusyError(KernfedError):
 
 
 class JobError(KernfedError):
-    """A job, or one of its rounds, could not do what was asked."""
+    """A job, or one of its rounds, failed."""
 
     reason = "JOB_FAILED"
     exit_code = 5
@@ -198,7 +198,7 @@ class NumericalError(KernfedError):
 
 
 class NotPositiveDefiniteError(NumericalError):
-    """A matrix that must be positive definite is not; states its condition."""
+    """A matrix that must be positive definite is not. The message states its condition."""
 
     reason = "NOT_POSITIVE_DEFINITE"
 

@@ -1,4 +1,4 @@
-"""What a service's process is set up with: uvloop where it is installed, and an allocator that keeps what it freed.
+"""Set-up of a service's process: uvloop where it is installed, and an allocator that keeps what it freed.
 
 uvloop makes small rounds a third faster. glibc gives freed megabytes back to the system at once, and the page faults
 of getting them again cost more than the copies that they are for: a round of 1 MB bodies takes a third less CPU when

@@ -1,4 +1,4 @@
-"""How much memory may be used here, so that a computation too large for the machine is refused before it begins."""
+"""The memory that may be used here, so that a computation too large for the machine is refused before it begins."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         """Make the interceptor.
 
         Args:
-            admit: Raises a KernfedError for a caller who must stay out; see `kernfed.identity.admission`.
+            admit: Raises a KernfedError for a caller who must stay out; see `kernfed.pki.identity.admission`.
         """
         self._admit = admit
 

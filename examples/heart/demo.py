@@ -30,9 +30,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kernfed.errors import KernfedError
-from kernfed.events import EventKind, JobState, RoundMetrics
-from kernfed.identity import Identity
-from kernfed.operator_client import OperatorClient
+from kernfed.federation.events import EventKind, JobState, RoundMetrics
+from kernfed.pki.identity import Identity
+from kernfed.wire.operator_client import OperatorClient
 
 HERE = Path(__file__).resolve().parent
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")

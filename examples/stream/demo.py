@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 
 from kernfed.errors import KernfedError
-from kernfed.events import EventKind, JobState
-from kernfed.identity import Identity
-from kernfed.operator_client import OperatorClient
+from kernfed.federation.events import EventKind, JobState
+from kernfed.pki.identity import Identity
+from kernfed.wire.operator_client import OperatorClient
 
 HERE = Path(__file__).resolve().parent
 STATIONS = ("aotizhongxin", "dingling", "wanliu")

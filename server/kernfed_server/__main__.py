@@ -29,7 +29,7 @@ def run_command(
     from kernfed import event_loop, logs
     from kernfed_server.app import serve
     from kernfed_server.config import load_coordinator_file
-    from kernfed_server.tls_log import handshake_failures_logged
+    from kernfed_server.trust.tls_log import handshake_failures_logged
 
     file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
     with handshake_failures_logged():
@@ -49,7 +49,7 @@ def health_command(
     import asyncio
 
     from kernfed.cli.output import log_to_stderr
-    from kernfed.health import check_health
+    from kernfed.wire.health import check_health
     from kernfed_server.config import load_coordinator_file, probe_address
 
     log_to_stderr()
@@ -69,8 +69,8 @@ def gc_command(
     as_json: JsonOption = False,
 ) -> None:
     """Remove what nothing refers to from the data folder; the coordinator may run meanwhile."""
-    from kernfed_server import garbage
     from kernfed_server.config import database_url, load_coordinator_file
+    from kernfed_server.keeping import garbage
 
     file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
     found = garbage.find_garbage(database_url(file), file.data, older_than_days=older_than)
@@ -99,8 +99,8 @@ def actions_command(
     """Say what operators did: who submitted and cancelled which job, and when."""
     import dataclasses
 
-    from kernfed_server.actions import last_actions
     from kernfed_server.config import database_url, load_coordinator_file
+    from kernfed_server.keeping.actions import last_actions
 
     file = load_coordinator_file(config or (_FILE if _FILE.exists() else None))
     actions = last_actions(database_url(file), limit, job)

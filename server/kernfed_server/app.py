@@ -15,26 +15,26 @@ import grpc
 import grpc.aio
 import structlog
 
-from kernfed.channel import SERVER_OPTIONS, address, split_address
 from kernfed.errors import ConfigError, UnavailableError
-from kernfed.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
-from kernfed.job_info import JobInfo
+from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
 from kernfed.pki.federation import FederationPki
+from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.registry import Registry, Revocation, live
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
+from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
 from kernfed_server.config import CoordinatorFile, database_url
-from kernfed_server.exchange import RemoteExchange
-from kernfed_server.own_certificate import keep_own_certificate_renewed
-from kernfed_server.revocations import RevocationWatch
-from kernfed_server.runs import RunLimits, RunManager
+from kernfed_server.federation.exchange import RemoteExchange
+from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+from kernfed_server.jobs.manager import RunLimits, RunManager
+from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer
 from kernfed_server.services.federation import FederationServicer
 from kernfed_server.services.health import Health
 from kernfed_server.services.operator import OperatorServicer
-from kernfed_server.sessions import SessionLimits, SessionRegistry
-from kernfed_server.store import Store
+from kernfed_server.trust.own_certificate import keep_own_certificate_renewed
+from kernfed_server.trust.revocations import RevocationWatch
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ _FAREWELL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a coordinator listens."""
+    """Addresses on which a coordinator listens."""
 
     federation: int
     enrolment: int

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from kernfed.channel import address, split_address
-from kernfed.toml_file import Section, parse_toml, read_toml
+from kernfed.jobs.toml_file import Section, parse_toml, read_toml
+from kernfed.wire.channel import address, split_address
 
 
 class CoordinatorFile(Section):
@@ -27,7 +27,7 @@ class CoordinatorFile(Section):
         16 << 30, ge=1 << 20, description="Bytes of replies that a client may have under way; more ends its session."
     )
     max_frames_per_s: float = Field(
-        5000.0, ge=10, le=1e6, description="Frames of a client read per second, beside pieces of bodies; more wait."
+        5000.0, ge=10, le=1e6, description="Frames of a client read per second, without pieces of bodies; others wait."
     )
     jobs_per_client: int = Field(1, ge=1, le=1000, description="Jobs that a client works for at a time.")
     drain_s: float = Field(10.0, ge=0, le=3600, description="Time to close rounds and sessions on SIGTERM.")
@@ -53,7 +53,7 @@ def database_url(file: CoordinatorFile) -> str:
 
 
 def probe_address(file: CoordinatorFile) -> str:
-    """Where a probe on the same machine reaches the enrolment port: loopback, where it listens on all addresses.
+    """Address of the enrolment port for a probe on the same machine: loopback, where it listens on all addresses.
 
     Raises:
         ConfigError: The port is 0, so it is known only to whoever started the coordinator.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernfed.cli.output import JsonOption, common_options, log_to_stderr, print_json, print_note, print_table, run_app
-from kernfed.client_file import PartitionFile
 from kernfed.errors import ConfigError
-from kernfed.events import EventKind, JobEvent, Scores
-from kernfed.job_file import JobFile, load_job
+from kernfed.federation.events import EventKind, JobEvent, Scores
+from kernfed.jobs.client_file import PartitionFile
+from kernfed.jobs.job_file import JobFile, load_job
 
 if TYPE_CHECKING:
-    from kernfed_client.local_job import LocalJob
+    from kernfed_client.data.local_job import LocalJob
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -66,7 +66,7 @@ def simulate_command(
     if out is not None and out.exists() and not force:
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
 
-    from kernfed.public_set import attach_files
+    from kernfed.methods.distill.public_set import attach_files
     from kernfed_simulation.run import simulate
 
     if sweep:
@@ -219,7 +219,7 @@ def _keep_own_models(state: Path, out: Path) -> None:
 
 def _write_report(out: Path) -> None:
     try:
-        from kernfed.report import write_report
+        from kernfed.report.page import write_report
     except ImportError:
         print_note("report.html was not written: the plotting libraries are missing")
         return

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from kernfed.errors import DataError
-from kernfed.evaluation import measure, metrics, pool
-from kernfed.events import RoundMetrics
+from kernfed.federation.evaluation import measure, metrics, pool
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array
+from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.memory import require_bytes
-from kernfed.messages.base import Array
-from kernfed.messages.evaluation import MetricSums
-from kernfed.method_settings import DistillSettings
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import distill, heads
+from kernfed.methods.settings import DistillSettings
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.distill import steps as distill
+from kernfed_client.methods.heads import steps as heads
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets, predict
 
 MODEL = "central"
@@ -33,7 +34,7 @@ def central_weights(jobs: Mapping[str, LocalJob], ridge: float) -> Array:
     """
     import torch
 
-    from kernfed.linalg import cholesky, self_product
+    from kernfed.tensors.linalg import cholesky, self_product
 
     if not jobs:
         raise DataError("no client is left to pool rows of")
@@ -64,7 +65,7 @@ def measure_central_kernel(jobs: Mapping[str, LocalJob], settings: DistillSettin
     """
     import torch
 
-    from kernfed.distillation import kernel_ridge
+    from kernfed.methods.distill.tensors.distillation import kernel_ridge
 
     names = sorted(jobs)
     x = np.concatenate([jobs[name].x_train for name in names])
@@ -95,7 +96,7 @@ def measure_central_head(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMet
     """
     import torch
 
-    from kernfed.heads import Head, fit
+    from kernfed.methods.heads.tensors.losses import Head, fit
 
     parts = [heads.training_head(jobs[name]) for name in sorted(jobs)]
     z, y = (torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("z", "y"))

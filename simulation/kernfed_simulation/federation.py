@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
-from kernfed.cohort import Cohort, Quorum
 from kernfed.errors import ConfigError, DataError, IdentityError
-from kernfed.events import JobEvent
-from kernfed.in_process import InProcessExchange, StepFunction
-from kernfed.job_file import JobFile, data_schema
-from kernfed.messages.base import Reply, Request
-from kernfed.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.cohort import Cohort, Quorum
+from kernfed.federation.events import JobEvent
+from kernfed.federation.in_process import InProcessExchange, StepFunction
+from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
+from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
-from kernfed_client.local_job import LocalJob
-from kernfed_client.partitions import LocalData, PartitionData, prepare, read_partition
-from kernfed_client.policy import Policy
-from kernfed_client.steps import STEPS
+from kernfed_client.daemon.policy import Policy
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partitions import LocalData, PartitionData, prepare, read_partition
+from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
 
 JOB_ID = "simulation"
 OPERATOR = "simulation"
-"""Who asks, for policies that name operators."""
+"""The operator of a simulation, for policies that name operators."""
 
 Floats = npt.NDArray[np.float64]
 

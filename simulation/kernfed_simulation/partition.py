@@ -26,7 +26,7 @@ _ATTEMPTS = 1000
 
 
 class Scheme(enum.StrEnum):
-    """How rows are dealt out."""
+    """Way in which rows are dealt out."""
 
     IID = "iid"
     QUANTITY = "quantity"

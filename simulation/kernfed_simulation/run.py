@@ -9,28 +9,28 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernfed.consensus_file import PublicConsensus
 from kernfed.errors import DataError, KernfedError, NumericalError
-from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
-from kernfed.head_settings import has_head
-from kernfed.job_file import JobFile
-from kernfed.job_info import JobInfo, NumberedEvent
-from kernfed.method_settings import num_rounds
-from kernfed.model import GlobalModel
-from kernfed.network_model import NetworkModel
-from kernfed.online_settings import StreamSettings
-from kernfed_client.local_job import LocalJob
-from kernfed_server.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
-from kernfed_server.diverged import DivergedRunError
-from kernfed_server.jobs import execute
-from kernfed_server.run import Checkpoint, MemoryJournal, Run
+from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
+from kernfed.jobs.info import JobInfo, NumberedEvent
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.distill.consensus_file import PublicConsensus
+from kernfed.methods.heads.settings import has_head
+from kernfed.methods.online.settings import StreamSettings
+from kernfed.methods.settings import num_rounds
+from kernfed.models.global_model import GlobalModel
+from kernfed.models.network_model import NetworkModel
+from kernfed_client.data.local_job import LocalJob
+from kernfed_server.jobs.diverged import DivergedRunError
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
+from kernfed_server.keeping.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
 from kernfed_simulation.central import measure_central, measure_central_head, measure_central_kernel
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulated job left."""
+    """Results of a simulated job."""
 
     info: JobInfo
     file: JobFile
@@ -80,7 +80,7 @@ def simulate(
         job: What to run.
         jobs: The clients; see `kernfed_simulation.federation`.
         text: The job file's text, kept with the results.
-        files: By SHA-256, those that the job names; see `kernfed.public_set.attach_files`.
+        files: By SHA-256, those that the job names; see `kernfed.methods.distill.public_set.attach_files`.
         out: Folder for the results, made or replaced; unset: nothing is written.
         resumed: Where an earlier run had come to.
         listen: Told of every event.

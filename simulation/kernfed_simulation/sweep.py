@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernfed.errors import ConfigError
-from kernfed.events import EventKind, Scores
-from kernfed.job_file import JobFile
+from kernfed.federation.events import EventKind, Scores
+from kernfed.jobs.job_file import JobFile
 from kernfed_simulation.run import Simulated
 
 MAX_RUNS = 1000
@@ -31,7 +31,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one combination."""
+    """Result of one combination."""
 
     settings: Mapping[str, Any]
     scores: Scores

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kernfed.events import EventKind, JobEvent
+from kernfed.federation.events import EventKind, JobEvent
 from kernfed_testing.containers import Cluster, Running, until
 
 pytestmark = pytest.mark.timeout(400)

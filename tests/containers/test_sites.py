@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from kernfed.events import EventKind
+from kernfed.federation.events import EventKind
 from kernfed_testing.containers import CLIENTS, SPACE, TAG, Cluster, cluster, until
 
 pytestmark = pytest.mark.timeout(400)

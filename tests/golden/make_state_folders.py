@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 
 import kernfed
-from kernfed.events import EventKind
-from kernfed.job_file import parse_job
-from kernfed.public_set import attach_files
-from kernfed_client.kept_models import find_kept_model, load_kept_model
+from kernfed.federation.events import EventKind
+from kernfed.jobs.job_file import parse_job
+from kernfed.methods.distill.public_set import attach_files
+from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
 from kernfed_testing.platform import platform
 

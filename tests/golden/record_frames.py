@@ -19,16 +19,16 @@ import numpy as np
 from google.protobuf import json_format
 from pydantic import TypeAdapter
 
-from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics
-from kernfed.job_info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
-from kernfed.messages.base import validate
+from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics
+from kernfed.federation.messages.base import validate
+from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
 from kernfed.wire.operator import artifact_to_proto, client_to_proto, event_to_proto, job_to_proto, update_to_proto
 from kernfed.wire.outgoing import Body
 from kernfed.wire.payload import CHUNK_BYTES
-from kernfed_client.outbox import Outbox
+from kernfed_client.daemon.outbox import Outbox
 from kernfed_testing import recorded_frames as frames
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError, WireError
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
-from kernfed.public_set import attach_files
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
+from kernfed.methods.distill.public_set import attach_files
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kernfed.errors import QuorumNotMetError
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Federation

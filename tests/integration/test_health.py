@@ -12,11 +12,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernfed.errors import UnavailableError
-from kernfed.health import SERVICES, check_health
-from kernfed.identity import Identity, channel_credentials, enrolment_channel_credentials, enrolment_server_credentials
-from kernfed_client.health import HEALTH_FILE
+from kernfed.pki.identity import (
+    Identity,
+    channel_credentials,
+    enrolment_channel_credentials,
+    enrolment_server_credentials,
+)
+from kernfed.wire.health import SERVICES, check_health
+from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
-from kernfed_testing.federation import Federation, until
+from kernfed_testing.federation import LIMIT_S, Federation, until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -29,7 +34,7 @@ async def command(name: str, *arguments: str, cwd: Path) -> tuple[int, str]:
         stderr=asyncio.subprocess.STDOUT,
         cwd=cwd,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         out, _ = await process.communicate()
     return process.returncode or 0, out.decode()
 
@@ -51,7 +56,7 @@ async def test_both_commands_say_that_all_is_well(tmp_path: Path) -> None:
 
 async def test_client_probe_follows_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's probe passes with a session and fails without one."""
-    monkeypatch.setattr("kernfed_client.health.WRITE_INTERVAL_S", 0.05)
+    monkeypatch.setattr("kernfed_client.daemon.health.WRITE_INTERVAL_S", 0.05)
     async with Federation(tmp_path, ["a"]) as fed:
         site = fed.client_folder("a")
         health_file = site / "state" / HEALTH_FILE
@@ -76,13 +81,13 @@ async def test_who_may_watch(tmp_path: Path) -> None:
             grpc.aio.secure_channel(f"localhost:{enrolment}", enrolment_channel_credentials(operator.ca_pem))
         )
         request = health_pb2.HealthCheckRequest()
-        watch = health_pb2_grpc.HealthStub(known).Watch(request, timeout=20)
+        watch = health_pb2_grpc.HealthStub(known).Watch(request, timeout=LIMIT_S)
         assert (await watch.read()).status == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            async for _ in health_pb2_grpc.HealthStub(anonymous).Watch(request, timeout=20):
+            async for _ in health_pb2_grpc.HealthStub(anonymous).Watch(request, timeout=LIMIT_S):
                 pass
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert (await health_pb2_grpc.HealthStub(anonymous).Check(request, timeout=20)).status == SERVING
+        assert (await health_pb2_grpc.HealthStub(anonymous).Check(request, timeout=LIMIT_S)).status == SERVING
         stopping = asyncio.ensure_future(fed.coordinator.stop())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()

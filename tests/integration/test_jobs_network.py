@@ -8,8 +8,8 @@ import hashlib
 import psutil
 import pytest
 
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Federation

@@ -12,8 +12,8 @@ import pytest
 import kernfed
 import kernfed_client
 import kernfed_server
-from kernfed.events import EventKind
-from kernfed.messages.ridge import GradientDescentRequest
+from kernfed.federation.events import EventKind
+from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_testing.federation import Federation
 from kernfed_testing.gate import Gate
 from kernfed_testing.proxy import Direction

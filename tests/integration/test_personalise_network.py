@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
-from kernfed_client.kept_models import find_kept_model
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
+from kernfed_client.models.kept_models import find_kept_model
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
-from kernfed_client.audit import AUDIT_FILE, verify
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
+from kernfed_client.daemon.audit import AUDIT_FILE, verify
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command

@@ -18,10 +18,10 @@ import pytest_asyncio
 from safetensors.numpy import load_file
 
 import kernfed
-from kernfed.events import EventKind, JobState
-from kernfed_client.audit import verify
-from kernfed_client.kept_models import find_kept_model, kept_models, load_kept_model
-from kernfed_client.reply_store import ReplyStore
+from kernfed.federation.events import EventKind, JobState
+from kernfed_client.daemon.audit import verify
+from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.models.kept_models import find_kept_model, kept_models, load_kept_model
 from kernfed_testing.federation import COLUMNS, Federation
 from kernfed_testing.platform import platform
 

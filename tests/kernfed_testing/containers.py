@@ -21,17 +21,17 @@ from typing import Any
 import docker
 from docker.errors import APIError, NotFound
 
-from kernfed.events import EventKind, JobEvent, JobState
-from kernfed.identity import Identity
-from kernfed.job_info import JobInfo
-from kernfed.operator_client import OperatorClient
+from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.info import JobInfo
+from kernfed.pki.identity import Identity
+from kernfed.wire.operator_client import OperatorClient
+from kernfed_testing.places import HEART
 
 TAG = os.environ.get("KERNFED_TAG", "local")
 LABEL = "kernfed-test"
 LIMIT_S = 120.0
 """Bound of every wait; machines of two cores start five Pythons here."""
 
-HEART = Path(__file__).resolve().parents[2] / "examples" / "heart"
 CLIENTS = ("cleveland", "hungarian", "va")
 DATA = "/var/lib/kernfed"
 SPACE = "/space"

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernfed_server import checkpoints, job_task, store
 from kernfed_server.__main__ import main
-from kernfed_server.exchange import OpenCall
-from kernfed_server.store import Store
+from kernfed_server.federation.exchange import OpenCall
+from kernfed_server.jobs import task as job_task
+from kernfed_server.keeping import checkpoints, store
+from kernfed_server.keeping.store import Store
 
 ROUND = 2
 

@@ -19,15 +19,15 @@ from unittest import mock
 
 import numpy as np
 
-from kernfed.client_file import load_client_file
-from kernfed.events import EventKind, JobEvent, JobState
-from kernfed.identity import Identity, Role
-from kernfed.job_info import JobInfo, JobUpdate
-from kernfed.operator_client import OperatorClient
+from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.client_file import load_client_file
+from kernfed.jobs.info import JobInfo, JobUpdate
+from kernfed.pki.identity import Identity, Role
+from kernfed.wire.operator_client import OperatorClient
 from kernfed_client.app import ClientDaemon
 from kernfed_server.app import Coordinator, Ports
 from kernfed_server.config import load_coordinator_file
-from kernfed_server.sessions import SessionRegistry
+from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.proxy import Proxy
 
@@ -106,9 +106,10 @@ class InProcess:
 class Process:
     """A daemon as a process, started by its command; its log lines are kept."""
 
-    def __init__(self, *command: str, cwd: Path) -> None:
+    def __init__(self, *command: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self._command = command
         self._cwd = cwd
+        self._env = env or {}
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
@@ -130,7 +131,7 @@ class Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **self._env},
         )
         self._reading = asyncio.ensure_future(self._read(self._process))
 
@@ -171,7 +172,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             end(self._process)
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(LIMIT_S):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -179,7 +180,7 @@ class Process:
             raise
         finally:
             assert self._reading is not None
-            await asyncio.wait([self._reading], timeout=5)
+            await asyncio.wait([self._reading], timeout=LIMIT_S)  # to the end of what the process wrote
             self._reading.cancel()
         self._process = None
 
@@ -269,7 +270,7 @@ class Federation:
             async def no_report(*_: object) -> str:
                 return ""
 
-            self._stack.enter_context(mock.patch("kernfed_server.job_task.render_report", no_report))
+            self._stack.enter_context(mock.patch("kernfed_server.jobs.task.render_report", no_report))
         self.coordinator = self._make_coordinator()
         self._stack.push_async_callback(self._stop_coordinator)
         await self.start_coordinator()

@@ -18,25 +18,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernfed.client_file import PartitionFile, load_client_file
 from kernfed.errors import KernfedError
-from kernfed.job_file import parse_job
-from kernfed.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.messages.probe import Echo
-from kernfed.messages.ridge import LocalModel
-from kernfed.model import load_model
+from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.jobs.client_file import PartitionFile, load_client_file
+from kernfed.jobs.job_file import parse_job
+from kernfed.methods.distill.public_set import pack, read_points, unpack
+from kernfed.methods.probe.messages import Echo
+from kernfed.methods.ridge.messages import LocalModel
+from kernfed.models.global_model import load_model
 from kernfed.pki.tokens import Token, decode_token, encode_token, new_secret
-from kernfed.public_set import pack, read_points, unpack
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.frames import REQUEST_FRAGMENT_TAG, RESPONSE_FRAGMENT_TAG, decode_fragment, encode_fragment
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.audit import AuditLog, verify
-from kernfed_client.audit_report import summarise
-from kernfed_client.partitions import read_partition
-from kernfed_client.reply_store import ReplyStore
+from kernfed_client.daemon.audit import AuditLog, verify
+from kernfed_client.daemon.audit_report import summarise
+from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.data.partitions import read_partition
 from kernfed_server.config import load_coordinator_file
 from kernfed_testing.fuzz_site import identity_readers, stream_readers, task_readers
 from kernfed_testing.in_process import bench, make_job, regression_rows

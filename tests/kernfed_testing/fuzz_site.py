@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from kernfed.client_file import StreamFile
-from kernfed.identity import Identity
-from kernfed.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
+from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
+from kernfed.jobs.client_file import StreamFile
 from kernfed.pki import folder as files
 from kernfed.pki.authority import make_csr, new_key, public_key_of_csr
+from kernfed.pki.identity import Identity
 from kernfed.pki.names import principal_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client import connection
-from kernfed_client.streams import FolderStream, Position
-from kernfed_client.tasks import TaskRunner
+from kernfed_client.daemon import connection
+from kernfed_client.daemon.tasks import TaskRunner
+from kernfed_client.streams.streams import FolderStream, Position
 from kernfed_testing.identities import make_identities
 
 Read = Callable[[bytes], object]

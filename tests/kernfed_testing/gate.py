@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kernfed.messages.base import Reply, Request
-from kernfed_client.steps import STEPS
+from kernfed.federation.messages.base import Reply, Request
+from kernfed_client.steps.registry import STEPS
 
-LIMIT_S = 30.0
+LIMIT_S = 100.0
 
 
 class Gate:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernfed.events import EventKind
-from kernfed.job_file import JobFile
+from kernfed.federation.events import EventKind
+from kernfed.jobs.job_file import JobFile
 from kernfed_testing.in_process import Bench, Outcome, bench, label_skewed_rows, make_job
 
 CLASSES = ("a", "b", "c")

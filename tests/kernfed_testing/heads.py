@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 
-from kernfed.head_newton import Point
-from kernfed.heads import Head
-from kernfed.messages.heads import HeadLoss, HeadSolver
-from kernfed.solvers.interface import Limits, solve
+from kernfed.methods.heads.messages import HeadLoss, HeadSolver
+from kernfed.methods.heads.safe_newton import Point
+from kernfed.methods.heads.tensors.losses import Head
+from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
 
 Matrix = npt.NDArray[np.float64]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from kernfed.identity import Identity
 from kernfed.pki import folder
 from kernfed.pki.authority import certificate_pem, key_pem, new_key, utc_now
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.folder import About
+from kernfed.pki.identity import Identity
 from kernfed.pki.names import Principal, Role
 
 LOOPBACK = ("localhost", "127.0.0.1")

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.cohort import Call, Cohort, Exchange, Fault, Quorum
-from kernfed.events import EventKind, JobEvent, RoundMetrics
-from kernfed.in_process import InProcessExchange
-from kernfed.job_file import JobFile, parse_job
-from kernfed.messages.base import Reply, Request
-from kernfed.model import GlobalModel
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import STEPS
-from kernfed_server.jobs import execute
-from kernfed_server.run import Checkpoint, MemoryJournal, Run
+from kernfed.federation.cohort import Call, Cohort, Exchange, Fault, Quorum
+from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.federation.messages.base import Reply, Request
+from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.models.global_model import GlobalModel
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows
 
 Floats = npt.NDArray[np.float64]
@@ -102,7 +102,7 @@ class ReversedExchange:
         self._exchange = exchange
 
     async def ask(self, call: Call[Any]) -> Mapping[str, Reply | Fault]:
-        """See `kernfed.cohort.Exchange.ask`."""
+        """See `kernfed.federation.cohort.Exchange.ask`."""
         outcomes = await self._exchange.ask(call)
         return dict(reversed(list(outcomes.items())))
 
@@ -119,7 +119,7 @@ class RecordingJournal(MemoryJournal):
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `kernfed_server.run.Journal.checkpoint`."""
+        """See `kernfed_server.jobs.run.Journal.checkpoint`."""
         if checkpoint.round_num == self.stop_before:
             raise StopRunError
         copied = {name: np.array(array, copy=True) for name, array in checkpoint.state.items()}

@@ -13,15 +13,15 @@ from unittest import mock
 
 import numpy as np
 
-from kernfed.cohort import Cohort
-from kernfed.events import RoundMetrics
-from kernfed.in_process import InProcessExchange
-from kernfed.job_file import JobFile
-from kernfed.job_info import ClientInfo, JobInfo, JobUpdate
-from kernfed.messages.probe import Echo, EchoRequest
-from kernfed_server.run import Run
-from kernfed_server.runs import RunLimits, RunManager
-from kernfed_server.store import Store
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.jobs.info import ClientInfo, JobInfo, JobUpdate
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed_server.jobs.manager import RunLimits, RunManager
+from kernfed_server.jobs.run import Run
+from kernfed_server.keeping.store import Store
 
 LIMIT_S = 100.0
 """Bound of every wait."""
@@ -202,7 +202,7 @@ async def world(
     async def no_report(*_: object) -> str:
         return ""
 
-    quick = contextlib.nullcontext() if report else mock.patch("kernfed_server.job_task.render_report", no_report)
+    quick = contextlib.nullcontext() if report else mock.patch("kernfed_server.jobs.task.render_report", no_report)
     try:
         async with asyncio.timeout(LIMIT_S):
             await runs.ready.wait()

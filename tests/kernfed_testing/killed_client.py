@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kernfed_client.__main__ import main
-from kernfed_client.reply_store import ReplyStore
-from kernfed_client.session import ClientSession
-from kernfed_client.tasks import TaskRunner
+from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.session import ClientSession
+from kernfed_client.daemon.tasks import TaskRunner
 
 
 def _die() -> None:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import enum
-import importlib
-import pkgutil
-import sys
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-import kernfed.messages
-from kernfed.messages.base import FieldInfo, Message, Reply, Request, fields_of
+from kernfed.federation.messages.base import FieldInfo, Message, Reply, Request, fields_of
+from kernfed.federation.messages.catalogue import message_modules
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def message_classes() -> list[type[Message]]:
-    """All concrete message classes of `kernfed.messages`."""
-    for found_module in pkgutil.iter_modules(kernfed.messages.__path__):
-        importlib.import_module(f"kernfed.messages.{found_module.name}")
-
-    found: list[type[Message]] = []
-    for name, module in sys.modules.items():
-        if name.startswith("kernfed.messages."):
-            found += [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == name]
-    return [c for c in found if issubclass(c, Message) and c not in (Message, Reply, Request)]
+    """All concrete message classes, whichever room they are in."""
+    found = [
+        value
+        for module in message_modules()
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, Message)
+    ]
+    return [c for c in found if c not in (Message, Reply, Request)]
 
 
 @st.composite

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.client_file import PolicySection
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind
-from kernfed_client.local_job import LocalJob
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.job_file import JobFile
+from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import make_job

@@ -20,12 +20,12 @@ from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.message_factory import GetMessageClass
 
 import kernfed.v1
-from kernfed.messages.base import FieldInfo, Message, Request, fields_of, validate
+from kernfed.federation.messages.base import FieldInfo, Message, Request, fields_of, validate
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.outbox import Outbox
+from kernfed_client.daemon.outbox import Outbox
 from kernfed_testing.messages import message_classes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames.json"

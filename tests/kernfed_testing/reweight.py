@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind
-from kernfed_client.local_job import LocalJob
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.job_file import JobFile
+from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated
 from kernfed_testing.in_process import make_job

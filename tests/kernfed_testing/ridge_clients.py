@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernfed.newton import BlockConjugateGradients, PaperNewton
-from kernfed.ridge import LocalRidge
+from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
+from kernfed.tensors.ridge import LocalRidge
+from kernfed_testing.places import GOLDEN
 
 Matrix = npt.NDArray[np.float64]
-
-GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def load_golden(name: str) -> dict[str, Any]:

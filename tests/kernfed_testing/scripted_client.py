@@ -11,14 +11,14 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from kernfed.channel import CHANNEL_OPTIONS
-from kernfed.client_file import load_client_file
 from kernfed.errors import KernfedError, error_from_reason
-from kernfed.identity import Identity, channel_credentials
-from kernfed.messages.base import Reply
+from kernfed.federation.messages.base import Reply
+from kernfed.jobs.client_file import load_client_file
+from kernfed.pki.identity import Identity, channel_credentials
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed.wire.channel import CHANNEL_OPTIONS
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import (
     CONNECT_METHOD,
@@ -30,8 +30,8 @@ from kernfed.wire.frames import (
     identity,
 )
 from kernfed.wire.incoming import IncomingPayload
-from kernfed_client.local_job import LocalJob
-from kernfed_client.steps import STEPS
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
 
 Misbehave = Callable[["ScriptedClient", task_pb2.Task, Reply], Awaitable[bool]]
 """(client, task, honest reply) -> whether the honest reply is still to be sent."""
@@ -107,7 +107,7 @@ class ScriptedClient:
         async def end() -> None:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=5)
+            await asyncio.wait(tasks)
 
         self._stack.push_async_callback(end)
         return self

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.events import EventKind, JobState
-from kernfed.job_file import parse_job
-from kernfed.public_set import attach_files
-from kernfed_server.workflows import WORKFLOWS
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.job_file import parse_job
+from kernfed.methods.distill.public_set import attach_files
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing.federation import COLUMNS, Ended, Federation
 from kernfed_testing.proxy import Direction
 
@@ -53,6 +53,35 @@ def federation(root: Path) -> Federation:
     """Three clients behind proxies and a coordinator, all processes."""
     settings = dict.fromkeys(CLIENTS, "[policy]\nmin_rows = 1")
     return Federation(root, CLIENTS, processes=True, proxied=CLIENTS, settings=settings, heartbeat_s=(0.2, 2.0))
+
+
+async def job_text(fed: Federation, method: str) -> str:
+    """A small job of a method; what it names is uploaded."""
+    if method in ONLINE or method == "distill":
+        lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 8"]
+        if method == "online":
+            lines += ["num_kernels = 5", "kernels_per_round = 2", "num_frequencies = 8"]
+        if method == "distill":
+            lines += ['public = "public.csv"', "tolerance = 0.0"]
+        cohort = ["[cohort]", f"clients = {json.dumps(CLIENTS)}", "min_clients = 3"]
+        data = ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
+        text = "\n".join([*lines, *cohort, *data]) + "\n"
+        if method == "distill":
+            points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
+            rows = [",".join(map(repr, point)) for point in points.tolist()]
+            (fed.root / "public.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+            _, text, files = attach_files(parse_job(text), text, fed.root)
+            for content in files.values():
+                await fed.operator.upload(content)
+        return text
+    settings: dict[str, Any] = {"rounds": 12} if method in ITERATIVE else {}
+    if method == "reweight":
+        settings = {"scope": "own"}  # these clients' policies let no samples leave
+    if method in ("fedsophia", "fednew"):
+        settings = {"rounds": 12, "loss": "squared"}
+    if method == "probe":
+        settings = {"rounds": 4, "payload_bytes": 400_000}
+    return fed.job(method, cohort_min_clients=3, **settings)
 
 
 class Soak:
@@ -159,35 +188,7 @@ class Soak:
         return draw.choice(list(faults.items()))
 
     async def _submit(self, method: str) -> str:
-        return (await self._fed.submit(await self._job(method))).job_id
-
-    async def _job(self, method: str) -> str:
-        fed = self._fed
-        if method in ONLINE or method == "distill":
-            lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 8"]
-            if method == "online":
-                lines += ["num_kernels = 5", "kernels_per_round = 2", "num_frequencies = 8"]
-            if method == "distill":
-                lines += ['public = "public.csv"', "tolerance = 0.0"]
-            cohort = ["[cohort]", f"clients = {json.dumps(CLIENTS)}", "min_clients = 3"]
-            data = ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
-            text = "\n".join([*lines, *cohort, *data]) + "\n"
-            if method == "distill":
-                points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
-                rows = [",".join(map(repr, point)) for point in points.tolist()]
-                (fed.root / "public.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-                _, text, files = attach_files(parse_job(text), text, fed.root)
-                for content in files.values():
-                    await fed.operator.upload(content)
-            return text
-        settings: dict[str, Any] = {"rounds": 12} if method in ITERATIVE else {}
-        if method == "reweight":
-            settings = {"scope": "own"}  # these clients' policies let no samples leave
-        if method in ("fedsophia", "fednew"):
-            settings = {"rounds": 12, "loss": "squared"}
-        if method == "probe":
-            settings = {"rounds": 4, "payload_bytes": 400_000}
-        return fed.job(method, cohort_min_clients=3, **settings)
+        return (await self._fed.submit(await job_text(self._fed, method))).job_id
 
     async def _end(self, job_id: str) -> Ended:
         return await self._fed.end(job_id)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.client_file import ClientFile, PolicySection
-from kernfed.cohort import Cohort, Quorum
-from kernfed.events import EventKind
-from kernfed.in_process import InProcessExchange
-from kernfed.job_file import JobFile, parse_job
-from kernfed_client.local_job import LocalJob
-from kernfed_client.partitions import PartitionData, prepare
-from kernfed_client.steps import STEPS
-from kernfed_server.jobs import execute
-from kernfed_server.run import Checkpoint, MemoryJournal, Run
+from kernfed.federation.cohort import Cohort, Quorum
+from kernfed.federation.events import EventKind
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.jobs.client_file import ClientFile, PolicySection
+from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partitions import PartitionData, prepare
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
 
 Floats = npt.NDArray[np.float64]
 COLUMNS = ("x0", "x1")

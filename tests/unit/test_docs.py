@@ -14,15 +14,15 @@ import pytest
 import typer
 
 from kernfed.cli.main import app as operator_app
-from kernfed.client_file import ClientFile
-from kernfed.job_file import JobFile
-from kernfed.messages.base import Kind
-from kernfed.toml_file import parse_toml
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.toml_file import parse_toml
 from kernfed_client.cli import app as client_app
-from kernfed_client.steps import STEPS
+from kernfed_client.steps.registry import STEPS
 from kernfed_server.__main__ import app as coordinator_app
 from kernfed_server.config import CoordinatorFile
-from kernfed_server.workflows import WORKFLOWS
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.__main__ import app as simulate_app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +114,12 @@ def test_methods_have_five_headings(path: Path) -> None:
     """Every page of a method has the same headings, so that a reader finds the same thing in the same place."""
     headings = ["What you get", "Formula", "Settings", "What leaves a site", "When not to use it"]
     assert re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) == headings
+
+
+def test_every_room_has_a_page() -> None:
+    """A page of methods has the name of the room that holds their code."""
+    rooms = {path.parent.name for path in (ROOT / "common" / "kernfed" / "methods").glob("*/__init__.py")}
+    assert {path.stem for path in (ROOT / "docs" / "methods").glob("[!R]*.md")} == rooms
 
 
 def test_every_step_is_shown_once(reference: ModuleType) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernfed.errors import DataError, WireError
-from kernfed.messages.data import (
+from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
     DataDescription,
@@ -20,8 +20,8 @@ from kernfed.messages.data import (
     Standardised,
     StandardiseRequest,
 )
-from kernfed.statistics import median_distance, moments
-from kernfed_client.local_job import Floats, LocalJob
+from kernfed.maths.statistics import median_distance, moments
+from kernfed_client.data.local_job import Floats, LocalJob
 
 if TYPE_CHECKING:
     from torch import Tensor

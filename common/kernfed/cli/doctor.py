@@ -21,9 +21,9 @@ def doctor(
 ) -> None:
     """Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role."""
     from kernfed.errors import ConfigError
-    from kernfed.identity import Identity
     from kernfed.numeric_platform import numeric_platform
-    from kernfed.tls_diagnosis import Finding, diagnose
+    from kernfed.pki.identity import Identity
+    from kernfed.pki.tls_diagnosis import Finding, diagnose
 
     log_to_stderr()
     loaded = Identity.load(identity, check_dates=False)

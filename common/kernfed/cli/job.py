@@ -15,11 +15,11 @@ from kernfed.cli.job_text import clean, client_table, duration_text, event_line,
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.errors import JobCancelledError, JobError
-from kernfed.events import EventKind, JobState, RoundMetrics
-from kernfed.job_info import ArtifactInfo, JobInfo, NumberedEvent
+from kernfed.federation.events import EventKind, JobState, RoundMetrics
+from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 
 if TYPE_CHECKING:
-    from kernfed.operator_client import OperatorClient
+    from kernfed.wire.operator_client import OperatorClient
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
 
@@ -38,8 +38,8 @@ def submit(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """Check a job file, upload the files that it names, and queue it."""
-    from kernfed.job_file import load_job
-    from kernfed.public_set import attach_files
+    from kernfed.jobs.job_file import load_job
+    from kernfed.methods.distill.public_set import attach_files
 
     _, text, files = attach_files(*load_job(job_file), job_file.parent)
 
@@ -142,7 +142,7 @@ def show(
         typer.echo("")
         print_table(columns, rows, title="last metrics, on each client's own test rows")
     if learning:
-        from kernfed.report_personalise import teachers
+        from kernfed.methods.personalise.report import teachers
 
         typer.echo("")
         rows = [[clean(str(c["client"])), clean(teachers(c)), clean(str(c["choice"]))] for c in learning]
@@ -267,7 +267,7 @@ def _who_learns(job: JobInfo, identity: Path | None, coordinator: str | None) ->
 
 
 def _settings(job: JobInfo) -> dict[str, object]:
-    from kernfed.job_file import parse_job
+    from kernfed.jobs.job_file import parse_job
 
     return parse_job(job.job_toml, f"file of job {job.job_id}").model_dump(mode="json")
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kernfed.events import EventKind, RoundMetrics, Scores
-from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.federation.events import EventKind, RoundMetrics, Scores
+from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 
 _HEADLINES = ("auc", "accuracy", "r2", "rmse", "log_loss")
 """Metrics worth a place in a line, most telling first."""
@@ -72,7 +72,7 @@ def job_json(job: JobInfo) -> dict[str, Any]:
 
 
 def update_json(update: JobUpdate) -> dict[str, Any]:
-    """What a watcher is told, as JSON values (times as datetime)."""
+    """A message to a watcher, as JSON values (times as datetime)."""
     out: dict[str, Any] = {}
     if update.event is not None:
         event = update.event.event
@@ -102,7 +102,7 @@ def rounds_text(job: JobInfo) -> str:
 
 
 def duration_text(job: JobInfo, now: datetime) -> str:
-    """How long a job ran, or runs by now."""
+    """Time for which a job ran, or has run by now."""
     if job.started_at is None:
         return ""
     seconds = ((job.finished_at or now) - job.started_at).total_seconds()

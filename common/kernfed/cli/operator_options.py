@@ -1,4 +1,4 @@
-"""How a command finds the operator's identity and the coordinator."""
+"""Options by which a command finds the operator's identity and the coordinator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from kernfed.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kernfed.operator_client import OperatorClient
+    from kernfed.wire.operator_client import OperatorClient
 
 T = TypeVar("T")
 
@@ -59,8 +59,8 @@ def find_identity(given: Path | None, here: Path | None = None, home: Path | Non
 def with_operator(identity: Path | None, coordinator: str | None, use: Callable[[OperatorClient], Awaitable[T]]) -> T:
     """Run `use` with a client for the operator, in an event loop of its own."""
     from kernfed.cli.output import log_to_stderr
-    from kernfed.identity import Identity
-    from kernfed.operator_client import OperatorClient
+    from kernfed.pki.identity import Identity
+    from kernfed.wire.operator_client import OperatorClient
 
     log_to_stderr()
     loaded = Identity.load(find_identity(identity), check_dates=False)

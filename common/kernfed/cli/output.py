@@ -1,4 +1,4 @@
-"""What every command shares: one clear line for an error, tables for people, JSON for programs.
+"""Shared parts of all commands: one clear line for an error, tables for people, JSON for programs.
 
 Start-up counts here, so nothing heavy is imported at the top: no grpc, no torch, no pandas, no rich.
 """

@@ -267,8 +267,8 @@ def renew_over_network(identity: Path, *, address: str | None = None, as_json: b
     import asyncio
 
     from kernfed.cli.output import log_to_stderr
-    from kernfed.identity import Identity
-    from kernfed.renewal import renew as renew_remotely
+    from kernfed.pki.identity import Identity
+    from kernfed.pki.renewal import renew as renew_remotely
 
     log_to_stderr()
     renewed = asyncio.run(renew_remotely(Identity.load(identity), address=address))

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from kernfed.messages.data import LearningTask
+    from kernfed.federation.messages.data import LearningTask
 
 
 class Predictor(Protocol):
-    """What can predict rows: a job's global model, or one that a client keeps to itself."""
+    """A model that can predict rows: a job's global model, or one that a client keeps to itself."""
 
     @property
     def task(self) -> LearningTask:
-        """What was learned."""
+        """The task that was learned."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class Predictor(Protocol):
         ...
 
     def predict_scores(self, rows: pd.DataFrame, *, device: str = "cpu") -> npt.NDArray[np.float64]:
-        """Scores, (n, C); see `kernfed.model.GlobalModel.predict_scores`."""
+        """Scores, (n, C); see `kernfed.models.global_model.GlobalModel.predict_scores`."""
         ...
 
 
@@ -53,7 +53,7 @@ def predict(
     The file written has every column of the data as it was, then `prediction`, and `score` (or one `score_CLASS` per
     class): least-squares fits of 0/1 targets, of which the largest decides; they are not probabilities.
     """
-    from kernfed.network_model import load_predictor
+    from kernfed.models.network_model import load_predictor
 
     num_rows = write_predictions(
         load_predictor(model), data, out, delimiter=delimiter, encoding=encoding, device=device
@@ -137,7 +137,7 @@ def predict_rows(model: Predictor, rows: pd.DataFrame, source: Path, *, device: 
     """
     import pandas as pd
 
-    from kernfed.messages.data import LearningTask
+    from kernfed.federation.messages.data import LearningTask
 
     classes = model.classes if model.task is LearningTask.CLASSIFICATION else ()
     names = [f"score_{name}" for name in classes] or ["score"] * (model.task is LearningTask.BINARY)

@@ -12,6 +12,6 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with job.json and metrics.jsonl.")],
 ) -> None:
     """Write report.html again from the artifacts in a folder."""
-    from kernfed.report import write_report
+    from kernfed.report.page import write_report
 
     typer.echo(str(write_report(folder)))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from kernfed.cli.job_text import clean, event_line, rounds_text, scores_text, update_json
-from kernfed.events import EventKind, JobState, RoundMetrics
-from kernfed.job_info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.federation.events import EventKind, JobState, RoundMetrics
+from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kernfed.operator_client import OperatorClient
+    from kernfed.wire.operator_client import OperatorClient
 
 _QUIET_ROUNDS_S = 1.0
 """Rounds without metrics get a line at most this often."""
@@ -28,7 +28,7 @@ _KEPT_LINES = 8
 
 @dataclass
 class Progress:
-    """What is known of a watched job."""
+    """Known facts of a watched job."""
 
     job: JobInfo | None = None
     step: str = ""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kernfed.channel import split_address
 from kernfed.errors import CertificateError, ConfigError, IdentityError
 from kernfed.pki import folder as files
 from kernfed.pki.authority import key_pem, make_csr, new_key, signed_by
 from kernfed.pki.folder import About
 from kernfed.pki.names import Principal, Role, principal_of
+from kernfed.wire.channel import split_address
 
 REQUEST = "request.csr"
 

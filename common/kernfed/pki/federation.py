@@ -21,7 +21,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from kernfed.channel import address, split_address
 from kernfed.errors import CertificateError, ConfigError
 from kernfed.pki import folder
 from kernfed.pki.authority import (
@@ -42,6 +41,7 @@ from kernfed.pki.folder import About
 from kernfed.pki.names import Principal, Role, check_name, parse_principal, principal_of
 from kernfed.pki.registry import REGISTRY, FederationInfo, Registry, Revocation
 from kernfed.pki.tokens import Token, encode_token, new_secret
+from kernfed.wire.channel import address, split_address
 
 COORDINATOR_FOLDER = "coordinator"
 DEFAULT_PORT = 8470

@@ -1,7 +1,7 @@
 """Identity folders: `cert.pem`, `key.pem` (0600), `ca.pem`, `identity.json`, in a folder of mode 0700.
 
-A renewed pair is put in place by two renames. Whoever reads between them, or after a crash between them, finds the
-new key beside the old certificate, and takes the certificate waiting in `cert.pem.next`, so the pair always fits.
+A renewed pair is put in place by two renames. A reader between them, or after a crash between them, finds the new key
+beside the old certificate. It takes the certificate that waits in `cert.pem.next`, so the pair always fits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEXT = ".next"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What `identity.json` says; the certificate decides, this only saves typing."""
+    """Content of `identity.json`; the certificate decides, this only saves typing."""
 
     federation: str
     role: Role

@@ -20,7 +20,7 @@ _SCHEME = "spiffe://"
 
 
 class Role(enum.StrEnum):
-    """What a certificate's holder may act as."""
+    """Role of a certificate's holder."""
 
     CLIENT = "client"
     OPERATOR = "operator"
@@ -42,7 +42,7 @@ def check_name(name: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a certificate stands for."""
+    """Name and role that a certificate stands for."""
 
     federation: str
     role: Role
@@ -77,7 +77,7 @@ UNREADABLE = (
     *(ValueError, TypeError, UnsupportedAlgorithm),
     *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
 )
-"""What the parser raises for certificates and keys that are damaged, or of a kind that nobody uses."""
+"""Errors of the parser for certificates and keys that are damaged, or of a kind that nobody uses."""
 
 
 def principal_of(certificate: x509.Certificate) -> Principal:

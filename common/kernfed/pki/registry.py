@@ -1,4 +1,4 @@
-"""What the federation's CA did: certificates issued, tokens, revocations, in one SQLite file.
+"""The record of the federation's CA: certificates issued, tokens, revocations, in one SQLite file.
 
 The coordinator and the operator's commands use the file at once, from several processes: WAL mode, a short
 connection per operation, and every change in one immediate transaction.
@@ -62,7 +62,7 @@ CREATE TABLE revocations (
 
 @dataclass(frozen=True, slots=True)
 class FederationInfo:
-    """What the registry knows of its federation."""
+    """The registry's facts about its federation."""
 
     federation: str
     coordinator: str
@@ -123,7 +123,7 @@ class Revocation:
     """One certificate that no longer counts."""
 
     number: int
-    """Grows by one; who polls asks for those after the last number seen."""
+    """Grows by one; a poll asks for those after the last number seen."""
     serial: str
     role: Role
     name: str

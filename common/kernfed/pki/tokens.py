@@ -23,7 +23,7 @@ _MAX_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token text says. `secret` is shown by no log and kept by no database."""
+    """Content of a token. `secret` is shown by no log and kept by no database."""
 
     enrolment: str
     """`host:port` of the enrolment port."""
@@ -45,7 +45,7 @@ def new_secret() -> str:
 
 
 def hash_secret(secret: str) -> str:
-    """What the registry keeps of a secret: it has 256 random bits, so one plain SHA-256 is enough."""
+    """The hash that the registry keeps of a secret: it has 256 random bits, so one plain SHA-256 is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -19,7 +19,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 import kernfed.v1
 from kernfed.errors import WireError
-from kernfed.messages.base import Array, Dims, FieldInfo, Message, all_finite, fields_of, validate
+from kernfed.federation.messages.base import Array, Dims, FieldInfo, Message, all_finite, fields_of, validate
 from kernfed.wire.payload import (
     MAX_HEADER_BYTES,
     Payload,

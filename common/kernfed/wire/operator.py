@@ -9,8 +9,8 @@ from typing import Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kernfed.errors import WireError
-from kernfed.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
-from kernfed.job_info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
+from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
+from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
 from kernfed.v1 import operator_service_pb2 as pb
 
 _STATES: Final = {

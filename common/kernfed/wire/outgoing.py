@@ -1,4 +1,4 @@
-"""What one end of a session still has to send: small frames first, then the bodies of payloads, turn by turn.
+"""The queue of one end of a session: small frames first, then the bodies of payloads, turn by turn.
 
 So a heartbeat or a cancel never waits behind a model of a gigabyte, and two jobs share a line fairly.
 """

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.errors import InvalidTensorError
-from kernfed.messages.base import Array
+from kernfed.federation.messages.base import Array
 from kernfed.v1 import tensor_pb2 as pb
 
 ALIGNMENT = 64

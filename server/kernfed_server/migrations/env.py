@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from kernfed_server.tables import metadata
+from kernfed_server.keeping.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

@@ -17,10 +17,10 @@ import structlog
 from cryptography import x509
 
 from kernfed.errors import BusyError, CertificateError, IdentityError, TokenError
-from kernfed.identity import Role, caller
 from kernfed.pki.authority import MAX_PEM_BYTES, serial_of, signed_by
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.folder import parse_certificate
+from kernfed.pki.identity import Role, caller
 from kernfed.pki.names import principal_of
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc

@@ -15,10 +15,10 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from kernfed.cohort import Fault
 from kernfed.errors import InvalidTensorError, KernfedError, UnavailableError, WireError
-from kernfed.identity import Caller, Role, require
-from kernfed.job_info import ClientInfo
+from kernfed.federation.cohort import Fault
+from kernfed.jobs.info import ClientInfo
+from kernfed.pki.identity import Caller, Role, require
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import (
@@ -31,9 +31,9 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.payload import INLINE_BYTES
-from kernfed_server.exchange import OpenCall, fault_of, reply_digest
-from kernfed_server.frame_rate import FrameRate
-from kernfed_server.sessions import Session, SessionRegistry
+from kernfed_server.federation.exchange import OpenCall, fault_of, reply_digest
+from kernfed_server.federation.frame_rate import FrameRate
+from kernfed_server.federation.sessions import Session, SessionRegistry
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 HELLO_TIMEOUT_S = 10.0
 FAREWELL_S = 2.0
-"""How long a client has to read why its session ends."""
+"""Seconds that a client has to read the reason why its session ends."""
 MAX_OPEN_REPLIES = 64
 MAX_BACKLOG = 1 << 19
 """Frames and bytes that may wait for a client that does not read."""
@@ -247,7 +247,7 @@ class _Reader:
         self._open[transfer] = (call, incoming)
 
     def _decline(self, reply: task_pb2.TaskReply) -> None:
-        """A reply that is late, or comes again: who lost the acknowledgement of a counted one gets it again."""
+        """A reply that is late, or comes again: if it was counted, its acknowledgement is sent again."""
         counted = self._registry.counted(reply.task_id, self._session.name)
         if counted is None:
             self._discard(reply, "this reply is not wanted (any more)")

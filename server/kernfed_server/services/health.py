@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from kernfed.health import SERVICES
+from kernfed.wire.health import SERVICES
 
 
 class Health:
@@ -54,5 +54,5 @@ class _CheckOnly(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # gener
         return await self._servicer.Check(request, context)
 
     async def Watch(self, _request: Any, context: Any) -> None:
-        """Refuse: who shows no certificate may not hold a stream."""
+        """Refuse: a caller without a certificate may not hold a stream."""
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "use Check on this port")

@@ -10,12 +10,12 @@ from typing import Any
 import grpc.aio
 
 from kernfed.errors import UnavailableError
-from kernfed.identity import Role, require
+from kernfed.pki.identity import Role, require
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto, update_to_proto
-from kernfed_server.artifacts import read_pieces
-from kernfed_server.runs import RunManager
+from kernfed_server.jobs.manager import RunManager
+from kernfed_server.keeping.artifacts import read_pieces
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -24,7 +24,7 @@ PIECE_S = 60.0
 
 
 class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
-    """What operators may ask of the coordinator."""
+    """Calls that operators may make to the coordinator."""
 
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs

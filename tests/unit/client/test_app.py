@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernfed.client_file import load_client_file
+from kernfed.jobs.client_file import load_client_file
 from kernfed.numeric_platform import numeric_platform, split_platform
 from kernfed_client.app import prepare_maths
 
@@ -16,7 +16,7 @@ COUNT_THREADS = """
 import json, sys
 from pathlib import Path
 from threadpoolctl import threadpool_info
-from kernfed.client_file import load_client_file
+from kernfed.jobs.client_file import load_client_file
 from kernfed_client.app import prepare_maths
 
 told, _ = prepare_maths(load_client_file(Path(sys.argv[1])))

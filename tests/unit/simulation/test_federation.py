@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.client_file import PartitionFile
 from kernfed.errors import ConfigError, DataError, JobError
-from kernfed.job_file import JobFile, load_job
+from kernfed.jobs.client_file import PartitionFile
+from kernfed.jobs.job_file import JobFile, load_job
 from kernfed_simulation.central import central_weights, measure_central
 from kernfed_simulation.federation import from_client_files, from_data_file, from_rows, open_cohort
 from kernfed_simulation.partition import parse_partitioning
 from kernfed_simulation.run import simulate
 from kernfed_testing.in_process import make_job, regression_rows
+from kernfed_testing.places import HEART
 
-HEART = Path(__file__).parents[3] / "examples" / "heart"
 SITES = ("cleveland", "hungarian", "switzerland", "va")
 
 

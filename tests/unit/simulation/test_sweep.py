@@ -13,8 +13,7 @@ from kernfed_simulation.run import simulate
 from kernfed_simulation.sweep import combinations, parse_axis, run_sweep, table
 from kernfed_testing.commands import run_command
 from kernfed_testing.in_process import label_skewed_rows, make_job
-
-HEART = Path(__file__).parents[3] / "examples" / "heart"
+from kernfed_testing.places import HEART
 
 
 def test_axes_are_read_as_toml() -> None:

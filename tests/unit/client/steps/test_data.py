@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from kernfed.client_file import ClientFile, load_client_file
 from kernfed.errors import ConfigError, DataError, InvalidTensorError, JobStateMissingError, WireError
-from kernfed.features import FeatureForm, FeatureSpec, Kernel, fingerprint, make_spec
-from kernfed.job_file import data_schema, load_job
-from kernfed.messages.base import validate
-from kernfed.messages.data import (
+from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, fingerprint, make_spec
+from kernfed.federation.messages.base import validate
+from kernfed.federation.messages.data import (
     CentreRequest,
     DataSchema,
     DescribeDataRequest,
@@ -24,12 +21,14 @@ from kernfed.messages.data import (
     MissingRule,
     StandardiseRequest,
 )
-from kernfed_client.device import choose_device
-from kernfed_client.local_job import LocalJob
-from kernfed_client.partitions import LocalData, PartitionData
-from kernfed_client.steps import STEPS, data
-
-HEART = Path(__file__).parents[4] / "examples" / "heart"
+from kernfed.jobs.client_file import ClientFile, load_client_file
+from kernfed.jobs.job_file import data_schema, load_job
+from kernfed_client.data.device import choose_device
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partitions import LocalData, PartitionData
+from kernfed_client.steps import data
+from kernfed_client.steps.registry import STEPS
+from kernfed_testing.places import HEART
 
 
 def heart_schema() -> DataSchema:

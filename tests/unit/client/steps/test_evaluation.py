@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.messages.evaluation import EvaluateRequest
-from kernfed_client.steps import evaluation, ridge
+from kernfed.federation.messages.evaluation import EvaluateRequest
+from kernfed_client.methods.ridge import steps as ridge
+from kernfed_client.steps import evaluation
 from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
 
 

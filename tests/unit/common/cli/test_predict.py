@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,12 @@ from typer.testing import CliRunner
 
 from kernfed.cli.main import app
 from kernfed.errors import ConfigError, DataError
-from kernfed.features import FeatureForm, Kernel, fingerprint, make_spec
-from kernfed.messages.data import LearningTask
-from kernfed.model import GlobalModel, load_model
+from kernfed.features.spec import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.federation.messages.data import LearningTask
+from kernfed.models.global_model import GlobalModel, load_model
+from kernfed_testing import places
 
-HEART = Path(__file__).parents[4] / "examples" / "heart" / "data"
+HEART = places.HEART / "data"
 COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
 
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kernfed.errors import CertificateError, ConfigError, IdentityError, RevokedError
-from kernfed.identity import Identity, Role
 from kernfed.pki.enrolled import install_bundle, write_request
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.folder import read_pair
+from kernfed.pki.identity import Identity, Role
 from kernfed.pki.names import parse_principal
+from kernfed.pki.tls_chain import server_names
 from kernfed.pki.tokens import decode_token
-from kernfed.tls_chain import server_names
 from kernfed_testing.identities import make_identities
 
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import InvalidTensorError, WireError
-from kernfed.messages.base import fields_of, validate
-from kernfed.messages.data import DataDescription, DescribeDataRequest, StandardiseRequest
-from kernfed.messages.evaluation import Evaluation, MetricSums
-from kernfed.messages.ridge import GradientRequest, LocalModel
+from kernfed.federation.messages.base import fields_of, validate
+from kernfed.federation.messages.data import DataDescription, DescribeDataRequest, StandardiseRequest
+from kernfed.federation.messages.evaluation import Evaluation, MetricSums
+from kernfed.methods.ridge.messages import GradientRequest, LocalModel
 from kernfed.v1 import data_pb2, evaluation_pb2, ridge_pb2, tensor_pb2
 from kernfed.wire.codec import check_schema, decode, decode_header, encode
 from kernfed.wire.payload import MAX_HEADER_BYTES

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import InvalidTensorError, PayloadTooLargeError, WireError
-from kernfed.messages.probe import Echo
-from kernfed.messages.ridge import NewtonStart
+from kernfed.methods.probe.messages import Echo
+from kernfed.methods.ridge.messages import NewtonStart
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import FragmentView

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from kernfed.messages.probe import Echo
+from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode

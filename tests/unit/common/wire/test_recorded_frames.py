@@ -12,15 +12,15 @@ import pytest
 from google.protobuf import json_format
 from pydantic import TypeAdapter
 
-from kernfed.job_info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
-from kernfed.messages.base import validate
+from kernfed.federation.messages.base import validate
+from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
 from kernfed.v1 import federation_service_pb2, task_pb2
 from kernfed.wire import operator
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, decode_fragment
 from kernfed.wire.outgoing import Body
 from kernfed.wire.payload import CHUNK_BYTES
-from kernfed_client.outbox import Outbox
+from kernfed_client.daemon.outbox import Outbox
 from kernfed_testing import recorded_frames as frames
 
 GOLDEN: dict[str, Any] = json.loads(frames.GOLDEN.read_text())

@@ -1,0 +1,164 @@
+"""The audit log: one JSON line for every reply that leaves the site, each line chained to the one before by its hash.
+
+A line is written before its reply is sent. A changed or removed line breaks the chain from there on, unless
+the whole rest is written anew; keep a copy of the last line's hash elsewhere to rule that out too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernfed.disk_space import no_space
+from kernfed.errors import DataError
+from kernfed.federation.messages.base import Kind, Message, fields_of
+
+AUDIT_FILE = "audit.jsonl"
+"""Its name in the state folder."""
+
+MAX_DIGEST_BYTES = 1 << 20
+"""Replies up to this size are hashed; of larger ones shapes and size are noted, for hashing them would cost a round
+as much as computing it."""
+
+_START = "0" * 64
+_TAIL = 1 << 16
+
+
+class AuditLog:
+    """An append-only file. Safe for use by several threads of one process."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or begin a log, readable by its owner alone.
+
+        Raises:
+            OSError: The file cannot be opened for appending.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        last = _last_line(self._file)
+        self._torn = bool(last) and not last.endswith(b"\n")  # the machine stopped in mid-write
+        if self._torn:
+            os.write(self._file, b"\n")
+        self._previous = _digest(last.rstrip(b"\n")) if last else _START
+
+    def record(
+        self,
+        *,
+        job_id: str,
+        task_id: str,
+        step: str,
+        operator: str,
+        kinds: Iterable[Kind],
+        reply: Message,
+        header: bytes,
+        body: Iterable[memoryview | bytes],
+        num_bytes: int,
+        num_numbers: int,
+    ) -> None:
+        """Append a line about a reply that is about to leave.
+
+        Args:
+            job_id: The job it answers.
+            task_id: The task it answers.
+            step: The step's wire name.
+            operator: Whose job it is.
+            kinds: Kinds of information in it.
+            reply: The message; only the shapes of its arrays are noted.
+            header: Its encoded header.
+            body: Its encoded body in pieces; read only where it is small enough to be hashed.
+            num_bytes: Size of header and body.
+            num_numbers: Numbers in its arrays, those of nested parts included.
+
+        Raises:
+            OSError: The line could not be written; the log is as before, and the reply must not leave.
+        """
+        line: dict[str, Any] = {
+            "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "job": job_id,
+            "task": task_id,
+            "step": step,
+            "operator": operator,
+            "kinds": list(kinds),
+            "reply": type(reply).__name__,
+            "shapes": shapes_of(reply),
+            "bytes": num_bytes,
+            "numbers": num_numbers,
+            "sha256": _digest(header, *body) if num_bytes <= MAX_DIGEST_BYTES else None,
+        }
+        with self._lock:
+            if self._torn:
+                line["after_torn_line"] = True
+            line["previous"] = self._previous
+            text = json.dumps(line, separators=(",", ":")).encode()
+            size = os.fstat(self._file).st_size
+            if os.write(self._file, text + b"\n") <= len(text):
+                os.ftruncate(self._file, size)  # half a line would break the chain
+                raise no_space()
+            self._torn = False
+            self._previous = _digest(text)
+
+    def close(self) -> None:
+        """Close the file; the log takes no more lines."""
+        os.close(self._file)
+
+
+def verify(path: Path) -> int:
+    """Check the chain of a log.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        DataError: Names the first line that does not follow from the one before.
+    """
+    previous = _START
+    torn_at = 0
+    count = 0
+    with path.open("rb") as file:
+        for count, raw in enumerate(file, start=1):
+            text = raw.rstrip(b"\n")
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError):
+                line = None
+            if not isinstance(line, dict):
+                torn_at = torn_at or count
+            else:
+                torn_before = count > 1 and torn_at == count - 1
+                if line.get("previous") != previous or bool(line.get("after_torn_line")) != torn_before:
+                    raise DataError(f"{path}: line {count} does not follow from the one before; the log was changed")
+                torn_at = 0
+            previous = _digest(text)
+    if torn_at and torn_at != count:
+        raise DataError(f"{path}: line {torn_at} is damaged")
+    return count
+
+
+def shapes_of(message: Message) -> dict[str, list[int]]:
+    """Shapes of the arrays in a message, by field; arrays of nested parts are left out."""
+    cls: Any = type(message)
+    return {
+        field.name: list(getattr(message, field.name).shape) for field in fields_of(cls) if field.type is np.ndarray
+    }
+
+
+def _digest(*parts: bytes | memoryview) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _last_line(file: int) -> bytes:
+    size = os.fstat(file).st_size
+    tail = os.pread(file, _TAIL, max(size - _TAIL, 0))
+    return tail[tail.rstrip(b"\n").rfind(b"\n") + 1 :]

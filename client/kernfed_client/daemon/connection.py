@@ -1,0 +1,147 @@
+"""One connection to the coordinator: what is written to its stream, what arrives on it, and the heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from kernfed.errors import UnavailableError, WireError, error_from_reason
+from kernfed.status import PeerStatus, error_from_rpc
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_fragment
+from kernfed.wire.incoming import IncomingPayload
+from kernfed.wire.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from kernfed_client.daemon.session import ClientSession
+
+Stream = grpc.aio.StreamStreamCall[bytes, bytes]
+
+
+class LineDownError(Exception):
+    """Ends the tasks of one connection."""
+
+
+class Connection:
+    """One stream's three tasks."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        stream: Stream,
+        ended: PeerStatus,
+        outgoing: Outgoing,
+        welcome: pb.Welcome,
+    ) -> None:
+        self._session = session
+        self._stream = stream
+        self._ended = ended
+        self._outgoing = outgoing
+        self._interval_s = max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05)
+        self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
+        self._last_heard = time.monotonic()
+        self._open: dict[int, tuple[task_pb2.Task, IncomingPayload]] = {}
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Tasks whose requests were still arriving when the connection ended."""
+        return [task.task_id for task, _ in self._open.values()]
+
+    async def write(self) -> None:
+        """Send what is queued."""
+        while (frame := await self._outgoing.next()) is not None:
+            await self._stream.write(frame)
+
+    async def heartbeat(self) -> None:
+        """Say that we live, and notice when the coordinator does not."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            silent = time.monotonic() - self._last_heard
+            if silent > self._timeout_s:
+                raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
+            beat = pb.Heartbeat(busy_task_ids=list(self._session.busy_task_ids)[:100])
+            self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
+
+    async def read(self) -> None:
+        """Take what comes until the stream ends."""
+        while True:
+            data: Any = await self._stream.read()
+            if not isinstance(data, bytes):
+                raise why_it_ended(await self._ended.end())
+            self._last_heard = time.monotonic()
+            fragment = decode_fragment(RESPONSE_FRAGMENT_TAG, data)
+            if fragment is not None:
+                self._on_fragment(fragment)
+                continue
+            frame = parse(data)
+            for ack in frame.acks:
+                self._session.acknowledged(ack)
+            match frame.WhichOneof("frame"):
+                case "task":
+                    self._on_task(frame.task)
+                case "cancel":
+                    self._on_cancel(frame.cancel)
+                case "goodbye":
+                    raise _goodbye(frame.goodbye)
+                case "heartbeat" | None:
+                    pass
+                case other:
+                    raise WireError(f"a coordinator may not send {other} here")
+
+    def _on_task(self, task: task_pb2.Task) -> None:
+        incoming = self._session.begin(task)
+        if incoming is None:
+            return
+        if incoming.complete:
+            self._start(task, incoming)
+        else:
+            self._open[task.payload.transfer] = (task, incoming)
+
+    def _on_cancel(self, cancel: task_pb2.Cancel) -> None:
+        gone = self._session.cancelled(cancel)
+        for transfer in [t for t, (task, _) in self._open.items() if task.task_id in gone]:
+            del self._open[transfer]
+
+    def _on_fragment(self, fragment: FragmentView) -> None:
+        found = self._open.get(fragment.transfer)
+        if found is None:
+            return  # of a task that we answer already, or refused
+        task, incoming = found
+        incoming.add(fragment)
+        if incoming.complete:
+            del self._open[fragment.transfer]
+            self._start(task, incoming)
+
+    def _start(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
+        self._session.compute(task, incoming)
+
+
+def parse(data: bytes) -> pb.ConnectResponse:
+    """Read a frame.
+
+    Raises:
+        WireError: It is none.
+    """
+    try:
+        return pb.ConnectResponse.FromString(data)
+    except DecodeError:
+        raise WireError("a frame is not a ConnectResponse") from None
+
+
+def _goodbye(goodbye: pb.Goodbye) -> Exception:
+    if goodbye.reason == UnavailableError.reason:
+        return LineDownError(goodbye.message)  # it says all there is to say: nothing to diagnose
+    return error_from_reason(goodbye.reason, goodbye.message)
+
+
+def why_it_ended(status: grpc.aio.AioRpcError) -> Exception:
+    """Why a stream ended, from its status."""
+    if status.code() is grpc.StatusCode.OK:
+        return LineDownError("the coordinator closed the session")
+    return error_from_rpc(status)

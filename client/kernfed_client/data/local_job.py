@@ -1,0 +1,444 @@
+"""A client's memory for one job: its rows, scaled and mapped, and factors that a loop reuses.
+
+The setup steps (`kernfed_client.steps.data`) fill it in their order; every other step reads it. Asking for what a setup
+step has not made yet raises JobStateMissingError, upon which the coordinator repeats the setup.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, WireError
+from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
+from kernfed.federation.messages.base import Array
+from kernfed.federation.messages.data import DataSchema, LearningTask
+from kernfed.jobs.client_file import ClientFile
+from kernfed_client.data.device import choose_device
+from kernfed_client.data.partitions import LocalData, PartitionData, load_local_data
+
+if TYPE_CHECKING:  # torch takes a second to import, which a client that only connects does not spend
+    import torch
+    from torch import Tensor
+
+    from kernfed.tensors.feature_maps import FeatureMap
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
+
+Loader = Callable[[str, DataSchema, str], LocalData]
+"""Reads a data set: (name, schema, client) -> rows to train and test on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    dataset: str
+    schema: DataSchema
+    data: LocalData
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    classes: tuple[str, ...]
+    mean: Floats
+    deviation: Floats
+    x_train: Floats
+    x_test: Floats
+    targets_train: Array
+    targets_test: Array
+
+
+@dataclass(slots=True)
+class _Mapped:
+    features: FeatureSpec
+    z_train: Tensor
+    z_test: Tensor
+    y_train: Tensor
+    feature_mean: Floats
+    target_mean: Floats
+    centred: bool = False
+
+
+class LocalJob:
+    """One job at one client. Steps run one at a time; it is not safe for use by two threads at once.
+
+    Attributes:
+        job_id: The job.
+        client: This client's name, from its certificate.
+        file: The client file; holds policy and device.
+        folder: For files that the job leaves at this client, such as the client's own model; made when needed.
+        durable: Whether what a step keeps from round to round is to survive this process.
+        held_ratios: Density ratios of the training rows, by whose test points they are for; see
+            `kernfed_client.methods.reweight.state`.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        client: str,
+        file: ClientFile,
+        load: Loader | None = None,
+        folder: Path | None = None,
+        *,
+        durable: bool = True,
+    ) -> None:
+        """Begin with nothing prepared.
+
+        Args:
+            job_id: The job.
+            client: This client's name.
+            file: The client file.
+            load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
+            folder: For the job's files; unset: below the client file's state folder.
+            durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
+        """
+        self.job_id = job_id
+        self.client = client
+        self.file = file
+        self.durable = durable
+        # A job id comes from a peer, so it never becomes a path: its digest does.
+        self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self._load = load or functools.partial(load_local_data, file)
+        self._device: torch.device | None = None
+        self._described: _Described | None = None
+        self._scaled: _Scaled | None = None
+        self._mapped: _Mapped | None = None
+        self._memo: dict[Hashable, Any] = {}
+        self._row_weights: Floats | None = None
+        self.held_ratios: dict[str, Any] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Device on which this client computes, as its file says.
+
+        Raises:
+            ConfigError: The file asks for CUDA, and there is none.
+        """
+        if self._device is None:
+            self._device = choose_device(self.file.device)
+        return self._device
+
+    @property
+    def schema(self) -> DataSchema:
+        """The job's demands on the data."""
+        return _made(self._described, "data.describe").schema
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set, as the client file has it."""
+        return _made(self._described, "data.describe").dataset
+
+    @property
+    def data(self) -> LocalData:
+        """Rows as read, before anything is scaled."""
+        return _made(self._described, "data.describe").data
+
+    @property
+    def task(self) -> LearningTask:
+        """The learning task."""
+        return self.schema.task
+
+    @property
+    def num_rows(self) -> int:
+        """Training rows n."""
+        return self.data.train.num_rows
+
+    @property
+    def num_test_rows(self) -> int:
+        """Test rows m; 0 where the job holds none out."""
+        return self.data.test.num_rows
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Classes agreed on by all clients; of a binary task the second is the positive one. Empty for regression."""
+        return _made(self._scaled, "data.standardise").classes
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of the targets C: one per class of a classification, else 1."""
+        return len(self.classes) if self.task is LearningTask.CLASSIFICATION else 1
+
+    @property
+    def mean(self) -> Floats:
+        """Values subtracted from the feature columns, (P,)."""
+        return _made(self._scaled, "data.standardise").mean
+
+    @property
+    def deviation(self) -> Floats:
+        """By what the feature columns are divided, (P,)."""
+        return _made(self._scaled, "data.standardise").deviation
+
+    @property
+    def x_train(self) -> Floats:
+        """Training rows, standardised, (n, P)."""
+        return _made(self._scaled, "data.standardise").x_train
+
+    @property
+    def x_test(self) -> Floats:
+        """Test rows, standardised with the same scales, (m, P)."""
+        return _made(self._scaled, "data.standardise").x_test
+
+    @property
+    def targets_train(self) -> Array:
+        """Training targets as they are: values, float64 (n,), or indices into `classes`, int64 (n,)."""
+        return _made(self._scaled, "data.standardise").targets_train
+
+    @property
+    def targets_test(self) -> Array:
+        """Test targets as they are: values, float64 (m,), or indices into `classes`, int64 (m,)."""
+        return _made(self._scaled, "data.standardise").targets_test
+
+    @property
+    def features(self) -> FeatureSpec:
+        """The feature map."""
+        return _made(self._mapped, "data.map_features").features
+
+    @property
+    def z_train(self) -> Tensor:
+        """Features of the training rows, float64 (n, M); centred by the pooled mean if the job has an intercept."""
+        return _made(self._mapped, "data.map_features").z_train
+
+    @property
+    def z_test(self) -> Tensor:
+        """Features of the test rows, float64 (m, M); centred by the same mean."""
+        return _made(self._mapped, "data.map_features").z_test
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets, float64 (n, C): values, 0/1, or one-hot; centred like the features."""
+        return _made(self._mapped, "data.map_features").y_train
+
+    @property
+    def feature_mean(self) -> Floats:
+        """Values subtracted from the features, (M,); zeros without an intercept."""
+        return _made(self._mapped, "data.map_features").feature_mean
+
+    @property
+    def target_mean(self) -> Floats:
+        """Values subtracted from the targets, (C,); zeros without an intercept."""
+        return _made(self._mapped, "data.map_features").target_mean
+
+    @property
+    def row_weights(self) -> Floats | None:
+        """Weights of the training rows in the client's objective, (n,), of mean about 1; None: all weigh the same."""
+        return self._row_weights
+
+    def weigh(self, weights: Floats | None) -> None:
+        """Weigh the training rows from here on, until the data are read again.
+
+        Args:
+            weights: At least 0, (n,), or None for equal weights.
+        """
+        self._row_weights = weights
+        self._memo.clear()
+
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Make something once, e.g. a factor of the features, and keep it until rows, features or means change."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        value: T = self._memo[key]
+        return value
+
+    def forget(self, key: Hashable) -> None:
+        """Drop what `memo` kept."""
+        self._memo.pop(key, None)
+
+    def load(self, dataset: str, schema: DataSchema) -> LocalData:
+        """Read the data set, in place of what was read before.
+
+        Raises:
+            DataError: It does not fit the schema.
+        """
+        self._described = None
+        self._row_weights = None
+        self._forget_scales()
+        data = self._load(dataset, schema, self.client)
+        self._described = _Described(dataset, schema, data)
+        return data
+
+    def standardise(self, classes: tuple[str, ...], mean: Array, deviation: Array) -> None:
+        """Scale rows to (x - mean) / deviation, and number classes as agreed.
+
+        Args:
+            classes: Names of all clients' classes.
+            mean: Per feature column, (P,).
+            deviation: Per feature column, (P,), above 0.
+
+        Raises:
+            JobStateMissingError: The data were not read yet.
+            WireError: Another number of columns, or a deviation that is not above 0.
+            DataError: A class of this client is not among `classes`, they do not fit the task, or a scaled value
+                exceeds the range of numbers.
+        """
+        data, schema = self.data, self.schema
+        num_columns = len(schema.features)
+        if mean.shape != (num_columns,) or deviation.shape != (num_columns,):
+            raise InvalidTensorError(
+                f"data.standardise has means {mean.shape} and deviations {deviation.shape} "
+                f"for {num_columns} feature columns"
+            )
+        centre, scale = mean.astype(np.float64), deviation.astype(np.float64)
+        if not (scale > 0).all():
+            column = schema.features[int(np.argmin(scale > 0))]
+            raise WireError(
+                f"data.standardise: the deviation of column {column!r} is not above 0; give 1 where it is constant"
+            )
+        self._check_classes(classes)
+        self._forget_scales()
+        index = {name: i for i, name in enumerate(classes)}
+        self._scaled = _Scaled(
+            classes,
+            centre,
+            scale,
+            _scale(data.train.x, centre, scale, schema),
+            _scale(data.test.x, centre, scale, schema),
+            _targets(data.train, index),
+            _targets(data.test, index),
+        )
+
+    def map_features(self, spec: FeatureSpec) -> str:
+        """Compute the features of all rows, not centred.
+
+        Returns:
+            The fingerprint of the frequencies drawn.
+
+        Raises:
+            JobStateMissingError: The rows were not scaled yet.
+            ConfigError: The specification contradicts itself.
+            DataError: It is for another number of columns, or its features do not fit into memory.
+        """
+        x_train, x_test = self.x_train, self.x_test
+        if spec.num_columns != x_train.shape[1]:
+            raise DataError(
+                f"the feature map is for {spec.num_columns} columns, but the job has {x_train.shape[1]} feature columns"
+            )
+        self._forget_features()
+        frequencies = draw_frequencies(spec)
+        from kernfed.tensors.feature_maps import FeatureMap
+
+        feature_map = FeatureMap(spec, device=self.device, frequencies=frequencies)
+        self._mapped = _Mapped(
+            spec,
+            self._features_of(feature_map, x_train),
+            self._features_of(feature_map, x_test),
+            self._encoded_targets(),
+            np.zeros(spec.num_features),
+            np.zeros(self.num_outputs),
+        )
+        return fingerprint(spec, frequencies)
+
+    def centre(self, feature_mean: Array, target_mean: Array) -> None:
+        """Subtract means from features and targets; the same means again change nothing.
+
+        Args:
+            feature_mean: (M,).
+            target_mean: (C,).
+
+        Raises:
+            JobStateMissingError: The features were not computed yet.
+            InvalidTensorError: A mean has another length.
+        """
+        mapped = _made(self._mapped, "data.map_features")
+        if feature_mean.shape != mapped.feature_mean.shape or target_mean.shape != mapped.target_mean.shape:
+            raise InvalidTensorError(
+                f"data.centre has means {feature_mean.shape} and {target_mean.shape}, "
+                f"want {mapped.feature_mean.shape} and {mapped.target_mean.shape}"
+            )
+        if mapped.centred:
+            if (mapped.feature_mean == feature_mean).all() and (mapped.target_mean == target_mean).all():
+                return
+            self.map_features(mapped.features)  # subtracting a difference would round twice
+            mapped = _made(self._mapped, "data.map_features")
+        import torch
+
+        mapped.feature_mean = feature_mean.astype(np.float64)
+        mapped.target_mean = target_mean.astype(np.float64)
+        mapped.centred = True
+        self._memo.clear()
+        z = torch.tensor(mapped.feature_mean, device=self.device)
+        mapped.z_train.sub_(z)
+        mapped.z_test.sub_(z)
+        mapped.y_train.sub_(torch.tensor(mapped.target_mean, device=self.device))
+
+    def _features_of(self, feature_map: FeatureMap, x: Floats) -> Tensor:
+        import torch
+
+        try:
+            rows = torch.as_tensor(x, device=self.device)
+            out = torch.empty(len(x), feature_map.num_features, dtype=torch.float64, device=self.device)
+        except RuntimeError as err:  # torch's way to say that memory is short, on CPU and on CUDA
+            size = len(x) * feature_map.num_features * 8 / 2**30
+            raise DataError(
+                f"features of {feature_map.num_features} numbers per row need {size:.1f} GiB, more than "
+                f"{self.device} has; lower features.num_frequencies in the job or use a larger machine"
+            ) from err
+        return feature_map(rows, out)
+
+    def _encoded_targets(self) -> Tensor:
+        import torch
+
+        from kernfed.tensors.ridge import one_hot
+
+        targets = torch.tensor(self.targets_train, device=self.device)
+        if self.task is LearningTask.CLASSIFICATION:
+            return one_hot(targets, self.num_outputs)
+        return targets.to(torch.float64).reshape(-1, 1)
+
+    def _check_classes(self, classes: tuple[str, ...]) -> None:
+        if self.task is LearningTask.REGRESSION:
+            if classes:
+                raise DataError(f"the task is regression, but {len(classes)} classes are agreed on; name none")
+            return
+        if len(set(classes)) != len(classes) or len(classes) < 2:
+            raise DataError(
+                f"{len(classes)} classes are agreed on, want at least two different ones; "
+                "do all clients have the same single class?"
+            )
+        if self.task is LearningTask.BINARY and len(classes) != 2:
+            raise DataError(
+                f'the task is binary but the clients have {len(classes)} classes; use task = "classification"'
+            )
+        if lacking := set(self.data.classes) - set(classes):
+            raise DataError(
+                f"{len(lacking)} of this client's classes are not among the {len(classes)} agreed on; "
+                "submit the job again, so that classes are agreed on anew"
+            )
+
+    def _forget_scales(self) -> None:
+        self._scaled = None
+        self._forget_features()
+
+    def _forget_features(self) -> None:
+        self._mapped = None
+        self._memo.clear()
+
+
+def _made(value: T | None, step: str) -> T:
+    if value is None:
+        raise JobStateMissingError(f"this client holds no state for the job from step {step}; prepare it again")
+    return value
+
+
+def _targets(rows: PartitionData, index: dict[str, int]) -> Array:
+    if rows.y is not None:
+        return rows.y
+    return np.array([index[label] for label in rows.labels or ()], dtype=np.int64)
+
+
+def _scale(x: Floats, centre: Floats, scale: Floats, schema: DataSchema) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled: Floats = (x - centre) / scale
+    finite = np.isfinite(scaled).all(axis=0)
+    if not finite.all():
+        column = schema.features[int(np.argmin(finite))]
+        raise DataError(
+            f"column {column!r} exceeds the range of numbers when standardised; check its units at every client"
+        )
+    return scaled

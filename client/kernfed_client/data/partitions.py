@@ -1,0 +1,333 @@
+"""The client's data: read a partition, check it against the job's schema, hold out test rows.
+
+A partition is either what the job asked for or a DataError that names file, column, row and remedy, never the content
+of a cell: the message reaches the operator. Nothing is repaired in silence; rows are left out only under `drop-rows`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernfed.errors import DataError
+from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed.rng import stream
+from kernfed.tables.csv import read_csv
+from kernfed.tables.npz import read_npz
+from kernfed.tables.parquet import read_parquet
+from kernfed.tables.raw_table import NOT_FINITE, Faults, Floats, Integers, RawTable, Source
+
+MAX_CLASSES = 1000
+"""Most classes that a client reports of its own accord; a target with more is not one of classes."""
+
+MAX_LABEL_LENGTH = 256
+_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
+_READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionData:
+    """Checked rows of a partition: n rows, P feature columns in the job's order."""
+
+    x: Floats
+    """Features, (n, P), finite; row-major, however they came: the order in memory decides the last bits of products."""
+    labels: list[str] | None
+    """Class of each row, by the job's names; None for regression."""
+    y: Floats | None
+    """Target of each row, (n,), finite; None where it is a class."""
+    num_dropped_rows: int
+    """Rows left out for missing values."""
+    row_numbers: Integers
+    """Position of each row in the file, (n,), from 1: the (first) line for CSV."""
+
+    def __post_init__(self) -> None:
+        """Bring the rows into order in memory."""
+        object.__setattr__(self, "x", np.ascontiguousarray(self.x))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows kept, n."""
+        return len(self.x)
+
+    def take(self, rows: Integers) -> PartitionData:
+        """Rows by index, in the order given; what was dropped is counted at the whole."""
+        return PartitionData(
+            self.x[rows],
+            None if self.labels is None else [self.labels[i] for i in rows],
+            None if self.y is None else self.y[rows],
+            0,
+            self.row_numbers[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LocalData:
+    """Rows on which a client trains and tests in one job."""
+
+    train: PartitionData
+    test: PartitionData
+    num_dropped_rows: int
+    """Rows of all partitions left out for missing values."""
+    classes: tuple[str, ...]
+    """Classes that occur, in the schema's order, or sorted where it names none; empty for regression."""
+    notes: tuple[str, ...] = ()
+    """Points that are allowed but worth a look."""
+    backbone: str = ""
+    """Fingerprint of the backbone that made the features; empty without one."""
+
+
+def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
+    """Read a data set of the client file and hold out test rows where it has no test partition.
+
+    Args:
+        file: The client file.
+        dataset: Name of the data set in it.
+        schema: What the job expects.
+        client: This client's name; its held-out rows are drawn from the schema's seed and this name.
+
+    Raises:
+        DataError: The data set is not offered, cannot be read or does not fit; one line per fault.
+    """
+    section = file.datasets.get(dataset)
+    if section is None:
+        offered = ", ".join(sorted(file.datasets)) or "none"
+        raise DataError(
+            f"data set {dataset!r} is not offered here (offered: {offered}); "
+            f"add [datasets.{dataset}.train] to the client file, or correct cohort.dataset in the job"
+        )
+    if schema.backbone:
+        from kernfed_client.data.backbone_data import BackboneReader
+
+        reader = BackboneReader(file, schema, dataset)
+        train = reader.read(section.train, "train")
+        test = None if section.test is None else reader.read(section.test, "test")
+        data = prepare(train, test, schema, client, f"data set {dataset}")
+        return replace(data, backbone=reader.fingerprint)
+    train = read_partition(section.train, schema, dataset, "train")
+    test = None if section.test is None else read_partition(section.test, schema, dataset, "test")
+    return prepare(train, test, schema, client, f"data set {dataset}")
+
+
+def prepare(
+    train: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, where: str = "data"
+) -> LocalData:
+    """Hold out test rows where there are none, and check classes over both partitions.
+
+    Args:
+        train: Rows to train on, or to split.
+        test: Rows of the client's own test partition.
+        schema: What the job expects.
+        client: This client's name.
+        where: How messages begin.
+
+    Raises:
+        DataError: The target is no class column, or a binary task has three classes.
+    """
+    dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
+    if test is None:
+        held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client)
+        test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
+    if schema.task is LearningTask.REGRESSION:
+        return LocalData(train, test, dropped, ())
+    counts = Counter(train.labels or ())
+    present = set(counts) | set(test.labels or ())
+    if not schema.classes:
+        _check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
+    classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
+    notes = []
+    if len(counts) == 1:
+        notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
+    notes.extend(
+        f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
+    )
+    return LocalData(train, test, dropped, classes, tuple(notes))
+
+
+def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:
+    """Read a file and check it against the schema.
+
+    Args:
+        file: Where it lies and how to read it.
+        schema: What the job expects.
+        dataset: Name of the data set, for messages.
+        partition: Name of the partition, for messages.
+
+    Raises:
+        DataError: Names file, column, row and remedy; holds no content of cells.
+    """
+    source = Source(file, schema, dataset, partition)
+    wanted = [*schema.features, schema.target]
+    if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
+        raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
+    try:
+        name = _format(source)
+        if name == "images":
+            source.refuse("is a folder of images, which only a job with data.backbone reads; name a file")
+        reader = _READERS[name]
+        _check_is_file(source)
+        return check_table(source, reader(source))
+    except MemoryError:
+        source.refuse("does not fit into this machine's memory; use fewer rows or a larger machine")
+    except OSError as err:
+        source.refuse(f"cannot be read: {err.strerror or 'input/output error'}; check the file and its permissions")
+
+
+def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:
+    """Read the feature columns of a partition that need not have the target, (n, P).
+
+    Raises:
+        DataError: Names file, column, row and remedy.
+    """
+    first, *others = schema.features
+    # One of the features stands in for the target, so that the same checks are made.
+    shape = replace(schema, task=LearningTask.REGRESSION, target=first, features=tuple(others), classes=())
+    found = read_partition(file, shape, dataset, "unlabelled")
+    assert found.y is not None  # noqa: S101  # it is a regression's
+    return np.column_stack([found.y, found.x])
+
+
+def held_out_rows(
+    labels: Sequence[str] | None, num_rows: int, fraction: float, seed: int, client: str
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Choose the rows that are held out for testing.
+
+    The order of rows in the file and (seed, client) determine the choice. With labels each class gives its share,
+    rounded so that the total is right (largest remainders first), and never its only or last row.
+
+    Args:
+        labels: Class of each row, or None: rows are alike.
+        num_rows: n.
+        fraction: Share of the rows to hold out, below 1.
+        seed: The job's seed.
+        client: The client's name.
+
+    Returns:
+        Whether each row is held out, (n,).
+    """
+    order = stream(seed, "split", client).permutation(num_rows)
+    groups: dict[str, list[int]] = {}
+    for row in order:
+        groups.setdefault("" if labels is None else labels[row], []).append(int(row))
+    names = sorted(groups)
+    shares = [fraction * len(groups[name]) for name in names]
+    takes = [min(int(share), len(groups[name]) - 1) for share, name in zip(shares, names, strict=True)]
+    left = int(fraction * num_rows + 0.5) - sum(takes)
+    for i in sorted(range(len(names)), key=lambda i: (int(shares[i]) - shares[i], names[i])):
+        if left > 0 and int(shares[i]) < shares[i] and takes[i] < len(groups[names[i]]) - 1:
+            takes[i] += 1
+            left -= 1
+    held_out = np.zeros(num_rows, dtype=np.bool_)
+    for name, take in zip(names, takes, strict=True):
+        held_out[groups[name][:take]] = True
+    return held_out
+
+
+def _format(source: Source) -> str:
+    if source.file.format is not None:
+        return source.file.format
+    suffix = source.file.path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to csv, parquet or npz")
+    return _SUFFIXES[suffix]
+
+
+def _check_is_file(source: Source) -> None:
+    path = source.file.path
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        source.refuse(f"no such file; correct {source.key('path')}")
+    if stat.S_ISDIR(status.st_mode):
+        source.refuse(f"is a folder; name a file in {source.key('path')}")
+    if not stat.S_ISREG(status.st_mode):
+        source.refuse(f"is not a regular file; correct {source.key('path')}")
+    if status.st_size == 0:
+        source.refuse("is empty (0 bytes); write the data again")
+    if not os.access(path, os.R_OK):
+        source.refuse("permission denied; let the client's user read the file")
+
+
+def check_table(source: Source, table: RawTable) -> PartitionData:
+    """Check a table as read against the schema, and leave out rows with gaps where the job says so.
+
+    Raises:
+        DataError: Names file, column, row and remedy; holds no content of cells.
+    """
+    schema, rows = source.schema, table.row_numbers
+    if not len(rows):
+        source.refuse("has no rows; there must be at least one")
+    faults = Faults(source, table.row_word)
+    for j, name in enumerate(schema.features):
+        faults.add_rows(name, rows[np.isinf(table.x[:, j])], NOT_FINITE)
+    if table.y is not None:
+        faults.add_rows(schema.target, rows[np.isinf(table.y)], NOT_FINITE)
+    absent = np.isnan(table.x).any(axis=1)
+    absent |= np.isnan(table.y) if table.y is not None else _codes(table) < 0
+    if schema.missing is MissingRule.REFUSE and absent.any():
+        remedy = 'complete the data, or set data.missing to "drop-rows" in the job'
+        for j, name in enumerate(schema.features):
+            faults.add_rows(name, rows[np.isnan(table.x[:, j])], f"no value; {remedy}")
+        none = np.isnan(table.y) if table.y is not None else _codes(table) < 0
+        faults.add_rows(schema.target, rows[none], f"no value; {remedy}")
+    names = tuple(source.file.labels.get(name, name) for name in table.names)
+    if table.codes is not None:
+        _check_labels(source, names, _codes(table), ~absent, rows, faults)
+    faults.raise_if_any()
+    kept = ~absent
+    if not kept.any():
+        source.refuse(
+            f"all {len(rows):,} rows lack a value in a column that the job uses, so dropping them leaves none; "
+            "complete the data or use fewer columns"
+        )
+    labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
+    y = None if table.y is None else table.y[kept]
+    x = table.x if kept.all() else table.x[kept]
+    return PartitionData(x, labels, y, int(absent.sum()), rows[kept])
+
+
+def _codes(table: RawTable) -> Integers:
+    assert table.codes is not None  # noqa: S101  # a table has a numeric target or codes
+    return table.codes
+
+
+def _check_labels(
+    source: Source,
+    names: Sequence[str],
+    codes: Integers,
+    kept: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    rows: Integers,
+    faults: Faults,
+) -> None:
+    schema = source.schema
+    unusable = [len(name) > MAX_LABEL_LENGTH or not name.isprintable() for name in names]
+    unknown = [bool(schema.classes) and name not in schema.classes for name in names]
+    for bad, problem in (
+        (unusable, f"a class name of more than {MAX_LABEL_LENGTH} characters, or with control characters; correct it"),
+        (
+            unknown,
+            f"a class that the job does not know (it knows {', '.join(schema.classes[:12])}); "
+            f"correct it, or say which class it is in {source.key('labels')}",
+        ),
+    ):
+        flags = np.array([*bad, False], dtype=np.bool_)  # code -1, no value, finds the last
+        faults.add_rows(schema.target, rows[flags[codes] & kept], problem)
+
+
+def _check_class_column(schema: DataSchema, num_classes: int, num_rows: int, where: str) -> None:
+    # Without classes in the job every label of the column is told to the coordinator: never let that be row content.
+    if schema.task is LearningTask.BINARY and num_classes > 2:
+        raise DataError(
+            f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; "
+            'use task = "classification", or map labels in the client file'
+        )
+    if num_classes > MAX_CLASSES or (num_classes > 20 and 2 * num_classes > num_rows):
+        raise DataError(
+            f"{where}: column {schema.target!r} has {num_classes} different values in {num_rows} rows, so it "
+            'does not look like a class; use task = "regression", another target, or name data.classes in the job'
+        )

@@ -1,0 +1,1 @@
+"""The client's half of every method: one room a family."""

@@ -1,0 +1,1 @@
+"""Learning from each other's predictions: the client's half."""

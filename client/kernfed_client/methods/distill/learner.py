@@ -1,0 +1,214 @@
+"""The interface of a client's model in distillation, and kernel ridge regression, the default model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import DataError
+from kernfed.federation.messages.base import Array
+from kernfed.memory import available_bytes
+from kernfed.methods.distill.kernels import KernelSpec, PointKernel, check_alpha, check_kernel, gram
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.models.private_model import Scorer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel
+
+Floats = npt.NDArray[np.float64]
+
+_KEPT_NUMBERS = 1 << 22
+"""Largest kernel matrix of test rows that is kept between evaluations: 32 MiB."""
+
+
+class Fitted(Protocol):
+    """A fitted model."""
+
+    def public(self) -> Floats:
+        """Predictions on the public points, (N_p, C)."""
+        ...
+
+    def scores(self, x: Floats) -> Floats:
+        """Predictions for standardised rows, (m, C), of shape (m, d)."""
+        ...
+
+    def parts(self) -> tuple[str, Mapping[str, Array], Mapping[str, Any], Scorer]:
+        """Kind, arrays, details and scorer, as `kernfed_client.models.private_model` keeps them."""
+        ...
+
+
+class Learner(Protocol):
+    """A client's way to fit. Both functions are deterministic: the same question gives the same bits."""
+
+    def own(self) -> Fitted:
+        """Fit own rows alone."""
+        ...
+
+    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:
+        """Fit own rows together with targets of the public points.
+
+        Args:
+            trained_round: Round whose consensus the targets come from.
+            targets: (N_p, C).
+            lasting: Whether what is learnt is where the next round begins, for models that go on from their last state.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Rows and targets from which this client's model learns."""
+
+    x: Floats
+    """Own rows, standardised, (N, d)."""
+    y: Floats
+    """Their targets, (N, C): values, 0/1, or one-hot."""
+    public: Floats
+    """Public points, standardised alike, (N_p, d)."""
+    alpha: float
+    """Weight of own rows."""
+    seed: int
+    """Of models that draw random numbers; this client's own."""
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+
+
+class KernelLearner:
+    """Kernel ridge regression, exact; a round is one matrix product."""
+
+    def __init__(self, job: LocalJob, lesson: Lesson, kernel: KernelSpec, ridge: float) -> None:
+        """Check that it fits into memory; nothing is computed yet.
+
+        Raises:
+            ConfigError: The kernel is none on so many columns.
+            DataError: There is too little memory; says what would fit.
+        """
+        from kernfed.methods.distill.tensors.distillation import check_memory, memory_needed
+
+        check_kernel(kernel, lesson.x.shape[1])
+        num_rows, num_columns = lesson.x.shape
+        num_public, num_outputs = len(lesson.public), lesson.y.shape[1]
+        needed = memory_needed(num_rows, num_public, num_columns, num_outputs)
+        check_memory(needed, _memory_limit(job), num_rows, num_public)
+        self._job, self._kernel, self._ridge, self._lesson = job, kernel, ridge, lesson
+        self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))
+        self._own: _FittedKernel | None = None
+        self._distilled: DistilledRidge | None = None
+        self._test: tuple[Floats, Tensor] | None = None
+
+    def own(self) -> Fitted:
+        """See `Learner.own`."""
+        from kernfed.methods.distill.tensors.distillation import kernel_ridge
+
+        if self._own is None:
+            self._distilled = None  # its matrices are large; they are made again when needed
+            self._own = _FittedKernel(self, kernel_ridge(self._kernel, self._x, self._y, self._ridge), None)
+        return self._own
+
+    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:
+        """See `Learner.distilled`; there is no state from round to round."""
+        del trained_round, lasting
+        return _FittedKernel(self, None, self._tensor(targets))
+
+    def factored(self) -> DistilledRidge:
+        """The distillation problem, factored once."""
+        from kernfed.methods.distill.tensors.distillation import DistilledRidge
+
+        if self._distilled is None:
+            lesson = self._lesson
+            self._distilled = DistilledRidge(self._kernel, self._x, self._y, self._public, self._ridge, lesson.alpha)
+        return self._distilled
+
+    def predict_public(self, model: KernelModel) -> Tensor:
+        """A model's predictions on the public points."""
+        return model(self._public)
+
+    def scores(self, model: KernelModel, x: Floats) -> Tensor:
+        """A model's predictions for rows; the kernel of rows that come again, such as test rows, is kept if small."""
+        import torch
+
+        num_all = len(self._x) + len(self._public)
+        if len(x) * num_all > _KEPT_NUMBERS:
+            return model(self._tensor(x))
+        if self._test is None or self._test[0] is not x:
+            points = torch.cat([self._x, self._public])
+            self._test = x, gram(self._kernel, self._tensor(x), points)
+        # A model of own rows alone has the first of these points, a distilled one all.
+        return self._test[1][:, : len(model.points)] @ model.coefficients
+
+    def _tensor(self, x: Floats) -> Tensor:
+        import torch
+
+        return torch.tensor(np.ascontiguousarray(x), dtype=torch.float64, device=self._job.device)
+
+
+class _FittedKernel:
+    def __init__(self, learner: KernelLearner, model: KernelModel | None, targets: Tensor | None) -> None:
+        self._learner, self._known, self._targets = learner, model, targets
+
+    def _model(self) -> KernelModel:
+        if self._known is None:
+            assert self._targets is not None  # noqa: S101  # one of the two is there
+            self._known = self._learner.factored().model(self._targets)
+        return self._known
+
+    def public(self) -> Floats:
+        if self._targets is not None:
+            return _array(self._learner.factored().predict_public(self._targets))
+        return _array(self._learner.predict_public(self._model()))
+
+    def scores(self, x: Floats) -> Floats:
+        return _array(self._learner.scores(self._model(), x))
+
+    def parts(self) -> tuple[str, Mapping[str, Array], Mapping[str, Any], Scorer]:
+        model = self._model()
+        details = {
+            "kernel": model.kernel.kernel.value,
+            "lengthscales": list(model.kernel.lengthscales),
+            "intercept": model.kernel.intercept,
+        }
+        arrays = {"points": _array(model.points), "coefficients": _array(model.coefficients)}
+        return "kernel-ridge", arrays, details, kernel_scorer(arrays, details)
+
+
+def kernel_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Scorer:
+    """Scores of a kept kernel model."""
+    kernel = KernelSpec(PointKernel(details["kernel"]), tuple(details["lengthscales"]), bool(details["intercept"]))
+
+    def score(x: Floats, device: str) -> Floats:
+        import torch
+
+        from kernfed.methods.distill.tensors.distillation import KernelModel
+
+        def place(a: Array) -> torch.Tensor:
+            return torch.tensor(a, dtype=torch.float64, device=device)
+
+        model = KernelModel(kernel, place(arrays["points"]), place(arrays["coefficients"]))
+        return _array(model(place(x)))
+
+    return score
+
+
+def _memory_limit(job: LocalJob) -> int:
+    if job.file.max_memory_bytes is not None:
+        return job.file.max_memory_bytes
+    if job.device.type == "cuda":
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(job.device)
+        return free * 9 // 10
+    return available_bytes() * 9 // 10
+
+
+def _array(tensor: Tensor) -> Floats:
+    if not bool(tensor.isfinite().all()):
+        raise DataError("the model's predictions are not finite; check the data for extreme values, or raise the ridge")
+    return np.ascontiguousarray(tensor.cpu().numpy())

@@ -1,0 +1,173 @@
+"""The client's half of ensemble distillation: keep the public set, fit, predict, measure, keep the model.
+
+Which model that is, is decided here: by the client's own file, or else it is the job's kernel ridge regression.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
+from kernfed.federation.evaluation import measure
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.distill import public_set
+from kernfed.methods.distill.kernels import KernelSpec
+from kernfed.methods.distill.messages import (
+    DistillationStarted,
+    DistillRequest,
+    KeepDistilledRequest,
+    KeepPublicSetRequest,
+    LookUpPublicSetRequest,
+    MeasureDistilledRequest,
+    OwnModelKept,
+    PublicPredictions,
+    PublicSetKept,
+    PublicSetKnown,
+    StartDistillationRequest,
+)
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.distill.bring_your_own import make_learner
+from kernfed_client.methods.distill.learner import Fitted, Floats, Learner, Lesson
+from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+
+_STATE = "distillation"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class _State:
+    """A job's model at this client, and the shape of what it is asked for."""
+
+    def __init__(self, learner: Learner, shape: tuple[int, int], kernel: KernelSpec) -> None:
+        self.learner = learner
+        self.shape = shape
+        self.kernel = kernel
+
+
+def look_up(job: LocalJob, request: LookUpPublicSetRequest) -> PublicSetKnown:
+    """Whether the public set lies here, whole."""
+    return PublicSetKnown(_read(job, request.sha256) is not None)
+
+
+def keep_public(job: LocalJob, request: KeepPublicSetRequest) -> PublicSetKept:
+    """Check the set against its digest and keep it below the state folder, where later jobs find it.
+
+    Raises:
+        WireError: The bytes are not those that the digest names.
+    """
+    path = _path(job, request.sha256)
+    content = np.ascontiguousarray(request.content, dtype=np.uint8).tobytes()
+    if public_set.sha256(content) != request.sha256:
+        raise WireError(f"{request.step}: the public set that arrived is not the one that its digest names")
+    points = public_set.unpack(content, len(job.schema.features))
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+    return PublicSetKept(len(points))
+
+
+def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStarted:
+    """Scale the public points, and prepare this client's model.
+
+    Raises:
+        JobStateMissingError: The public set is not here, or the rows were not scaled yet.
+        ConfigError: The model that the client file names cannot be made.
+        DataError: It does not fit into memory.
+    """
+    content = _read(job, request.sha256)
+    if content is None:
+        raise JobStateMissingError("this client does not hold the job's public set; it is sent again")
+    points = public_set.unpack(content, len(job.schema.features))
+    lesson = Lesson(
+        x=job.x_train,
+        y=encode_targets(job, job.targets_train),
+        public=(points - job.mean) / job.deviation,
+        alpha=request.alpha or job.num_rows / max(request.total_rows, job.num_rows + 1),
+        seed=_own_seed(request.seed, job.client),
+    )
+    job.forget(_STATE)
+    job.memo(_STATE, lambda: _State(make_learner(job, lesson, request), (len(points), job.num_outputs), request.kernel))
+    return DistillationStarted(job.num_rows)
+
+
+def distil(job: LocalJob, request: DistillRequest) -> PublicPredictions:
+    """Fit, and predict the public points."""
+    fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=True)
+    return PublicPredictions(job.num_rows, fitted.public())
+
+
+def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evaluation:
+    """Sums of errors on this client's own test rows, of the distilled model and of that of own rows alone."""
+    targets = held_out_targets(job)
+    sums = []
+    if request.include_personal:
+        fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=False)
+        sums.append(measure("personal", job.task, fitted.scores(job.x_test), targets))
+    if request.include_local:
+        sums.append(measure("local", job.task, _state(job).learner.own().scores(job.x_test), targets))
+    return Evaluation(job.num_test_rows, tuple(sums))
+
+
+def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
+    """Fit a last time, and keep the model in the client's state folder."""
+    fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=True)
+    keep_private_model(job, *fitted.parts())
+    return OwnModelKept(job.num_rows)
+
+
+def _fit(job: LocalJob, step: str, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:
+    state = _state(job)
+    if targets.shape != state.shape:
+        raise InvalidTensorError(f"{step}: targets {targets.shape}, but the public set needs {state.shape}")
+    if trained_round == 0:
+        return state.learner.own()
+    return state.learner.distilled(trained_round, np.asarray(targets, dtype=np.float64), lasting=lasting)
+
+
+def job_kernel(job: LocalJob) -> KernelSpec:
+    """The job's kernel, whatever model this client has."""
+    return _state(job).kernel
+
+
+def _state(job: LocalJob) -> _State:
+    def missing() -> _State:
+        raise JobStateMissingError("this client holds no state for the job from step distill.start; prepare it again")
+
+    return job.memo(_STATE, missing)
+
+
+def _own_seed(seed: int, client: str) -> int:
+    from kernfed import rng
+
+    return int(rng.stream(seed, "learner", client).integers(2**31 - 1, 1)[0])
+
+
+def _path(job: LocalJob, sha256: str) -> Path:
+    if not _DIGEST.fullmatch(sha256):  # it comes from a peer, and becomes a path
+        raise WireError("distill: sha256 must be 64 hexadecimal digits")
+    return job.file.state / "public" / f"{sha256}.safetensors"
+
+
+def _read(job: LocalJob, sha256: str) -> bytes | None:
+    """The set's bytes; None where it is not here, or was damaged on the disk."""
+    try:
+        content = _path(job, sha256).read_bytes()
+    except OSError:
+        return None
+    return content if public_set.sha256(content) == sha256 else None
+
+
+STEPS: dict[type[Any], Any] = {
+    LookUpPublicSetRequest: look_up,
+    KeepPublicSetRequest: keep_public,
+    StartDistillationRequest: start,
+    DistillRequest: distil,
+    MeasureDistilledRequest: measure_distilled,
+    KeepDistilledRequest: keep_model,
+}
+"""Steps of this module, by the request that they answer."""

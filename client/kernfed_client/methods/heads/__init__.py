@@ -1,0 +1,1 @@
+"""Heads on frozen features, by loss: the client's half."""

@@ -1,0 +1,305 @@
+"""The client's half of the methods on a head: losses, gradients, local Newton steps, local training.
+
+A head's rows are the job's mapped features with a 1 beside them (the bias), and targets as they are: one-hot, 0/1 or
+numbers. Rows kept apart for validation are drawn by the job's seed and this client's name; `warm_up` leaves them out,
+and `gradient` where it is told to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
+from kernfed.federation.evaluation import measure
+from kernfed.federation.messages.base import Array
+from kernfed.federation.messages.data import LearningTask
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.memory import available_bytes
+from kernfed.methods.heads.messages import (
+    EvaluateHeadRequest,
+    HeadDescentRequest,
+    HeadDirection,
+    HeadDirectionRequest,
+    HeadGradient,
+    HeadGradientRequest,
+    HeadLoss,
+    HeadLosses,
+    HeadLossesRequest,
+    HeadOpened,
+    HeadSolver,
+    HeadSophiaRequest,
+    HeadStep,
+    HeadStepRequest,
+    HeadWarmUp,
+    HeadWarmUpRequest,
+    HeadWeights,
+    OpenHeadRequest,
+)
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernfed.methods.heads.tensors.losses import Head
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHead:
+    """A head's rows at this client. The ridge is the request's."""
+
+    fitting: Head
+    validation: Head
+    everything: Head
+    bias: bool
+
+
+def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
+    """Put rows and targets together, and draw the validation rows.
+
+    Raises:
+        InvalidTensorError: The coordinator counts other features or outputs than this client.
+        DataError: The loss does not fit the task.
+    """
+    want = (job.z_train.shape[1] + int(request.bias), job.num_outputs)
+    if (request.num_features, request.num_outputs) != want:
+        raise InvalidTensorError(
+            f"{request.step}: {request.num_features} features and {request.num_outputs} outputs, but this client has "
+            f"{want[0]} and {want[1]}"
+        )
+    expected = {LearningTask.CLASSIFICATION: HeadLoss.SOFTMAX, LearningTask.BINARY: HeadLoss.LOGISTIC}
+    if request.loss not in (HeadLoss.SQUARED, expected.get(job.task)):
+        raise DataError(f'the {request.loss} loss does not fit a {job.task} task; use loss = "squared"')
+    job.forget("head")
+    opened = job.memo("head", lambda: _open(job, request))
+    return HeadOpened(job.num_rows, opened.fitting.num_rows, opened.validation.num_rows, _memory(job))
+
+
+def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
+    """F_j, its gradient and mean curvature at W, and what W is worth on validation rows."""
+    opened = _opened(job)
+    head = _head(opened, request.ridge, leave_out=request.leave_out)
+    w = _tensor(job, request.weights, request.step)
+    value, slope = head.value_and_gradient(w)
+    validation_loss, validation_slope = opened.validation.loss_and_slope(w)
+    return HeadGradient(
+        num_rows=job.num_rows,
+        loss=value,
+        validation_loss=validation_loss,
+        validation_slope=validation_slope,
+        mean_curvature=head.hessian(w).mean_diagonal(),
+        gradient=_array(slope),
+    )
+
+
+def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
+    """(H_j(W) + damping I)⁻¹ G, by the solver asked for."""
+    from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
+
+    head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
+    hessian = head.hessian(w).with_damping(request.damping)
+    limits = Limits(
+        tolerance=request.tolerance,
+        max_iterations=request.max_iterations,
+        rank=request.rank,
+        max_bytes=min(request.max_bytes, _memory(job)),
+    )
+    found = solve(request.solver, hessian, _tensor(job, request.direction, request.step), limits)
+    return HeadStep(job.num_rows, found.iterations, found.residual, _array(found.value))
+
+
+def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
+    """F_j at several points of a line."""
+    head = _head(_opened(job), request.ridge)
+    w, d = _tensor(job, request.weights, request.step), _tensor(job, request.direction, request.step)
+    found = [head.value(w - float(size) * d) for size in request.step_sizes]
+    return HeadLosses(job.num_rows, np.array(found))
+
+
+def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
+    """Epochs of gradient descent with momentum from W, held near W where the proximal term says so."""
+    from kernfed.methods.heads.tensors.training import descend as run
+
+    trained = run(
+        _head(_opened(job), request.ridge),
+        _tensor(job, request.weights, request.step),
+        learning_rate=request.learning_rate,
+        momentum=request.momentum,
+        num_epochs=request.num_epochs,
+        batch_size=request.batch_size,
+        proximal=request.proximal,
+        seed=_own_seed(job, request.seed),
+    )
+    return HeadWeights(job.num_rows, _array(trained))
+
+
+def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
+    """F_j and the loss on validation rows at W, and epochs of gradient descent with momentum from there."""
+    from kernfed.methods.heads.tensors.training import descend as run
+
+    opened = _opened(job)
+    head, w = _head(opened, request.ridge, leave_out=True), _tensor(job, request.weights, request.step)
+    validation_loss, _ = opened.validation.loss_and_slope(w)
+    trained = run(
+        head,
+        w,
+        learning_rate=request.learning_rate,
+        momentum=request.momentum,
+        num_epochs=request.num_epochs,
+        batch_size=request.batch_size,
+        seed=_own_seed(job, request.seed),
+    )
+    return HeadWarmUp(job.num_rows, head.value(w), validation_loss, _array(trained))
+
+
+def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
+    """Epochs of FedSophia's clipped steps from W."""
+    from kernfed.methods.heads.tensors.training import sophia as run
+
+    trained = run(
+        _head(_opened(job), request.ridge),
+        _tensor(job, request.weights, request.step),
+        learning_rate=request.learning_rate,
+        momentum=request.momentum,
+        curvature_momentum=request.curvature_momentum,
+        clip=request.clip,
+        curvature_every=request.curvature_every,
+        num_epochs=request.num_epochs,
+        batch_size=request.batch_size,
+        seed=_own_seed(job, request.seed),
+    )
+    return HeadWeights(job.num_rows, _array(trained))
+
+
+def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
+    """FedNew's y_j = (H_j(W) + (damping + penalty) I)⁻¹ (∇F_j(W) - dual + penalty · previous)."""
+    from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
+
+    head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
+    dual, previous = (_tensor(job, a, request.step) for a in (request.dual, request.previous))
+    _, slope = head.value_and_gradient(w)
+    rhs = slope - dual + request.penalty * previous
+    hessian = head.hessian(w).with_damping(request.damping + request.penalty)
+    limits = Limits(tolerance=request.tolerance, max_iterations=request.max_iterations)
+    return HeadDirection(job.num_rows, _array(solve(HeadSolver.CG, hessian, rhs, limits).value))
+
+
+def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
+    """Metric sums of the global head, and of one that this client trains alone on all its training rows."""
+    _check_shape(_opened(job), request.weights.shape, request.step)
+    targets = held_out_targets(job)
+    sums = []
+    if request.include_global:
+        sums.append(measure("global", job.task, predictions(job, request.weights), targets))
+    if request.include_local:
+        alone = job.memo(("own head", request.ridge), lambda: own_weights(job, request.ridge))
+        sums.append(measure("local", job.task, predictions(job, alone), targets))
+    return Evaluation(job.num_test_rows, tuple(sums))
+
+
+def predictions(job: LocalJob, weights: Array) -> Array:
+    """Predictions of the test rows in the units of the targets, shape (m, C): probabilities, or numbers.
+
+    Args:
+        job: With a head opened.
+        weights: Shape (D, C), the bias last.
+    """
+    from kernfed.methods.heads.tensors.losses import probabilities
+
+    opened = _opened(job)
+    w = _tensor(job, weights, "head.evaluate")
+    scores = job.z_test @ w[: job.z_test.shape[1]]
+    if opened.bias:
+        scores = scores + w[-1]
+    return _array(probabilities(opened.fitting.loss, scores))
+
+
+def own_weights(job: LocalJob, ridge: float) -> Array:
+    """The head that this client trains alone on all its training rows, shape (D, C)."""
+    from kernfed.methods.heads.tensors.losses import fit
+
+    return _array(fit(replace(_opened(job).everything, ridge=ridge)))
+
+
+def training_head(job: LocalJob) -> Head:
+    """All training rows of an opened head, those for validation too."""
+    return _opened(job).everything
+
+
+def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
+    import torch
+
+    from kernfed.methods.heads.tensors.losses import Head
+
+    z = job.z_train
+    if request.bias:
+        z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)
+    y = torch.as_tensor(encode_targets(job, job.targets_train), dtype=z.dtype, device=z.device)
+    everything = Head(request.loss, z, y, 0.0)
+    num_apart = int(request.validation_fraction * len(z))
+    if num_apart == 0:
+        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request.bias)
+    order = torch.from_numpy(rng.stream(request.seed, "validation", job.client).permutation(len(z))).to(z.device)
+    apart, kept = order[:num_apart].sort().values, order[num_apart:].sort().values
+    return OpenHead(everything.take(kept), everything.take(apart), everything, request.bias)
+
+
+def _opened(job: LocalJob) -> OpenHead:
+    def missing() -> OpenHead:
+        raise JobStateMissingError("this client holds no state for the job from step head.open; prepare it again")
+
+    return job.memo("head", missing)
+
+
+def _head(opened: OpenHead, ridge: float, *, leave_out: bool = False) -> Head:
+    return replace(opened.fitting if leave_out else opened.everything, ridge=ridge)
+
+
+def _memory(job: LocalJob) -> int:
+    """Bytes that a solver may take: of the client file, else most of what is free on the device."""
+    if job.file.max_memory_bytes is not None:
+        return job.file.max_memory_bytes
+    if job.device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(job.device)[0]) * 9 // 10
+    return available_bytes() * 9 // 10
+
+
+def _own_seed(job: LocalJob, seed: int) -> int:
+    return int(rng.stream(seed, "batches", job.client).integers(2**63, 1)[0])
+
+
+def _check_shape(opened: OpenHead, shape: tuple[int, ...], step: str) -> None:
+    want = (opened.everything.z.shape[1], opened.everything.y.shape[1])
+    if shape != want:
+        raise InvalidTensorError(f"{step}: shape {shape}, but this client has {want} features and outputs")
+
+
+def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
+    import torch
+
+    _check_shape(_opened(job), array.shape, step)
+    return torch.tensor(array, dtype=torch.float64, device=job.device)
+
+
+def _array(tensor: Tensor) -> Array:
+    return np.ascontiguousarray(tensor.cpu().numpy())
+
+
+STEPS: dict[type[Any], Any] = {
+    OpenHeadRequest: open_head,
+    HeadGradientRequest: gradient,
+    HeadStepRequest: newton_step,
+    HeadLossesRequest: losses,
+    HeadDescentRequest: descend,
+    HeadWarmUpRequest: warm_up,
+    HeadSophiaRequest: sophia,
+    HeadDirectionRequest: direction,
+    EvaluateHeadRequest: evaluate,
+}
+"""Steps of this module, by the request that they answer."""

@@ -1,0 +1,1 @@
+"""Learning while data stream in: the client's half."""

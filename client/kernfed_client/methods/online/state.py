@@ -1,0 +1,245 @@
+"""A client's state of an online job from round to round: on disk, for the last rounds.
+
+After a crash of the client the newest state is read back, and a task that is asked again gets the answer that is kept
+with it. A coordinator that lost the round it had open, the one whose checkpoint it was writing, and the one before,
+finds the state before all three.
+
+States are records at the end of one file, each with its length and checksum; one that a crash cut off does not count.
+A round is a single write, for opening and renaming files would take longer than learning the row. When the file has
+grown large, its last records move to a new one, which takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import weakref
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+
+from kernfed.disk_space import no_space
+from kernfed.federation.messages.base import Array
+from kernfed.methods.online.learner import Learner
+from kernfed.tables.raw_table import Floats
+from kernfed_client.streams.streams import Position
+
+log = structlog.get_logger(__name__)
+
+STATE_FILE = "rounds.state"
+MAX_FILE_BYTES = 16 << 20
+"""A file that is larger gives way to one with the states that are kept."""
+
+_MARK = b"KFS1"
+
+KEPT_STATES = 4
+"""After the open round, the closed one whose checkpoint is being written, and two before that."""
+
+MAX_WAITING = 10_000
+"""Rows that may wait for their target; the oldest is given up for one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A row that was predicted and has no target yet."""
+
+    x: Floats
+    """Scaled, (P,)."""
+    told: float
+    """Predictions, in the data's units."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """A client after a round. N kernels, F features each."""
+
+    round_num: int
+    """Last round whose rows are counted here; 0: none."""
+    request: str
+    """Digest of what that round asked."""
+    position: Position
+    """Position up to which the stream was read."""
+    num_skipped: int
+    learner: Learner
+    theta: Array
+    """Parameters as the coordinator last sent them, (N, F); the weights of a network for a method that has one."""
+    version: int
+    """Round whose request brought them; -1: none did."""
+    waiting: Mapping[str, Waiting]
+    """By key, oldest first."""
+    reply: Mapping[str, Array]
+    """Arrays and numbers of the answer to that round; empty before the first."""
+
+    def moved_to(self, theta: Array, version: int) -> ClientState:
+        """With the parameters of a newer request."""
+        return ClientState(
+            self.round_num,
+            self.request,
+            self.position,
+            self.num_skipped,
+            self.learner,
+            theta,
+            version,
+            self.waiting,
+            self.reply,
+        )
+
+
+class StateKeeper:
+    """The states of the last rounds; in memory, and on disk where there is a folder."""
+
+    def __init__(self, start: ClientState, folder: Path | None) -> None:
+        """Read back what an earlier life kept.
+
+        Args:
+            start: Before the first round.
+            folder: For the file; None: states are not needed beyond this process.
+        """
+        self._start = start
+        self._path = None if folder is None else folder / STATE_FILE
+        self._file: _Appended | None = None
+        self._kept: list[ClientState] = []
+        if self._path is not None and self._path.is_file():
+            for state in _records(self._path):
+                self._remember(state)
+        if self._kept:
+            log.info("state of a stream read back", round_num=self._kept[-1].round_num)
+
+    @property
+    def newest(self) -> ClientState:
+        """After the last round."""
+        return self._kept[-1] if self._kept else self._start
+
+    def before(self, round_num: int) -> ClientState:
+        """The newest state before a round; where none is kept so far back, the newest there is."""
+        earlier = [s for s in self._kept if s.round_num < round_num]
+        if earlier:
+            return earlier[-1]
+        if not self._kept or self._kept[0].round_num <= 1:
+            return self._start
+        log.warning(
+            "the coordinator fell back further than this client keeps states; going on from the newest",
+            round_num=round_num,
+            newest=self.newest.round_num,
+        )
+        return self.newest
+
+    def touch(self, state: ClientState) -> None:
+        """Keep in memory what changed without a row being counted."""
+        if self._kept and self._kept[-1].round_num == state.round_num:
+            self._kept[-1] = state
+        elif not self._kept and state.round_num == 0:
+            self._start = state
+
+    def keep(self, state: ClientState) -> None:
+        """Keep a state in place of the oldest; states of its round or later are dropped."""
+        if self._path is not None:
+            if self._file is None or self._file.num_bytes > MAX_FILE_BYTES:
+                self._file = self._fresh_file(self._path)
+            self._file.add(_record(state))
+        self._remember(state)
+
+    def _remember(self, state: ClientState) -> None:
+        earlier = [s for s in self._kept if s.round_num < state.round_num]
+        self._kept = [*earlier[1 - KEPT_STATES :], state]
+
+    def _fresh_file(self, path: Path) -> _Appended:
+        """A file with the states that are kept, open at its end, in place of the one there."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = path.with_suffix(".part")
+        file = _Appended(part)
+        for state in self._kept:
+            file.add(_record(state))
+        os.replace(part, path)
+        return file
+
+
+class _Appended:
+    """A file that only grows; closed when nobody holds it any more, as when a job's data are forgotten."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        weakref.finalize(self, os.close, self._handle)
+        self.num_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Write at the end.
+
+        Raises:
+            OSError: The disk is full; what was written of it does not count when it is read back.
+        """
+        written = os.write(self._handle, data)
+        self.num_bytes += written
+        if written < len(data):
+            self.num_bytes = MAX_FILE_BYTES + 1  # a next state begins a new file, behind no cut record
+            raise no_space()
+
+
+def _record(state: ClientState) -> bytes:
+    arrays = {f"learner.{name}": array for name, array in state.learner.to_arrays().items()}
+    arrays |= {f"reply.{name}": np.asarray(array) for name, array in state.reply.items()}
+    arrays["theta"] = state.theta
+    if state.waiting:
+        arrays["waiting.x"] = np.stack([w.x for w in state.waiting.values()])
+        arrays["waiting.told"] = np.array([w.told for w in state.waiting.values()])
+    facts = {
+        "round": state.round_num,
+        "request": state.request,
+        "position": dict(state.position),
+        "skipped": state.num_skipped,
+        "version": state.version,
+        "waiting": list(state.waiting),
+        "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
+    }
+    head = json.dumps(facts).encode()
+    body = b"".join([len(head).to_bytes(4, "little"), head, *(array.tobytes() for array in arrays.values())])
+    return _MARK + len(body).to_bytes(8, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def _records(path: Path) -> Iterator[ClientState]:
+    """States of a file in their order, up to the first record that is not whole."""
+    content = path.read_bytes()
+    at, size = 0, len(_MARK) + 12
+    while at < len(content):
+        mark, rest = content[at : at + len(_MARK)], content[at + len(_MARK) : at + size]
+        length, checksum = int.from_bytes(rest[:8], "little"), int.from_bytes(rest[8:], "little")
+        body = content[at + size : at + size + length]
+        if mark != _MARK or len(body) < length or zlib.crc32(body) != checksum:
+            log.warning("the last state of a stream was not written whole and does not count", file=path.name)
+            return
+        yield _decode(body)
+        at += size + length
+
+
+def _decode(body: bytes) -> ClientState:
+    at = 4 + int.from_bytes(body[:4], "little")
+    facts: dict[str, Any] = json.loads(body[4:at])
+    arrays: dict[str, Array] = {}
+    for name, dtype, shape in facts["arrays"]:
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(body, np.dtype(dtype), count, at).reshape(shape).copy()
+        at += arrays[name].nbytes
+    waiting = {
+        key: Waiting(arrays["waiting.x"][i], float(arrays["waiting.told"][i])) for i, key in enumerate(facts["waiting"])
+    }
+    return ClientState(
+        round_num=facts["round"],
+        request=facts["request"],
+        position=facts["position"],
+        num_skipped=facts["skipped"],
+        learner=Learner.from_arrays(_part(arrays, "learner.")),
+        theta=arrays["theta"],
+        version=facts["version"],
+        waiting=waiting,
+        reply=_part(arrays, "reply."),
+    )
+
+
+def _part(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,130 @@
+"""The client's half of online learning: ranges, the stream, rounds, metrics. The weights over kernels stay here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import JobStateMissingError
+from kernfed.federation.messages.data import LearningTask
+from kernfed.federation.messages.evaluation import MetricSums
+from kernfed.methods.online.messages import (
+    DictionaryDrawn,
+    DrawDictionaryRequest,
+    LocalStep,
+    LocalStepRequest,
+    MetaStep,
+    MetaStepRequest,
+    OnlineStep,
+    OnlineStepRequest,
+    OpenStreamRequest,
+    Ranges,
+    RangesRequest,
+    SharedStep,
+    SharedStepRequest,
+    StreamMetrics,
+    StreamMetricsRequest,
+    StreamOpened,
+)
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.online.learning import OnlineClient
+from kernfed_client.methods.online.model import keep_personal_model
+
+_KEY = "online client"
+
+
+def ranges(job: LocalJob, request: RangesRequest) -> Ranges:
+    """Largest row norm and range of the targets of the training rows."""
+    del request
+    norm = float(np.sqrt(np.square(job.x_train).sum(axis=1)).max())
+    y = np.asarray(job.targets_train, dtype=np.float64)
+    if job.task is not LearningTask.REGRESSION:
+        return Ranges(job.num_rows, norm, 0.0, 1.0)
+    return Ranges(job.num_rows, norm, float(y.min()), float(y.max()))
+
+
+def open_stream(job: LocalJob, request: OpenStreamRequest) -> StreamOpened:
+    """Open the stream; what an earlier life of this client learned of it is read back with the dictionary."""
+    job.forget(_KEY)
+    client = job.memo(_KEY, lambda: OnlineClient(job, request))
+    return StreamOpened(job.num_rows, client.stream.num_rows, client.stream.live, client.least_rows)
+
+
+def draw_dictionary(job: LocalJob, request: DrawDictionaryRequest) -> DictionaryDrawn:
+    """Draw the kernels; the fingerprint shows that both ends drew the same."""
+    return DictionaryDrawn(job.num_rows, _client(job).draw_dictionary(request))
+
+
+def step(job: LocalJob, request: OnlineStepRequest) -> OnlineStep:
+    """A round with the client's own weights."""
+    return _client(job).step(request)
+
+
+def shared_step(job: LocalJob, request: SharedStepRequest) -> SharedStep:
+    """A round with the coordinator's weights."""
+    return _client(job).shared_step(request)
+
+
+def local_step(job: LocalJob, request: LocalStepRequest) -> LocalStep:
+    """A round in which this client moves all parameters by itself."""
+    return _client(job).local_step(request)
+
+
+def meta_step(job: LocalJob, request: MetaStepRequest) -> MetaStep:
+    """A round of a network that each client adapts."""
+    return _client(job).meta_step(request)
+
+
+def metrics(job: LocalJob, request: StreamMetricsRequest) -> StreamMetrics:
+    """Sums over the predictions so far; the personal model is kept as it is now."""
+    del request
+    keep_personal_model(job, _client(job))
+    return measure_stream(job)
+
+
+def measure_stream(job: LocalJob) -> StreamMetrics:
+    """Sums over the predictions so far."""
+    client = _client(job)
+    state = client.state
+    learner, tally = state.learner, state.learner.tally
+    weights = learner.weights()
+    bound = learner.regret_bound(client.rules)
+    positive = weights[weights > 0.0]
+    return StreamMetrics(
+        sums=MetricSums(
+            model="personal",
+            num_rows=tally.num_rows,
+            squared_error=tally.squared_error,
+            target_mean=tally.target_mean,
+            target_sum_squares=tally.target_sum_squares,
+            num_correct=tally.num_correct,
+            log_loss=tally.log_loss,
+            auc=0.0,
+            auc_pairs=0.0,
+        ),
+        total_loss=tally.total_loss,
+        best_kernel_loss=float(learner.kernel_losses.min()),
+        regret_bound=-1.0 if bound is None else bound,
+        effective_kernels=float(np.exp(-(positive * np.log(positive)).sum())),
+    )
+
+
+def _client(job: LocalJob) -> OnlineClient:
+    def missing() -> OnlineClient:
+        raise JobStateMissingError("this client opened no stream for the job; prepare it again")
+
+    return job.memo(_KEY, missing)
+
+
+STEPS: dict[type[Any], Any] = {
+    RangesRequest: ranges,
+    OpenStreamRequest: open_stream,
+    DrawDictionaryRequest: draw_dictionary,
+    OnlineStepRequest: step,
+    SharedStepRequest: shared_step,
+    LocalStepRequest: local_step,
+    MetaStepRequest: meta_step,
+    StreamMetricsRequest: metrics,
+}
+"""Steps of this module, by the request that they answer."""

@@ -1,0 +1,178 @@
+"""A client's memory for personalisation: embedded rows, what all clients shared, weights, its own model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import JobStateMissingError, WireError
+from kernfed.methods.personalise.choice import Grid
+from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.embeddings import View
+from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
+from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.steps.evaluation import encode_targets
+
+_STATE = "personalise"
+
+Scorer = Callable[[LocalJob], Floats]
+"""Scores of the test rows in the units of encoded targets, (m, C)."""
+
+
+@dataclass
+class Personal:
+    """One job's personalisation at this client; made by `personalise.embed`."""
+
+    request: EmbedRequest
+    phi: Floats
+    """Embedding features of the training rows, (n, M)."""
+    inputs: Floats
+    """Of the ridge model: the constant if there is an intercept, then the (centred) features, (n, Q)."""
+    targets: Floats
+    """Centred like the features, (n, C)."""
+    shared: ShareRequest | None = None
+    weights: Floats | None = None
+    """Over the clients of `shared`, (B,)."""
+    choice: str = ""
+    scorer: Scorer | None = None
+    """Of the personal model."""
+    fits: dict[Grid, Target] = field(default_factory=dict)
+
+    def target(self, job: LocalJob, grid: CandidateGrid) -> Target:
+        """Cross-fit this client over a grid; made once.
+
+        Raises:
+            JobStateMissingError: Nothing was shared yet.
+            WireError: What was shared has no normal equations.
+            DataError: There are too few rows.
+        """
+        made = Grid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds, grid.clusters)
+        if not made.shares or made.shares[-1] != 1.0 or not made.ridges:
+            raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
+        if made not in self.fits:
+            shared = self.needed_shared()
+            if shared.grams.shape[1] == 0:
+                raise WireError("personalise.crossfit: the clients have not shared normal equations")
+            sums = Shared(
+                np.asarray(shared.num_rows, np.float64),
+                np.asarray(shared.means, np.float64),
+                np.asarray(shared.traces, np.float64),
+                np.asarray(shared.grams, np.float64),
+                np.asarray(shared.moments, np.float64),
+                np.asarray(shared.squares, np.float64),
+            )
+            penalised = np.ones(self.inputs.shape[1])
+            if self.request.intercept:
+                penalised[0] = 0.0
+            self.fits[made] = Target(self.index(job), sums, self.inputs, self.targets, self.phi, made, penalised)
+        return self.fits[made]
+
+    def needed_shared(self) -> ShareRequest:
+        """The data that all clients shared.
+
+        Raises:
+            JobStateMissingError: Nothing yet.
+        """
+        if self.shared is None:
+            raise JobStateMissingError("this client holds nothing that others shared; personalise.share comes first")
+        return self.shared
+
+    def index(self, job: LocalJob) -> int:
+        """Place of this client among those who shared.
+
+        Raises:
+            WireError: It is not among them.
+        """
+        clients = self.needed_shared().clients
+        if job.client not in clients:
+            raise WireError("personalise.share: this client is not among those whose embeddings are handed on")
+        return clients.index(job.client)
+
+
+def begin(job: LocalJob, request: EmbedRequest) -> Personal:
+    """Embed the training rows and keep them, in place of what was kept before.
+
+    Raises:
+        JobStateMissingError: The features were not computed yet.
+        WireError: The request is for other columns than this job's.
+    """
+    z, y = job.z_train.cpu().numpy(), job.y_train.cpu().numpy()
+    columns = scaled_columns(job, request)
+    inputs = np.hstack([np.ones((len(z), 1)), z]) if request.intercept else z
+    if request.features.num_columns != columns.shape[1]:
+        raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
+    import torch
+
+    from kernfed.tensors.feature_maps import FeatureMap
+
+    phi = FeatureMap(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
+    job.forget(_STATE)
+    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y))
+
+
+def personal(job: LocalJob) -> Personal:
+    """The state that `begin` made.
+
+    Raises:
+        JobStateMissingError: It has not been called since the features were computed.
+    """
+
+    def missing() -> Personal:
+        raise JobStateMissingError("this client holds no state from step personalise.embed; prepare it again")
+
+    return job.memo(_STATE, missing)
+
+
+def all_columns(job: LocalJob) -> Floats:
+    """Columns x and y of the training rows, as the job has them scaled, (n, P + C)."""
+    return np.hstack([job.x_train, encode_targets(job, job.targets_train)])
+
+
+def scaled_columns(job: LocalJob, request: EmbedRequest) -> Floats:
+    """The columns of the view, scaled as asked.
+
+    Raises:
+        WireError: Scales of another shape, or a deviation that is not above 0.
+    """
+    columns = all_columns(job) if request.view is View.XY else job.x_train
+    if request.mean.shape != (columns.shape[1],) or not (request.deviation > 0).all():
+        raise WireError(
+            f"{request.step}: means of shape {request.mean.shape} for {columns.shape[1]} columns, or a deviation that "
+            "is not above 0"
+        )
+    scaled: Floats = (columns - request.mean) / request.deviation
+    return scaled
+
+
+def noise_stream(job: LocalJob, request: EmbedRequest) -> rng.Stream:
+    """Source of this client's noise: a secret of its own, so that nobody else can take the noise off.
+
+    The same request of the same job gets the same noise, for the mean of many draws would reveal the embedding. A
+    simulation, which keeps no secrets, uses the seed of the request.
+    """
+    asked = hashlib.sha256(repr((request.view, request.features, request.noise_factor)).encode())
+    for array in (request.mean, request.deviation):
+        asked.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    secret = _secret(job) if job.durable else str(request.seed)
+    return rng.stream(0, "personalise", "noise", secret, job.job_id, job.client, asked.hexdigest())
+
+
+def _secret(job: LocalJob) -> str:
+    path = job.file.state / "noise.key"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        secret = secrets.token_hex(32)
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    return secret

@@ -1,0 +1,221 @@
+"""The client's half of personalisation: embed, share, find the weights of this client, keep its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
+from kernfed.federation.evaluation import measure
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.statistics import moments
+from kernfed.maths.triangles import pack, unpack
+from kernfed.methods.personalise.choice import Decision, Family, candidates
+from kernfed.methods.personalise.embeddings import embed, target_terms
+from kernfed.methods.personalise.messages import (
+    AdoptRequest,
+    ClientEmbedding,
+    CollaborationWeights,
+    ColumnMoments,
+    ColumnMomentsRequest,
+    CrossfitRequest,
+    CrossfitScores,
+    EmbedRequest,
+    EvaluatePersonalRequest,
+    ModelAdopted,
+    Shared,
+    ShareRequest,
+    SolveModelRequest,
+    SolveWeightsRequest,
+    StageDecision,
+    Statistics,
+    StatisticsRequest,
+    TellWeightsRequest,
+    WeightsSolved,
+)
+from kernfed.methods.personalise.noise import add_noise
+from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
+from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal
+from kernfed_client.models.own_model import keep_own_model
+from kernfed_client.steps.evaluation import held_out_targets, predict
+
+
+def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoments:
+    """Mean and squared deviations of the columns x and y."""
+    columns = all_columns(job)
+    if columns.shape[1] != request.num_columns:
+        raise WireError(f"{request.step}: {request.num_columns} columns, this client has {columns.shape[1]}")
+    found = moments(columns)
+    return ColumnMoments(job.num_rows, found.mean, found.sum_squares)
+
+
+def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
+    """Mean embedding of the training rows, noised where the job asks for it.
+
+    Raises:
+        DataError: There are fewer than two rows.
+    """
+    found = embed(begin(job, request).phi)
+    if request.noise_factor > 0:
+        found = add_noise(found, request.noise_factor, FEATURE_BOUND, noise_stream(job, request))
+    return ClientEmbedding(found.num_rows, found.mean, found.trace)
+
+
+def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
+    """Normal equations of the ridge model on this client's rows."""
+    state = personal(job)
+    x, y = state.inputs, state.targets
+    if (request.num_inputs, request.num_outputs) != (x.shape[1], y.shape[1]):
+        raise WireError(
+            f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
+            f"{x.shape[1]} and {y.shape[1]}"
+        )
+    return Statistics(job.num_rows, pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x))
+
+
+def share(job: LocalJob, request: ShareRequest) -> Shared:
+    """Keep what everyone has shared."""
+    state = personal(job)
+    if request.means.shape[1] != state.phi.shape[1] or not (request.num_rows > 0).all():
+        raise InvalidTensorError(
+            f"{request.step}: embeddings of {request.means.shape[1]} numbers, this client's has {state.phi.shape[1]}; "
+            "or a client without rows"
+        )
+    state.shared, state.weights, state.scorer = request, None, None
+    state.fits.clear()
+    state.index(job)
+    return Shared(job.num_rows)
+
+
+def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
+    """Q-aggregation with this client as target: its own points make the penalties, its own embedding has no noise."""
+    state = personal(job)
+    t = state.index(job)
+    means = np.array(state.needed_shared().means, dtype=np.float64)
+    terms = target_terms(state.phi, means)
+    means[t] = state.phi.mean(axis=0)
+    terms.spread[t] = terms.distance[t] = 0.0
+    linear = linear_term(terms, t, Constants(request.c_q, request.c_p), request.bound)[:, None]
+    solve = solve_exact if request.exact else solve_paper
+    found = solve(means @ means.T, np.array([t]), linear)
+    state.weights, state.choice = found.weights[:, 0], ""
+    return WeightsSolved(job.num_rows, float(found.gap[0]))
+
+
+def crossfit(job: LocalJob, request: CrossfitRequest) -> CrossfitScores:
+    """Held-out errors of the next stage's candidates, summed over this client's rows."""
+    found = personal(job).target(job, request.grid).scores(_decisions(job, request.grid, request.decisions))
+    return CrossfitScores(job.num_rows, 1, found.losses, found.squared_differences, found.variances)
+
+
+def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
+    """Choose, and keep the weights and the model that follow."""
+    state = personal(job)
+    decisions = _decisions(job, request.grid, request.decisions)
+    if not decisions:
+        raise WireError(f"{request.step}: no decision to follow")
+    found = state.target(job, request.grid).adopt(decisions)
+    state.weights = found.weights
+    c = found.candidate
+    wide = "K" if c.family is Family.CLUSTER else "h"
+    facts = [f"{name} {value:g}" for name, value in ((wide, c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
+    own_way = "; its own rows say so" if found.index != decisions[-1].pooled else ""
+    state.choice = f"{c.family}, {', '.join(facts)}{own_way}"
+    keep_linear(job, state, found.coefficients)
+    state.fits.clear()
+    return ModelAdopted(job.num_rows)
+
+
+def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
+    """Ridge on the mixture with this client's weights: (Σ w_k Z_k'Z_k/n_k + ridge I) W = Σ w_k Z_k'Y_k/n_k.
+
+    The intercept is that of the pooled means, as in the methods with one global model.
+
+    Raises:
+        JobStateMissingError: There are no weights yet.
+        WireError: No normal equations were shared.
+        NotPositiveDefiniteError: The matrix is singular to working precision.
+    """
+    import torch
+
+    from kernfed.tensors.linalg import cholesky
+
+    state = personal(job)
+    weights, shared = _weights(state), state.needed_shared()
+    size = state.inputs.shape[1]
+    if shared.grams.shape[1] == 0:
+        raise WireError(f"{request.step}: the clients have not shared normal equations")
+    first = 1 if state.request.intercept else 0
+    gram = unpack(weights @ shared.grams, size)[first:, first:]
+    moment = np.tensordot(weights, shared.moments, 1)[first:]
+    gram = gram + request.ridge * np.eye(size - first)
+    solved = cholesky(torch.from_numpy(gram), name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
+    keep_linear(job, state, np.vstack([np.zeros((first, solved.shape[1])), solved]))
+    return ModelAdopted(job.num_rows)
+
+
+def tell_weights(job: LocalJob, request: TellWeightsRequest) -> CollaborationWeights:
+    """The weights that were found."""
+    state = personal(job)
+    weights = _weights(state)
+    if len(weights) != request.num_clients:
+        raise WireError(f"{request.step}: weights of {request.num_clients} clients, this client has {len(weights)}")
+    return CollaborationWeights(job.num_rows, weights, state.choice)
+
+
+def evaluate_personal(job: LocalJob, request: EvaluatePersonalRequest) -> Evaluation:
+    """Metric sums of the personal model."""
+    scorer = personal(job).scorer
+    if scorer is None:
+        raise JobStateMissingError(f"{request.step}: this client has no personal model yet")
+    return Evaluation(job.num_test_rows, (measure("personal", job.task, scorer(job), held_out_targets(job)),))
+
+
+def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:
+    """Keep a personal model on features, here and in the client's state folder.
+
+    Args:
+        job: Of this client.
+        state: Of the job.
+        coefficients: Of the inputs, (Q, C); the first row is an intercept where there is one.
+    """
+    first = 1 if state.request.intercept else 0
+    weights = np.ascontiguousarray(coefficients[first:])
+    offset = coefficients[0] if first else np.zeros(weights.shape[1])
+    state.scorer = lambda of: predict(of, weights) + offset
+    keep_own_model(job, weights, offset)
+
+
+def _weights(state: Personal) -> Floats:
+    if state.weights is None:
+        raise JobStateMissingError("this client has no collaboration weights yet; prepare it again")
+    return state.weights
+
+
+def _decisions(job: LocalJob, grid: Any, stages: tuple[StageDecision, ...]) -> list[Decision]:
+    """Checked against the candidates that this client lists for each stage."""
+    made = personal(job).target(job, grid).grid
+    found = []
+    for stage, d in enumerate(stages):
+        size = len(candidates(made, stage))
+        if max(d.pooled, d.local, *d.alternatives) >= size:
+            raise WireError(f"personalise.crossfit: a decision names candidates that stage {stage} does not have")
+        found.append(Decision(d.pooled, d.alternatives, d.local))
+    return found
+
+
+STEPS: dict[type[Any], Any] = {
+    ColumnMomentsRequest: column_moments,
+    EmbedRequest: embed_rows,
+    StatisticsRequest: statistics,
+    ShareRequest: share,
+    SolveWeightsRequest: solve_weights,
+    CrossfitRequest: crossfit,
+    AdoptRequest: adopt,
+    SolveModelRequest: solve_model,
+    TellWeightsRequest: tell_weights,
+    EvaluatePersonalRequest: evaluate_personal,
+}
+"""Steps of this module, by the request that they answer."""

@@ -1,0 +1,263 @@
+"""The client's half of training for many targets: one computation steps all models that weigh this client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import ConfigError, InvalidTensorError
+from kernfed.federation.evaluation import measure
+from kernfed.federation.messages.base import Array
+from kernfed.federation.messages.data import LearningTask
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.personalise.messages import ModelAdopted
+from kernfed.methods.personalise.training_messages import (
+    EvaluateNetworksRequest,
+    KeepModelRequest,
+    KeepNetworkRequest,
+    PersonalProducts,
+    PersonalProductsRequest,
+    PersonalSteps,
+    PersonalStepsRequest,
+    TrainedNetworks,
+    TrainNetworksRequest,
+)
+from kernfed.models.network_spec import NetworkSpec, layout
+from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.methods.personalise.state import personal
+from kernfed_client.methods.personalise.steps import keep_linear
+from kernfed_client.methods.ridge.steps import local_ridge
+from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NETWORK = "personal-network"
+"""Kind of the model that is kept; `kernfed_client.models.kept_models` reads it."""
+
+
+def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
+    """H_j⁻¹ G for all models at once: H_j is factored once."""
+    g = _columns(job, request.residuals, request.step)
+    return PersonalSteps(job.num_rows, _array(local_ridge(job, request.ridge).newton_step(g)))
+
+
+def hessian_products(job: LocalJob, request: PersonalProductsRequest) -> PersonalProducts:
+    """H_j Z for all directions at once."""
+    z = _columns(job, request.directions, request.step)
+    return PersonalProducts(job.num_rows, _array(local_ridge(job, request.ridge).hessian_product(z)))
+
+
+def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
+    """Keep the personal model that was trained for this client."""
+    state = personal(job)
+    if request.weights.shape != (job.z_train.shape[1], job.num_outputs):
+        raise InvalidTensorError(f"{request.step}: weights of shape {request.weights.shape} do not fit this client")
+    offset = np.zeros((1 if state.request.intercept else 0, job.num_outputs))
+    keep_linear(job, state, np.vstack([offset, np.asarray(request.weights, np.float64)]))
+    return ModelAdopted(job.num_rows)
+
+
+def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetworks:
+    """Gradient steps of all networks together; the order of batches is drawn from the seed and this client's name."""
+    from kernfed.tensors.networks import train
+
+    x, y = _training_rows(job, request.network)
+    trained = train(
+        request.network,
+        _parameters(job, request.network, request.networks),
+        x,
+        y,
+        learning_rate=request.learning_rate,
+        num_steps=request.num_steps,
+        batch_size=request.batch_size,
+        weight_decay=request.weight_decay,
+        seed=_own_seed(request.seed, job.client),
+    )
+    return TrainedNetworks(job.num_rows, _array(trained))
+
+
+def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
+    """Keep the personal network, for `kernfed-client predict`."""
+    state = personal(job)
+    check_network(job, request.network)
+    mean, deviation = _target_scale(job)
+    parameters = np.asarray(request.parameters, np.float64)
+    details = {"network": network_details(request.network)}
+    arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
+    scorer = network_scorer(arrays, details)
+    state.scorer = lambda of: scorer(of.x_test, str(of.device))
+    keep_private_model(job, NETWORK, arrays, details, scorer)
+    return ModelAdopted(job.num_rows)
+
+
+def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evaluation:
+    """Metric sums of the personal and the federated network, and of one that this client trains alone."""
+    check_network(job, request.network)
+    models = {"personal": request.personal, "global": request.federated}
+    if request.local_rounds:
+        models["local"] = train_alone(job, request)
+    mean, deviation = _target_scale(job)
+    targets = held_out_targets(job)
+    sums = []
+    for name, parameters in models.items():
+        arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
+        found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
+        sums.append(measure(name, job.task, found, targets))
+    return Evaluation(job.num_test_rows, tuple(sums))
+
+
+def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
+    """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,)."""
+    from kernfed.maths.adam import Adam
+    from kernfed.tensors.networks import train
+
+    x, y = _training_rows(job, request.network)
+    current = np.asarray(request.start, np.float64)[None]
+    state = Adam.start(current.shape)
+    for round_num in range(1, request.local_rounds + 1):
+        moved = _array(
+            train(
+                request.network,
+                _parameters(job, request.network, current),
+                x,
+                y,
+                learning_rate=request.learning_rate,
+                num_steps=request.num_steps,
+                batch_size=request.batch_size,
+                weight_decay=request.weight_decay,
+                seed=_own_seed(request.seed, job.client, str(round_num)),
+            )
+        )
+        if request.adam:
+            current, state = state.step(current, (current - moved) / request.learning_rate, request.step_size)
+        else:
+            current = moved
+    alone: Floats = current[0]
+    return alone
+
+
+def network_scorer(arrays: Any, details: Any) -> Any:
+    """A scorer of standardised rows for `kernfed_client.models.private_model`.
+
+    Args:
+        arrays: `parameters` (P,), `target_mean` (C,), `target_deviation` (C,).
+        details: `network`: the fields of a `NetworkSpec`.
+    """
+    facts = dict(details["network"])
+    facts["widths"], facts["image"] = tuple(facts["widths"]), tuple(facts["image"])
+    from kernfed.models.network_spec import NetworkKind
+
+    spec = NetworkSpec(**{**facts, "kind": NetworkKind(facts["kind"]), "task": LearningTask(facts["task"])})
+
+    def score(x: Floats, device: str) -> Floats:
+        import torch
+
+        from kernfed.tensors.networks import dtype_of, scores
+
+        kind = dtype_of(spec)
+        parameters = torch.as_tensor(np.asarray(arrays["parameters"])[None], dtype=kind, device=device)
+        with torch.no_grad():
+            parts = [
+                scores(spec, parameters, torch.as_tensor(rows, dtype=kind, device=device))[0].double().cpu().numpy()
+                for rows in np.array_split(x, max(1, len(x) // 4096))
+            ]
+        found: Floats = np.concatenate(parts)
+        if spec.task is LearningTask.REGRESSION:
+            found = found * arrays["target_deviation"] + arrays["target_mean"]
+        return found
+
+    return score
+
+
+def network_details(spec: NetworkSpec) -> dict[str, Any]:
+    """Fields of a specification as JSON values."""
+    return {
+        "kind": spec.kind.value,
+        "task": spec.task.value,
+        "num_columns": spec.num_columns,
+        "num_outputs": spec.num_outputs,
+        "widths": list(spec.widths),
+        "image": list(spec.image),
+        "num_parameters": spec.num_parameters,
+        "batch_norm": spec.batch_norm,
+    }
+
+
+def check_network(job: LocalJob, spec: NetworkSpec) -> None:
+    """Check that a network fits this client's columns, outputs and task.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    layout(spec)
+    if (spec.num_columns, spec.num_outputs, spec.task) != (job.x_train.shape[1], job.num_outputs, job.task):
+        raise ConfigError(
+            f"the network is for {spec.num_columns} columns, {spec.num_outputs} outputs and {spec.task}; this client "
+            f"has {job.x_train.shape[1]}, {job.num_outputs} and {job.task}"
+        )
+
+
+def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
+    if job.task is not LearningTask.REGRESSION:
+        return np.zeros(job.num_outputs), np.ones(job.num_outputs)
+    request = personal(job).request
+    return np.asarray(request.target_mean, np.float64), np.asarray(request.target_deviation, np.float64)
+
+
+def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
+    """Standardised columns, and encoded targets (scaled for regression), on this client's device."""
+    import torch
+
+    from kernfed.tensors.networks import dtype_of
+
+    check_network(job, spec)
+
+    def make() -> tuple[Tensor, Tensor]:
+        mean, deviation = _target_scale(job)
+        y = (encode_targets(job, job.targets_train) - mean) / deviation
+        kind = dtype_of(spec)
+        return (
+            torch.as_tensor(job.x_train, dtype=kind, device=job.device),
+            torch.as_tensor(y, dtype=kind, device=job.device),
+        )
+
+    return job.memo(("personal network rows", dtype_of(spec)), make)
+
+
+def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
+    import torch
+
+    from kernfed.tensors.networks import dtype_of
+
+    return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
+
+
+def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
+    import torch
+
+    if array.shape[0] != job.z_train.shape[1]:
+        raise InvalidTensorError(f"{step}: {array.shape[0]} features, but this client has {job.z_train.shape[1]}")
+    return torch.tensor(array, dtype=torch.float64, device=job.device)
+
+
+def _own_seed(seed: int, *names: str) -> int:
+    return int(rng.stream(seed, "batches", *names).integers(2**63, 1)[0])
+
+
+def _array(tensor: Tensor) -> Floats:
+    return np.ascontiguousarray(tensor.double().cpu().numpy())
+
+
+STEPS: dict[type[Any], Any] = {
+    PersonalStepsRequest: newton_steps,
+    PersonalProductsRequest: hessian_products,
+    KeepModelRequest: keep_model,
+    TrainNetworksRequest: train_networks,
+    KeepNetworkRequest: keep_network,
+    EvaluateNetworksRequest: evaluate_networks,
+}
+"""Steps of this module, by the request that they answer."""

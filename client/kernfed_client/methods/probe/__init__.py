@@ -1,0 +1,1 @@
+"""A test of the lines: the client's half."""

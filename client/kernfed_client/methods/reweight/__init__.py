@@ -1,0 +1,1 @@
+"""One model for the clients' test distributions: the client's half."""

@@ -1,0 +1,142 @@
+"""The points between which density ratios are fitted: rows as they are, or what a frozen map makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernfed.errors import ConfigError, DataError
+from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
+from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.partitions import read_unlabelled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernfed_client.data.backbones import Backbone
+
+
+def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:
+    """Training rows under the map, (n, P).
+
+    Args:
+        job: With rows scaled.
+        features: The map.
+        num: Only so many first rows; unset: all.
+
+    Raises:
+        DataError: The map does not fit these rows, or its backbone is not allowed here.
+    """
+    if features.as_they_are:
+        return job.x_train[:num]
+    if num is not None:
+        return _mapped(job, features, job.data.train.x[:num])
+    return job.memo(("ratio features", features, "train"), lambda: _mapped(job, features, job.data.train.x))
+
+
+def test_points(job: LocalJob, features: RatioFeatures) -> Floats:
+    """Points of the test distribution under the map, (m, P): of the unlabelled partition if any, else test rows.
+
+    Raises:
+        DataError: As `train_points`.
+    """
+    rows = test_rows(job)
+    if features.as_they_are:
+        section = job.file.datasets.get(job.dataset)
+        return job.x_test if section is None or section.unlabelled is None else (rows - job.mean) / job.deviation
+    return job.memo(("ratio features", features, "test"), lambda: _mapped(job, features, rows))
+
+
+def test_rows(job: LocalJob) -> Floats:
+    """Rows of the test distribution in the units of the data, (m, columns)."""
+    section = job.file.datasets.get(job.dataset)
+    if section is None or section.unlabelled is None:
+        return job.data.test.x
+    file = section.unlabelled
+    return job.memo("unlabelled rows", lambda: read_unlabelled(file, job.schema, job.dataset))
+
+
+def fingerprint_of(job: LocalJob, features: RatioFeatures) -> str:
+    """Of the map's backbone; empty without one.
+
+    Raises:
+        DataError: The backbone is not allowed here.
+    """
+    return _backbone(job, features).fingerprint if features.source is RatioInput.BACKBONE else ""
+
+
+def _mapped(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
+    import torch
+
+    from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
+
+    if features.source is RatioInput.BACKBONE:
+        made = torch.as_tensor(_extracted(job, features, rows), device=job.device)
+    elif features.source is RatioInput.CONVOLUTIONS:
+        made = random_convolutions(_images(features, rows).to(job.device), features.seed)
+    else:
+        made = torch.as_tensor((rows - job.mean) / job.deviation, device=job.device)
+    if features.num_features:
+        made = project(made, features.num_features, features.seed)
+    return np.ascontiguousarray(made.double().cpu().numpy())
+
+
+def _images(features: RatioFeatures, rows: Floats) -> Tensor:
+    """Rows as pixels in [0, 1], float32 (n, channels, height, width)."""
+    import torch
+
+    channels, height, width = features.image
+    if channels * height * width != rows.shape[1]:
+        raise DataError(
+            f"method.ratios.image is {list(features.image)}, {channels * height * width} pixels, but a row has "
+            f"{rows.shape[1]} columns; correct it, or the job's features"
+        )
+    if len(rows) and not (features.pixel_max > 0 and rows.min() >= 0 and rows.max() <= features.pixel_max):
+        raise DataError(
+            f"columns are not pixels from 0 to {features.pixel_max:g}; set method.ratios.pixel_max to what is white in "
+            "them, or use other features"
+        )
+    return torch.from_numpy(rows / features.pixel_max).float().reshape(-1, channels, height, width)
+
+
+def _extracted(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
+    """Features that the backbone computes from rows; kept on disk by their content, as for jobs on its columns."""
+    from kernfed_client.data.backbones import prepare_pixels
+    from kernfed_client.data.feature_cache import FeatureCache
+
+    backbone = _backbone(job, features)
+    cache = FeatureCache(job.file.state / "features", job.file.feature_cache_bytes)
+    facts = f"{backbone.fingerprint} ratios {list(features.image)} {features.pixel_max!r} {rows.shape}"
+    key = hashlib.sha256(facts.encode() + np.ascontiguousarray(rows).tobytes()).hexdigest()
+    found = cache.get(key)
+    if found is None:
+
+        def batch(start: int) -> Any:
+            chosen = rows[start : start + backbone.section.batch_size]
+            if features.image:
+                return prepare_pixels(_images(features, chosen), backbone.section)
+            return chosen.astype(np.float32)
+
+        found = backbone.features(batch, len(rows))
+        cache.put(key, found)
+    return found.astype(np.float64)
+
+
+def _backbone(job: LocalJob, features: RatioFeatures) -> Backbone:
+    from kernfed_client.data.backbones import load_backbone
+
+    def load() -> Backbone:
+        try:
+            found = load_backbone(features.backbone, job.file.backbones, job.device, "method.ratios.backbone")
+        except ConfigError as err:
+            raise DataError(str(err)) from err
+        if found.reads_text:
+            raise DataError(
+                f"backbone {features.backbone!r} reads texts, and density ratios are fitted on images or rows; name "
+                "another in method.ratios.backbone"
+            )
+        return found
+
+    return job.memo(("ratio backbone", features.backbone), load)

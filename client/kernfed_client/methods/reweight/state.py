@@ -1,0 +1,159 @@
+"""A client's density ratios: in memory, and in the job's folder, so that a restart loses none.
+
+Of the points that others gave nothing is kept: only the ratio of each own training row, and what is told about them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernfed.errors import JobStateMissingError
+from kernfed.federation.messages.base import Array
+from kernfed_client.data.local_job import Floats, LocalJob
+
+UNWEIGHTED = "fedavg"
+"""The variant where all rows weigh the same."""
+
+LAST_ROUND = 2**53
+"""Stands for a round after all others."""
+
+_VARIANTS = ("all", "own", "target")
+_KEPT_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Summary of ratios; see `kernfed.methods.reweight.messages.RatioSummary`."""
+
+    total: float
+    mean: float
+    num_cut: int = 0
+    bound: float = 0.0
+    uncovered: float = 0.0
+    num_steps: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Weights of the training rows, (n,): ratios over K; and what is told about them."""
+
+    weights: Floats
+    facts: Facts
+
+
+def keep_ratios(job: LocalJob, variant: str, ratios: Ratios) -> None:
+    """Keep ratios under a variant's name, in place of earlier ones."""
+    _memory(job)[variant] = ratios
+    if not job.durable:
+        return
+    from safetensors.numpy import save
+
+    path = _path(job, variant)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_suffix(".tmp")
+    arrays: dict[str, Array] = {"weights": np.ascontiguousarray(ratios.weights, np.float64)}
+    temporary.write_bytes(save(arrays, {"facts": json.dumps(asdict(ratios.facts))}))
+    temporary.replace(path)
+
+
+def held_variants(job: LocalJob) -> tuple[str, ...]:
+    """Variants whose ratios are here, sorted."""
+    return tuple(name for name in _VARIANTS if _found(job, name) is not None)
+
+
+def ratios_of(job: LocalJob, variant: str) -> Ratios:
+    """Ratios of a variant; equal weights for `fedavg`.
+
+    Raises:
+        JobStateMissingError: There are none, or they are of other rows.
+    """
+    if variant == UNWEIGHTED:
+        return Ratios(np.ones(job.num_rows), Facts(1.0, 1.0))
+    found = _found(job, variant)
+    if found is None:
+        raise JobStateMissingError(
+            f"this client holds no density ratios {variant!r} of this job; reweight.match_ratios comes first"
+        )
+    return found
+
+
+def own_norm(job: LocalJob, round_num: int, start: Floats) -> Floats:
+    """Batch normalisation that this client had before a round, of every variant, (V, B); else where all start."""
+    memory: dict[int, Floats] = job.held_ratios.setdefault("norm", {})
+    if job.durable and not memory:
+        memory.update(_read_norms(_norm_folder(job)))
+    earlier = [r for r, found in memory.items() if r < round_num and found.shape == start.shape]
+    return memory[max(earlier)] if earlier else start
+
+
+def keep_norm(job: LocalJob, round_num: int, norm: Floats) -> None:
+    """Keep this client's batch normalisation after a round, and a few before it, for a coordinator that goes back."""
+    memory: dict[int, Floats] = job.held_ratios.setdefault("norm", {})
+    memory[round_num] = norm
+    for old in sorted(r for r in memory if r <= round_num)[:-_KEPT_ROUNDS]:
+        del memory[old]
+        _norm_path(job, old).unlink(missing_ok=True)
+    if job.durable:
+        from safetensors.numpy import save
+
+        path = _norm_path(job, round_num)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(save({"norm": np.ascontiguousarray(norm, np.float64)}))
+        temporary.replace(path)
+
+
+def _read_norms(folder: Path) -> dict[int, Floats]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    found: dict[int, Floats] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            found[int(path.stem)] = load(path.read_bytes())["norm"]
+        except (OSError, SafetensorError, KeyError, ValueError):
+            continue  # a broken disk; the client then starts its normalisation anew
+    return found
+
+
+def _norm_folder(job: LocalJob) -> Path:
+    return job.folder / "setup" / "norm"  # goes when the job is over, like its setup
+
+
+def _norm_path(job: LocalJob, round_num: int) -> Path:
+    return _norm_folder(job) / f"{round_num:07d}.safetensors"
+
+
+def _found(job: LocalJob, variant: str) -> Ratios | None:
+    memory = _memory(job)
+    if variant not in memory and job.durable and variant in _VARIANTS:
+        read = _read(_path(job, variant))
+        if read is not None:
+            memory[variant] = read
+    found = memory.get(variant)
+    return found if found is not None and len(found.weights) == job.num_rows else None
+
+
+def _read(path: Path) -> Ratios | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+            return Ratios(file.get_tensor("weights"), Facts(**facts))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _path(job: LocalJob, variant: str) -> Path:
+    return job.folder / "setup" / "ratios" / f"{variant}.safetensors"  # goes when the job is over, like its setup
+
+
+def _memory(job: LocalJob) -> dict[str, Ratios]:
+    return job.held_ratios

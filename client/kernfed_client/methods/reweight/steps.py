@@ -1,0 +1,262 @@
+"""The client's half of density ratios: share a sample where the policy lets it, fit ratios, weigh training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import DataError, InvalidTensorError, PolicyError
+from kernfed.federation.messages.base import Array, Kind
+from kernfed.federation.messages.data import LearningTask
+from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
+from kernfed.methods.reweight.messages import (
+    ClassPrior,
+    ClassPriorRequest,
+    LabelRatiosRequest,
+    LookUpRatiosRequest,
+    MatchRatiosRequest,
+    PriorSource,
+    RatiosHeld,
+    RatiosKept,
+    RatioSummary,
+    ShareSampleRequest,
+    UnlabelledSample,
+    UseRatiosRequest,
+)
+from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES, PLAIN_COLUMNS
+from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.methods.reweight.points import fingerprint_of, test_points, test_rows, train_points
+from kernfed_client.methods.reweight.state import UNWEIGHTED, Facts, Ratios, held_variants, keep_ratios, ratios_of
+from kernfed_client.steps.evaluation import encode_targets
+
+_FOLDS = 5
+_FREQUENCIES = 300
+_RIDGE = 1e-3
+
+
+def look_up(job: LocalJob, request: LookUpRatiosRequest) -> RatiosHeld:
+    """Say which ratios are here, and what this client's policy would share."""
+    shares = Kind.UNLABELLED_SAMPLE in job.file.policy.allow
+    size = _sample_size(job, request.num_points)
+    num_columns = train_points(job, request.features, 1).shape[1]
+    fingerprint = fingerprint_of(job, request.features)
+    return RatiosHeld(job.num_rows, held_variants(job), shares, size, num_columns, fingerprint)
+
+
+def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample:
+    """Draw test points without labels; the same request gets the same ones.
+
+    Raises:
+        PolicyError: The policy does not let unlabelled samples leave.
+        DataError: There are no test points.
+    """
+    if Kind.UNLABELLED_SAMPLE not in job.file.policy.allow:  # the daemon asks its policy before; a simulation too
+        raise PolicyError(f"step {request.step} sends unlabelled_sample, which must not leave this client")
+    points = test_points(job, request.features)
+    size = _sample_size(job, request.num_points)
+    if size == 0:
+        raise DataError("there are no test points to share; give the data set a test or an unlabelled partition")
+    chosen = np.sort(rng.stream(request.seed, "reweight", "sample", job.client).permutation(len(points))[:size])
+    return UnlabelledSample(np.ascontiguousarray(points[chosen]))
+
+
+def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
+    """Fit the ratios, and keep those of the training rows.
+
+    The points are put into an order of their own first: in which one they came must not matter, for the coordinator
+    draws it anew, in secret, every time.
+
+    Raises:
+        DataError: The supports do not overlap, or there are too few points.
+    """
+    import torch
+
+    from kernfed.methods.reweight.tensors.density_ratios import limited, match
+
+    rows = train_points(job, request.features)
+    if request.own:
+        points = test_points(job, request.features)
+        weights = np.full(len(points), 1.0 / max(1, len(points)))
+    else:
+        points, weights = np.asarray(request.points, np.float64), np.asarray(request.point_weights, np.float64)
+        if points.shape[1] != rows.shape[1]:
+            raise InvalidTensorError(f"{request.step}: points of shape {points.shape} do not fit this client's columns")
+        order = np.lexsort((weights, *points.T[::-1]))
+        points, weights = points[order], weights[order]
+    x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
+    fitted = match(x, xt, w, request.ratios)
+    raw, total = fitted.ratio(x), float(weights.sum())
+    ratios, num_cut = limited(raw, fitted.bins, request.ratios, total)
+    facts = Facts(
+        total=total,
+        mean=float(raw.mean()),
+        num_cut=num_cut,
+        bound=fitted.bins.bound,
+        uncovered=fitted.bins.uncovered,
+        num_steps=fitted.num_steps,
+    )
+    keep_ratios(job, request.variant, Ratios(ratios.cpu().numpy() / total, facts))
+    return RatiosKept(job.num_rows)
+
+
+def class_prior(job: LocalJob, request: ClassPriorRequest) -> ClassPrior:
+    """Shares of the classes among the test points, counted or estimated."""
+    found = own_prior(job, request.source, request.seed)
+    return ClassPrior(job.num_rows, found.prior, found.smallest_singular_value, found.fallback[:256])
+
+
+def fit_label_ratios(job: LocalJob, request: LabelRatiosRequest) -> RatiosKept:
+    """Ratios of class shares: nothing is fitted, nothing cut."""
+    train = priors(_counts(job, job.targets_train))
+    note = ""
+    if request.own:
+        found = own_prior(job, request.source, request.seed)
+        test, note = found.prior[None], found.fallback
+    else:
+        test = np.asarray(request.test_priors, np.float64)
+        if test.shape[1] != len(train):
+            raise InvalidTensorError(f"{request.step}: priors of shape {test.shape} for {len(train)} classes")
+    ratios = label_ratios(test, train)
+    weights = ratios[_classes(job, job.targets_train)] / len(test)
+    if not (weights > 0).any():
+        raise DataError("no training row is of a class that occurs among the test rows; leave this client out")
+    total = float(len(test))
+    facts = Facts(
+        total=total,
+        mean=float(weights.mean()) * total,
+        bound=float(ratios.max()),
+        uncovered=uncovered_share(test.sum(axis=0), train),
+        note=note[:512],
+    )
+    keep_ratios(job, request.variant, Ratios(weights, facts))
+    return RatiosKept(job.num_rows)
+
+
+def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
+    """Weigh the training rows of the linear model by the first variant, and tell about it.
+
+    Raises:
+        JobStateMissingError: Ratios of a variant are not here.
+    """
+    from kernfed.methods.reweight.tensors.density_ratios import effective_sample_size
+
+    found = [ratios_of(job, variant) for variant in request.variants]
+    first = found[0]
+    job.weigh(None if request.variants[0] == UNWEIGHTED else first.weights)
+    keep_in_use(job, request.variants)
+    w, y = first.weights, encode_targets(job, job.targets_train)
+    counts = np.bincount(np.searchsorted(HISTOGRAM_EDGES, w, side="left"), minlength=len(HISTOGRAM_EDGES) + 1)
+    facts = first.facts
+    share = w / w.sum()
+    return RatioSummary(
+        num_rows=job.num_rows,
+        total=facts.total,
+        mean=facts.mean,
+        greatest=float(w.max()),
+        effective_rows=effective_sample_size(w),
+        num_cut=facts.num_cut,
+        bound=facts.bound,
+        uncovered=facts.uncovered,
+        num_steps=facts.num_steps,
+        histogram=counts.astype(np.int64),
+        target_mean=share @ y,
+        target_square=share @ np.square(y),
+        note=facts.note,
+    )
+
+
+def keep_in_use(job: LocalJob, variants: Sequence[str]) -> None:
+    """Remember which variants the networks are weighted by."""
+    job.held_ratios["in use"] = tuple(variants)
+
+
+def weights_in_use(job: LocalJob) -> Floats:
+    """Weights of the training rows of every variant in use, (V, n).
+
+    Raises:
+        JobStateMissingError: None were asked for.
+    """
+    from kernfed.errors import JobStateMissingError
+
+    variants = job.held_ratios.get("in use")
+    if variants is None:
+        raise JobStateMissingError("this client's rows are not weighed yet; reweight.use_ratios comes first")
+    return np.stack([ratios_of(job, variant).weights for variant in variants])
+
+
+def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
+    """Shares of the classes among this client's test points.
+
+    Raises:
+        DataError: The task is a regression, or there are no test points.
+    """
+    if job.task is LearningTask.REGRESSION:
+        raise DataError('a regression has no classes whose shares could shift; use method.ratios.source = "matching"')
+    if source is PriorSource.LABELS:
+        if job.num_test_rows == 0:
+            raise DataError("there are no test rows to count classes of; give the data set a test partition")
+        return LabelShift(priors(_counts(job, job.targets_test)), 1.0, "")
+    return job.memo(("black box", seed), lambda: _black_box(job, seed))
+
+
+def _black_box(job: LocalJob, seed: int) -> LabelShift:
+    """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others."""
+    import torch
+
+    from kernfed.features.spec import FeatureForm, Kernel, make_spec
+    from kernfed.maths.statistics import median_distance
+    from kernfed.tensors.feature_maps import FeatureMap
+    from kernfed.tensors.ridge import LocalRidge, one_hot
+
+    labels, points = _classes(job, job.targets_train), test_points(job, PLAIN_COLUMNS)
+    num = len(_counts(job, job.targets_train))
+    if len(points) == 0:
+        raise DataError("there are no test points; give the data set a test or an unlabelled partition")
+    if job.num_rows < 2 * _FOLDS:
+        return LabelShift(priors(_counts(job, job.targets_train)), 0.0, f"fewer than {2 * _FOLDS} training rows")
+    scale = max(median_distance(job.x_train).value, 1e-12)
+    spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, job.x_train.shape[1], scale, _FREQUENCIES, seed)
+    feature_map = FeatureMap(spec)
+    ones = torch.ones(len(points) + job.num_rows, 1, dtype=torch.float64)
+    z = torch.cat([ones, feature_map(torch.tensor(np.vstack([job.x_train, points])))], dim=1)
+    z, zt = z[: job.num_rows], z[job.num_rows :]
+    y = one_hot(torch.tensor(labels), num)
+    order = rng.stream(seed, "reweight", "folds", job.client).permutation(job.num_rows)
+    fold = np.empty(job.num_rows, np.int64)
+    fold[order] = np.arange(job.num_rows) % _FOLDS
+    confusion, predicted = np.zeros((num, num)), np.zeros(num)
+    for k in range(_FOLDS):
+        inside, outside = torch.tensor(fold != k), torch.tensor(fold == k)
+        weights = LocalRidge(z[inside], y[inside], _RIDGE).solve()
+        guesses = (z[outside] @ weights).argmax(dim=1).numpy()
+        np.add.at(confusion, (guesses, labels[fold == k]), 1.0)
+        # Test points by the same models as the held-out rows, so that both have the same error rates.
+        predicted += np.bincount((zt @ weights).argmax(dim=1).numpy(), minlength=num)
+    return black_box_shift(confusion, predicted)
+
+
+def _classes(job: LocalJob, targets: Array) -> Array:
+    """Class of each row, int64 (n,)."""
+    return np.asarray(targets, np.int64)
+
+
+def _counts(job: LocalJob, targets: Array) -> Array:
+    return np.bincount(_classes(job, targets), minlength=len(job.classes))
+
+
+def _sample_size(job: LocalJob, num_points: int) -> int:
+    return min(num_points, job.file.policy.max_sample_points, len(test_rows(job)))
+
+
+STEPS: dict[type[Any], Any] = {
+    LookUpRatiosRequest: look_up,
+    ShareSampleRequest: share_sample,
+    MatchRatiosRequest: match_ratios,
+    ClassPriorRequest: class_prior,
+    LabelRatiosRequest: fit_label_ratios,
+    UseRatiosRequest: use_ratios,
+}
+"""Steps of this module, by the request that they answer."""

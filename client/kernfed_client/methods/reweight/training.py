@@ -1,0 +1,157 @@
+"""The client's half of training networks on weighted rows: gradients, local steps, and how good they are here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import InvalidTensorError
+from kernfed.federation.evaluation import measure
+from kernfed.federation.messages.base import Array
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.reweight.messages import (
+    KeepOwnNetworkRequest,
+    MeasureNetworksRequest,
+    NetworkKept,
+    NetworkScale,
+    WeightedGradient,
+    WeightedGradientRequest,
+    WeightedNetworks,
+    WeightedUpdateRequest,
+)
+from kernfed.models.network_spec import NetworkSpec, norm_entries
+from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.methods.personalise.training import NETWORK, check_network, network_details, network_scorer
+from kernfed_client.methods.reweight.state import LAST_ROUND, keep_norm, own_norm
+from kernfed_client.methods.reweight.steps import weights_in_use
+from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> WeightedGradient:
+    """Gradient of each variant's loss, all on the same batch, drawn from the seed and this client's name."""
+    import torch
+
+    from kernfed.tensors.networks import gradients
+
+    x, y, w = _rows(job, request.network, request.scale)
+    if 0 < request.batch_size < job.num_rows:
+        order = rng.stream(request.seed, "reweight", "batch", job.client).permutation(job.num_rows)
+        rows = torch.from_numpy(order[: request.batch_size]).to(job.device)
+        x, y, w = x[rows], y[rows], w[:, rows]
+    parameters = _parameters(job, request.network, request.networks, w)
+    return WeightedGradient(job.num_rows, _array(gradients(request.network, parameters, x, y, w)))
+
+
+def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNetworks:
+    """Local steps on each variant's loss, all on the same batches."""
+    from kernfed.tensors.networks import train
+
+    x, y, w = _rows(job, request.network, request.scale)
+    networks = np.array(request.networks, dtype=np.float64)
+    norm = norm_entries(request.network)[0] if request.own_norm else None
+    if norm is not None:
+        networks[:, norm] = own_norm(job, request.round_num, networks[:, norm])
+    trained = train(
+        request.network,
+        _parameters(job, request.network, networks, w),
+        x,
+        y,
+        learning_rate=request.learning_rate,
+        num_steps=request.num_steps,
+        batch_size=request.batch_size,
+        weight_decay=request.weight_decay,
+        seed=int(rng.stream(request.seed, "reweight", "batches", job.client).integers(2**63, 1)[0]),
+        weights=w,
+    )
+    found = _array(trained)
+    if norm is not None:
+        keep_norm(job, request.round_num, found[:, norm])
+        found[:, norm] = request.networks[:, norm]  # what stays here must not be seen in what leaves
+    return WeightedNetworks(job.num_rows, found)
+
+
+def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluation:
+    """Metric sums of each network on the test rows."""
+    check_network(job, request.network)
+    targets = held_out_targets(job)
+    networks = np.array(request.networks, dtype=np.float64)
+    if request.own_norm:
+        norm = norm_entries(request.network)[0]
+        networks[:, norm] = own_norm(job, LAST_ROUND, networks[:, norm])
+    sums = []
+    for name, parameters in zip(request.names, networks, strict=True):
+        arrays = _arrays_of(parameters, request.scale)
+        found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
+        sums.append(measure(name, job.task, found, targets))
+    return Evaluation(job.num_test_rows, tuple(sums))
+
+
+def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
+    """Keep the shared parameters and this client's own normalisation as one model, for `kernfed-client predict`."""
+    check_network(job, request.network)
+    norm = norm_entries(request.network)[0]
+    networks = np.array(request.networks, dtype=np.float64)
+    start = networks[:, norm]
+    own = own_norm(job, LAST_ROUND, start)
+    networks[:, norm] = own
+    arrays, details = _arrays_of(networks[0], request.scale), {"network": network_details(request.network)}
+    keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details))
+    return NetworkKept(job.num_rows, own is not start)
+
+
+def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor, Tensor, Tensor]:
+    """Standardised columns, scaled targets, and weights (V, n), on this client's device."""
+    import torch
+
+    from kernfed.tensors.networks import dtype_of
+
+    check_network(job, spec)
+    mean, deviation = np.asarray(scale.mean, np.float64), np.asarray(scale.deviation, np.float64)
+
+    def make() -> tuple[Tensor, Tensor, Tensor]:
+        y: Floats = (encode_targets(job, job.targets_train) - mean) / deviation
+        kind = dtype_of(spec)
+        arrays = (job.x_train, y, weights_in_use(job))
+        x_rows, y_rows, w_rows = (torch.as_tensor(a, dtype=kind, device=job.device) for a in arrays)
+        return x_rows, y_rows, w_rows
+
+    key = ("weighted rows", dtype_of(spec), mean.tobytes(), deviation.tobytes(), job.held_ratios.get("in use"))
+    return job.memo(key, make)
+
+
+def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array, weights: Tensor) -> Tensor:
+    import torch
+
+    from kernfed.tensors.networks import dtype_of
+
+    if networks.shape != (weights.shape[0], spec.num_parameters):
+        raise InvalidTensorError(
+            f"networks of shape {networks.shape}, but this client weighs its rows for {weights.shape[0]} of "
+            f"{spec.num_parameters} parameters"
+        )
+    return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
+
+
+def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
+    """Arrays for `network_scorer`."""
+    mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
+    return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
+
+
+def _array(tensor: Tensor) -> Floats:
+    return np.ascontiguousarray(tensor.double().cpu().numpy())
+
+
+STEPS: dict[type[Any], Any] = {
+    WeightedGradientRequest: weighted_gradient,
+    WeightedUpdateRequest: weighted_update,
+    MeasureNetworksRequest: measure_networks,
+    KeepOwnNetworkRequest: keep_network,
+}
+"""Steps of this module, by the request that they answer."""

@@ -1,0 +1,157 @@
+"""The client's half of the ridge methods: local solves, FedNewton's trips, gradient and proximal steps.
+
+Each is a function of the client's rows and the request; H_j is factored once per ridge and kept
+(`kernfed.tensors.ridge`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernfed.errors import InvalidTensorError
+from kernfed.federation.messages.base import Array
+from kernfed.methods.ridge.messages import (
+    Curvature,
+    CurvatureRequest,
+    Gradient,
+    GradientDescentRequest,
+    GradientRequest,
+    HessianProduct,
+    HessianProductRequest,
+    LocalModel,
+    LocalSolveRequest,
+    NewtonStart,
+    NewtonStartRequest,
+    NewtonStep,
+    NewtonStepRequest,
+    ProximalSolveRequest,
+    TrainedLocally,
+    TrainLocallyRequest,
+)
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.models.own_model import keep_own_model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernfed.tensors.ridge import LocalRidge
+
+
+def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
+    """H_j⁻¹ c_j."""
+    _check_shape(job, (request.num_features, request.num_outputs), request.step)
+    return LocalModel(job.num_rows, own_weights(job, request.ridge))
+
+
+def train_locally(job: LocalJob, request: TrainLocallyRequest) -> TrainedLocally:
+    """Solve for this client's own model and keep it in the client's state folder."""
+    keep_own_model(job, own_weights(job, request.ridge))
+    return TrainedLocally(job.num_rows)
+
+
+def newton_start(job: LocalJob, request: NewtonStartRequest) -> NewtonStart:
+    """H_j⁻¹ c_j and c_j."""
+    _check_shape(job, (request.num_features, request.num_outputs), request.step)
+    moment = _array(local_ridge(job, request.ridge).moment())
+    return NewtonStart(job.num_rows, own_weights(job, request.ridge), moment)
+
+
+def gradient(job: LocalJob, request: GradientRequest) -> Gradient:
+    """H_j W - c_j."""
+    w = _tensor(job, request.weights, request.step)
+    return Gradient(job.num_rows, _array(local_ridge(job, request.ridge).gradient(w)))
+
+
+def newton_step(job: LocalJob, request: NewtonStepRequest) -> NewtonStep:
+    """H_j⁻¹ G."""
+    g = _tensor(job, request.gradient, request.step)
+    return NewtonStep(job.num_rows, _array(local_ridge(job, request.ridge).newton_step(g)))
+
+
+def hessian_product(job: LocalJob, request: HessianProductRequest) -> HessianProduct:
+    """H_j Z."""
+    z = _tensor(job, request.direction, request.step)
+    return HessianProduct(job.num_rows, _array(local_ridge(job, request.ridge).hessian_product(z)))
+
+
+def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:
+    """Largest eigenvalue of H_j."""
+    value = job.memo(("curvature", request.ridge), lambda: local_ridge(job, request.ridge).largest_eigenvalue())
+    return Curvature(job.num_rows, value)
+
+
+def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalModel:
+    """Gradient steps from W on this client's objective; the order of batches is drawn from the seed and its name."""
+    w = _tensor(job, request.weights, request.step)
+    from kernfed import rng
+
+    seed = int(rng.stream(request.seed, "batches", job.client).integers(2**63, 1)[0])
+    trained = local_ridge(job, request.ridge).gradient_descent(
+        w,
+        learning_rate=request.learning_rate,
+        num_steps=request.num_steps,
+        batch_size=request.batch_size,
+        seed=seed,
+    )
+    return LocalModel(job.num_rows, _array(trained))
+
+
+def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
+    """Argmin F_j(V) + (proximal/2) |V - W|²."""
+    w = _tensor(job, request.weights, request.step)
+    return LocalModel(job.num_rows, _array(local_ridge(job, request.ridge).proximal_solve(w, request.proximal)))
+
+
+def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
+    """Ridge problem of this client, whose factor is kept as long as rows, weights, features and means stay."""
+
+    def make() -> LocalRidge:
+        import torch
+
+        from kernfed.tensors.ridge import LocalRidge
+
+        if job.row_weights is None:
+            return LocalRidge(job.z_train, job.y_train, ridge)
+        # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
+        root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()[:, None]
+        return LocalRidge(job.z_train * root, job.y_train * root, ridge)
+
+    return job.memo(("ridge", ridge), make)
+
+
+def own_weights(job: LocalJob, ridge: float) -> Array:
+    """H_j⁻¹ c_j, shape (M, C), solved once."""
+    return job.memo(("own weights", ridge), lambda: _array(local_ridge(job, ridge).solve()))
+
+
+def _check_shape(job: LocalJob, shape: tuple[int, ...], step: str) -> None:
+    want = (job.z_train.shape[1], job.y_train.shape[1])
+    if shape != want:
+        raise InvalidTensorError(f"{step}: shape {shape}, but this client has {want} features and outputs")
+
+
+def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
+    import torch
+
+    _check_shape(job, array.shape, step)
+    return torch.tensor(array, dtype=torch.float64, device=job.device)
+
+
+def _array(tensor: Tensor) -> Array:
+    return np.ascontiguousarray(tensor.cpu().numpy())
+
+
+STEPS: dict[type[Any], Any] = {
+    LocalSolveRequest: local_solve,
+    TrainLocallyRequest: train_locally,
+    NewtonStartRequest: newton_start,
+    GradientRequest: gradient,
+    NewtonStepRequest: newton_step,
+    HessianProductRequest: hessian_product,
+    CurvatureRequest: curvature,
+    GradientDescentRequest: gradient_descent,
+    ProximalSolveRequest: proximal_solve,
+}
+"""Steps of this module, by the request that they answer."""

@@ -1,0 +1,1 @@
+"""Models that stay at this client."""

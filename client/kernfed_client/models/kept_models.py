@@ -1,0 +1,82 @@
+"""Models that this client has kept, by the job that made them; whatever their format, they predict alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernfed.cli.predict import Predictor
+from kernfed.errors import ConfigError, UnknownJobError
+from kernfed_client.models.private_model import FACTS_FILE, FORMAT, Scorer, read_private_model
+
+
+def kept_models(state: Path) -> dict[str, Path]:
+    """Job id to the folder of its model, below a client's state folder."""
+    found: dict[str, tuple[float, Path]] = {}
+    for path in sorted((state / "jobs").glob(f"*/model/{FACTS_FILE}")):
+        try:
+            job_id = json.loads(path.read_bytes())["job"]["job_id"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        found[str(job_id)] = path.stat().st_mtime, path.parent
+    return {job_id: folder for job_id, (_, folder) in sorted(found.items(), key=lambda item: item[1][0])}
+
+
+def find_kept_model(state: Path, job: str) -> Path:
+    """The folder of a job's model, by the job's id or a beginning of it that no other shares.
+
+    Raises:
+        UnknownJobError: There is none, or several.
+    """
+    known = kept_models(state)
+    if job in known:
+        return known[job]
+    fits = [job_id for job_id in known if job_id.startswith(job)] if job else []
+    if len(fits) != 1:
+        kept = ", ".join(fits or known) or "none yet: methods such as local and distill leave one"
+        raise UnknownJobError(f"no model of job {job[:128]!r} here; models are kept of: {kept}")
+    return known[fits[0]]
+
+
+def load_kept_model(folder: Path) -> Predictor:
+    """Load a model of any format that this client keeps.
+
+    Raises:
+        ConfigError: It is damaged, or of a format that this release does not know.
+    """
+    try:
+        found = json.loads((folder / FACTS_FILE).read_bytes())["format"]
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
+    if found == FORMAT:
+        return read_private_model(folder, _scorer)
+    from kernfed.models.global_model import load_model
+
+    return load_model(folder)
+
+
+def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
+    if kind == "kernel-ridge":
+        from kernfed_client.methods.distill.learner import kernel_scorer
+
+        return kernel_scorer(facts["arrays"], facts["details"])
+    if kind == "scikit-learn":
+        from kernfed_client.methods.distill.bring_your_own import sklearn_scorer
+
+        return sklearn_scorer(facts["task"], facts["arrays"], facts["details"])
+    if kind == "network":
+        from kernfed_client.methods.distill.networks import network_scorer
+
+        return network_scorer(facts["arrays"], facts["details"])
+    if kind == "personal-network":
+        from kernfed_client.methods.personalise.training import network_scorer as personal_scorer
+
+        scorer: Scorer = personal_scorer(facts["arrays"], facts["details"])
+        return scorer
+    if kind == "online":
+        from kernfed_client.methods.online.model import online_scorer
+
+        return online_scorer(facts["arrays"], facts["details"])
+    raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")

@@ -1,0 +1,83 @@
+"""A client's own model: trained on its rows alone, kept at the client, and never sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kernfed.federation.messages.base import Array
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.models.private_model import PrivateModel, Scorer
+
+log = structlog.get_logger(__name__)
+
+
+def keep_own_model(job: LocalJob, weights: Array, offset: Array | None = None) -> Path:
+    """Write a model of this client, from which it can predict with `kernfed predict`.
+
+    Args:
+        job: With features mapped, and centred where the job has an intercept.
+        weights: On centred features, shape (M, C).
+        offset: An intercept of the model's own beside the pooled means, shape (C,).
+
+    Returns:
+        The folder with `model.safetensors` and `model.json`, below the client's state folder.
+    """
+    from kernfed.features.spec import fingerprint
+    from kernfed.models.global_model import GlobalModel
+
+    model = GlobalModel(
+        task=job.task,
+        feature_names=job.schema.features,
+        target=job.schema.target,
+        classes=job.classes,
+        mean=job.mean,
+        deviation=job.deviation,
+        spec=job.features,
+        fingerprint=fingerprint(job.features),
+        weights=weights,
+        feature_mean=job.feature_mean,
+        target_mean=job.target_mean if offset is None else job.target_mean + offset,
+        job={"job_id": job.job_id, "client": job.client},
+    )
+    folder = job.folder / "model"
+    model.save(folder)
+    log.info("own model kept", path=str(folder))
+    return folder
+
+
+def keep_private_model(
+    job: LocalJob, kind: str, arrays: Mapping[str, Array], details: Mapping[str, Any], scorer: Scorer
+) -> Path:
+    """Write a model of this client of any kind, from which it can predict with `kernfed-client predict`.
+
+    Args:
+        job: With rows scaled.
+        kind: Which sort of model; `kernfed_client.models.kept_models` reads it.
+        arrays: What it is made of.
+        details: What it is made of, JSON values.
+        scorer: Scores of standardised rows.
+
+    Returns:
+        The folder with `model.safetensors` and `model.json`, below the client's state folder.
+    """
+    model = PrivateModel(
+        kind=kind,
+        task=job.task,
+        feature_names=job.schema.features,
+        target=job.schema.target,
+        classes=job.classes,
+        mean=job.mean,
+        deviation=job.deviation,
+        arrays=arrays,
+        details=details,
+        scorer=scorer,
+        job={"job_id": job.job_id, "client": job.client},
+    )
+    folder = job.folder / "model"
+    model.save(folder)
+    log.info("own model kept", path=str(folder), kind=kind)
+    return folder

@@ -1,0 +1,1 @@
+"""Streams of rows for online learning."""

@@ -1,0 +1,40 @@
+"""Which stream a data set has: as the client file says, or else its training rows in their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernfed.errors import ConfigError
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partitions import read_partition
+from kernfed_client.streams.streams import FolderStream, Stream, TableStream
+
+
+def open_stream(job: LocalJob) -> Stream:
+    """Open the stream of a job's data set.
+
+    Raises:
+        DataError: It cannot be read, or does not fit the job.
+        ConfigError: The daemon is not the one that rows come to.
+    """
+    dataset = job.dataset
+    section = job.file.datasets.get(dataset)
+    file = section.stream if section is not None else None
+    if file is None:
+        return TableStream(job.data.train, job.classes)
+    if file.source == "file":
+        return TableStream(read_partition(file, job.schema, dataset, "stream"), job.classes)
+    if file.source == "follow":
+        return FolderStream(file.path, file, job.schema, dataset, job.classes)
+    folder = spool_folder(job.file.state, dataset)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"data set {dataset!r} takes its stream from {file.source}, which only a running daemon reads; start "
+            "`kernfed-client run`, or use a file"
+        )
+    return FolderStream(folder, file, job.schema, dataset, job.classes)
+
+
+def spool_folder(state: Path, dataset: str) -> Path:
+    """Folder to which rows that come by socket or standard input are written before they are used."""
+    return state / "streams" / dataset

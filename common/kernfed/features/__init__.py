@@ -1,0 +1,1 @@
+"""Feature maps as plain values."""

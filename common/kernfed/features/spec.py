@@ -1,0 +1,213 @@
+"""Feature maps as specifications: what travels is (kernel, lengthscales, dimension, seed), never the matrix.
+
+Both ends draw the same frequencies from a counter-based generator (`kernfed.rng`) and compare a fingerprint.
+The map itself, on CPU or CUDA, is in `kernfed.tensors.feature_maps`; this module needs numpy alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed import rng
+from kernfed.errors import ConfigError
+from kernfed.federation.messages.base import Dim, MaxLength, Range
+
+
+class Kernel(enum.StrEnum):
+    """Kernels of the feature map; ℓ is the lengthscale, per column where several are given.
+
+    With r² = Σ_i ((x_i - x'_i)/ℓ_i)²: Gaussian exp(-r²/2), Laplace exp(-r), Matérn 3/2 (1+√3 r)exp(-√3 r),
+    Matérn 5/2 (1+√5 r+5r²/3)exp(-√5 r). Linear x·x' and polynomial (x·x' + 1)² are mapped exactly, on columns
+    divided by ℓ.
+    """
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    MATERN32 = "matern32"
+    MATERN52 = "matern52"
+    LINEAR = "linear"
+    POLYNOMIAL2 = "polynomial2"
+
+
+class FeatureForm(enum.StrEnum):
+    """Map from random frequencies to features.
+
+    COSINE: sqrt(2/D) cos(Wx + b), D numbers. SINE_COSINE: D^-1/2 [sin Wx, cos Wx], 2 D numbers, unit norm.
+    HALF_COSINE: D^-1/2 cos(Wx + b) as the FedNewton paper prints it; approximates half the kernel, so its
+    ridge counts double.
+    """
+
+    COSINE = "cosine"
+    SINE_COSINE = "sine-cosine"
+    HALF_COSINE = "half-cosine"
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSpec:
+    """A feature map, up to the bits of its frequencies."""
+
+    kernel: Kernel
+    form: FeatureForm
+    num_columns: Annotated[int, Range(1, 1_000_000)]
+    """Input columns d."""
+    lengthscales: Annotated[tuple[float, ...], MaxLength(1_000_000), Range(1e-300)]
+    """One for all columns, or one per column."""
+    num_frequencies: Annotated[int, Range(0, 10_000_000)]
+    """Random frequencies D; 0 for linear and polynomial maps."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    num_features: Annotated[int, Dim("M"), Range(1, 20_000_000)]
+    """Numbers per row after the map; follows from the rest, stated so that both ends can check it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """The random part of a feature map, float64."""
+
+    omega: npt.NDArray[np.float64]
+    """Frequencies W, shape (D, d), columns already divided by the lengthscales; D = 0 for exact maps."""
+    phase: npt.NDArray[np.float64]
+    """Phases b in (0, 2 pi), shape (D,); the sine-cosine form does not use them."""
+
+
+EXACT_KERNELS = frozenset({Kernel.LINEAR, Kernel.POLYNOMIAL2})
+"""Kernels whose feature map is exact and has nothing random."""
+
+_MAX_FEATURES = 20_000_000
+_DEGREES_OF_FREEDOM = {Kernel.LAPLACE: 1, Kernel.MATERN32: 3, Kernel.MATERN52: 5}
+"""Matérn ν has a multivariate Student-t spectral density with 2 ν degrees of freedom; Laplace is ν = 1/2."""
+_TWO_PI = 2.0 * math.pi
+
+
+def make_spec(
+    kernel: Kernel,
+    form: FeatureForm,
+    num_columns: int,
+    lengthscales: float | Sequence[float],
+    num_frequencies: int,
+    seed: int,
+) -> FeatureSpec:
+    """Complete a feature map's specification with the number of features that it gives.
+
+    Args:
+        kernel: Which kernel.
+        form: How frequencies become features; exact maps (linear, polynomial) have one form, and ignore this.
+        num_columns: Input columns d.
+        lengthscales: One for all columns or one per column, positive, in the units of the columns.
+        num_frequencies: Random frequencies D; exact maps ignore it.
+        seed: Of the frequencies; exact maps ignore it.
+
+    Raises:
+        ConfigError: A lengthscale is not positive and finite, their count does not fit, or there are too
+            many or no features.
+    """
+    scales = (lengthscales,) if isinstance(lengthscales, int | float) else tuple(lengthscales)
+    exact = kernel in EXACT_KERNELS
+    spec = FeatureSpec(
+        kernel=kernel,
+        form=FeatureForm.COSINE if exact else form,
+        num_columns=num_columns,
+        lengthscales=tuple(float(s) for s in scales),
+        num_frequencies=0 if exact else num_frequencies,
+        seed=0 if exact else seed,
+        num_features=num_features(kernel, form, num_columns, num_frequencies),
+    )
+    check_spec(spec)
+    return spec
+
+
+def num_features(kernel: Kernel, form: FeatureForm, num_columns: int, num_frequencies: int) -> int:
+    """Count the features M: d for linear, (d+1)(d+2)/2 for polynomial, 2 D for sine-cosine, else D."""
+    if kernel is Kernel.LINEAR:
+        return num_columns
+    if kernel is Kernel.POLYNOMIAL2:
+        return (num_columns + 1) * (num_columns + 2) // 2
+    return 2 * num_frequencies if form is FeatureForm.SINE_COSINE else num_frequencies
+
+
+def check_spec(spec: FeatureSpec) -> None:
+    """Check that a specification is complete and does not contradict itself.
+
+    Raises:
+        ConfigError: Names the key of the job's `features` section that is wrong.
+    """
+    if spec.num_columns < 1:
+        raise ConfigError(f"features: {spec.num_columns} input columns, want at least 1; name feature columns")
+    if len(spec.lengthscales) not in (1, spec.num_columns):
+        raise ConfigError(
+            f"features.lengthscale has {len(spec.lengthscales)} numbers for {spec.num_columns} columns; "
+            "give one number, or one per feature column"
+        )
+    for scale in spec.lengthscales:
+        if not (math.isfinite(scale) and scale > 0):
+            raise ConfigError(f"features.lengthscale holds {scale}; give positive finite numbers")
+    if spec.kernel in EXACT_KERNELS:
+        if spec.num_frequencies != 0:
+            raise ConfigError(
+                f"features.num_frequencies is {spec.num_frequencies}, but the {spec.kernel} map is exact: give 0"
+            )
+    elif spec.num_frequencies < 1:
+        raise ConfigError(
+            f"features.num_frequencies is {spec.num_frequencies}, but the {spec.kernel} map is random: "
+            "give at least 1, usually some hundreds"
+        )
+    want = num_features(spec.kernel, spec.form, spec.num_columns, spec.num_frequencies)
+    if want > _MAX_FEATURES:
+        raise ConfigError(
+            f"features: {spec.kernel} on {spec.num_columns} columns gives {want} features, more than "
+            f"{_MAX_FEATURES}; choose another kernel or fewer columns"
+        )
+    if spec.num_features != want:
+        raise ConfigError(f"features: the specification states {spec.num_features} features, but gives {want}")
+
+
+def draw_frequencies(spec: FeatureSpec) -> Frequencies:
+    """Draw a map's frequencies and phases; the same bits everywhere.
+
+    Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom, divided
+    by ℓ. The first D frequencies of a larger map of the same seed are those of the smaller one.
+
+    Raises:
+        ConfigError: The specification contradicts itself.
+
+    Source: Rahimi & Recht (2007), Algorithm 1; Rasmussen & Williams (2006), equation (4.15).
+    """
+    check_spec(spec)
+    num, d = spec.num_frequencies, spec.num_columns
+    if num == 0:
+        return Frequencies(np.empty((0, d)), np.empty(0))
+    omega = rng.stream(spec.seed, "features", "omega").normal(num, d)
+    degrees = _DEGREES_OF_FREEDOM.get(spec.kernel)
+    if degrees is not None:
+        omega *= rng.stream(spec.seed, "features", "chi").inverse_chi(num, degrees)[:, None]
+    omega /= np.asarray(spec.lengthscales)
+    phase = rng.stream(spec.seed, "features", "phase").uniform(num)
+    phase *= _TWO_PI
+    return Frequencies(omega, phase)
+
+
+def fingerprint(spec: FeatureSpec, frequencies: Frequencies | None = None) -> str:
+    """Compute a digest that two ends share exactly if they map features alike, 64 hexadecimal digits.
+
+    Args:
+        spec: The map.
+        frequencies: What was drawn for it; drawn again where not given.
+
+    Raises:
+        ConfigError: The specification contradicts itself.
+    """
+    check_spec(spec)
+    drawn = draw_frequencies(spec) if frequencies is None else frequencies
+    facts = asdict(spec) | {"lengthscales": [scale.hex() for scale in spec.lengthscales]}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for array in (drawn.omega, drawn.phase):
+        digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""A cohort as a workflow sees it, and the messages that every method shares."""

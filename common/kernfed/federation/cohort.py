@@ -1,0 +1,396 @@
+"""The clients of a job as a workflow sees them: ask all of them, get validated replies by client name, or their mean.
+
+`Cohort` holds what is the same everywhere: who is asked, the quorum, checks of replies, and aggregation in the
+order of client names. How a request reaches clients is an `Exchange`: gRPC sessions at the coordinator,
+`kernfed.federation.in_process` in a simulation and in tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.messages.base import Dims, Reply, Request, validate
+from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
+
+R = TypeVar("R", bound=Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a client has no answer in this step."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """One request to several clients."""
+
+    job_id: str
+    round_num: int
+    task_id: str
+    """The same for all clients: `<job>/<round>/<step>[/<n>]`."""
+    request: Request[R]
+    clients: tuple[str, ...]
+    """Names of those asked, sorted."""
+    needed: int
+    """Answers that suffice once the deadline has passed."""
+    everyone: bool
+    """Whether clients without an answer or a fault are waited for beyond the deadline, quorum or not."""
+    deadline_s: float
+    wait_s: float
+    """Seconds after the deadline for which `needed` answers are still waited for."""
+    float_bits: int
+    dims: Dims
+    """Shape symbols that the request binds; the exchange validates each reply against them."""
+    accept: Callable[[str, Reply], None]
+    """Called with each valid reply before it counts; raises KernfedError to refuse it."""
+    own: Mapping[str, Request[R]] | None
+    """Requests of the clients' own, of one type, where they are not all asked the same; `request` is one of them."""
+    observe: Callable[[JobEvent], None]
+
+    def request_of(self, client: str) -> Request[R]:
+        """The request to a client."""
+        return self.own[client] if self.own is not None else self.request
+
+    def dims_of(self, client: str) -> Dims:
+        """Shape symbols that the request to a client binds."""
+        return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
+
+
+NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon running?")
+"""Of a client that was waited for in vain before it could take part."""
+
+Check = Callable[[str, Any], None]
+"""Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
+
+
+def pass_all(_client: str, _reply: object) -> None:
+    """A `Check` that finds no fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """A request that a client needs before it can take part, and what its reply must pass."""
+
+    request: Request[Any]
+    check: Check
+
+
+class Exchange(Protocol):
+    """Carries a call to clients and brings back one answer or fault for each that had one in time."""
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """Answers and faults by client name; a client that is missing is a straggler.
+
+        Raises:
+            QuorumNotMetError: Fewer than `call.needed` answers after deadline and wait, or it cannot be met any more.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The number of clients that must answer, and their time."""
+
+    min_clients: int = 1
+    min_fraction: float = 0.5
+    deadline_s: float = 300.0
+    wait_s: float = 86_400.0
+
+    def needed(self, num_clients: int) -> int:
+        """Answers that a step of `num_clients` clients needs."""
+        return max(self.min_clients, math.ceil(self.min_fraction * num_clients - 1e-9), 1)
+
+
+class Cohort:
+    """The clients of one job."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        clients: Iterable[str],
+        *,
+        job_id: str,
+        quorum: Quorum | None = None,
+        float_bits: int = 64,
+        observe: Callable[[JobEvent], None] = lambda _: None,
+        candidates: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._exchange = exchange
+        self._candidates = candidates
+        self._clients = tuple(sorted(clients))
+        self._job_id = job_id
+        self._quorum = quorum or Quorum()
+        self._float_bits = float_bits
+        self._observe = observe
+        self._round = 0
+        self._asked: dict[str, int] = {}
+        self._out_of_round: dict[str, Fault] = {}
+        self._excluded: dict[str, Fault] = {}
+        self._num_rows: dict[str, int] = {}
+        self._setup: list[_Setup] = []
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of the clients that take part, sorted."""
+        return tuple(c for c in self._clients if c not in self._excluded)
+
+    @property
+    def excluded(self) -> Mapping[str, Fault]:
+        """Clients that are out for the rest of the job, and why."""
+        return dict(self._excluded)
+
+    @property
+    def faults(self) -> Mapping[str, Fault]:
+        """Clients that answered wrongly in this round, and how."""
+        return dict(self._out_of_round)
+
+    @property
+    def float_epsilon(self) -> float:
+        """Relative precision of the numbers in replies."""
+        return 2.2e-16 if self._float_bits == 64 else 6e-8
+
+    @property
+    def num_rows(self) -> Mapping[str, int]:
+        """Training rows of each client that stated them."""
+        return dict(self._num_rows)
+
+    def register_rows(self, num_rows: Mapping[str, int]) -> None:
+        """Keep the row counts that clients stated; a later reply with another count is refused."""
+        self._num_rows.update(num_rows)
+
+    def enter_round(self, round_num: int) -> None:
+        """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
+        self._round = round_num
+        self._asked.clear()
+        self._out_of_round.clear()
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Those of `clients` that can be asked now, sorted; all of them where the exchange cannot tell."""
+        present: Callable[[], Iterable[str]] | None = getattr(self._exchange, "present", None)
+        return self.clients if present is None else tuple(sorted(set(self.clients) & set(present())))
+
+    @property
+    def needed(self) -> int:
+        """Answers that a step to the whole cohort needs."""
+        return self._quorum.needed(len(self._clients))
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Clients that are not of this cohort and might join it now, sorted."""
+        return tuple(sorted(set(self._candidates()) - set(self._clients)))
+
+    def admit(self, client: str) -> None:
+        """Let a client take part that did not, or was left out; unprepared, it is prepared when it is next asked."""
+        self._excluded.pop(client, None)
+        self._clients = tuple(sorted({*self._clients, client}))
+
+    def recall(self, request: Request[Any], check: Check = pass_all) -> None:
+        """Take a setup request for asked: of an earlier life of this run. One that forgot it is asked again."""
+        self._setup.append(_Setup(request, check))
+
+    async def prepare(self, client: str) -> Fault | None:
+        """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
+        return (await self._repeat_setup([client], f"joins-{secrets.token_hex(4)}")).get(client)
+
+    def exclude(self, client: str, fault: Fault) -> None:
+        """Leave a client out of the rest of the job."""
+        self._excluded[client] = fault
+
+    async def ask(
+        self,
+        request: Request[R],
+        *,
+        clients: Iterable[str] | None = None,
+        everyone: bool = False,
+        drawn: bool = False,
+        fresh: bool = False,
+        check: Check = pass_all,
+    ) -> dict[str, R]:
+        """Ask clients and return their replies in the order of client names.
+
+        Args:
+            request: What to ask.
+            clients: Whom; unset: every client that has not failed in this round.
+            everyone: Wait for all of them, deadline or not, as sums that must stay consistent need. A client
+                with a wrong answer is left out even then; the names in the result show it.
+            drawn: Whether the quorum counts among those asked, as where a round has clients of its own, and not among
+                the whole cohort.
+            fresh: Have the step run even if an earlier life of this run asked the like: for steps that set a client's
+                state, where an answer from memory would leave it as it is.
+            check: Of a setup request: what replies must pass of clients that are asked it later, because they join or
+                lost their state. Replies to this call are the caller's to check.
+
+        Raises:
+            QuorumNotMetError: Too few valid answers.
+        """
+        asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
+        call = self._call(request, tuple(asked), everyone, drawn)
+        if fresh:
+            call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
+        replies = await self._ask(call)
+        if request.setup and clients is None:
+            self._setup.append(_Setup(request, check))
+        return replies
+
+    async def ask_each(
+        self, requests: Mapping[str, Request[R]], *, everyone: bool = False, drawn: bool = False
+    ) -> dict[str, R]:
+        """Ask each client something of its own; all requests are of one type.
+
+        Args:
+            requests: Client to request; clients that have failed in this round are passed over.
+            everyone: As in `ask`.
+            drawn: As in `ask`.
+
+        Raises:
+            QuorumNotMetError: Too few valid answers.
+        """
+        asked = sorted(requests.keys() - self._out_of_round.keys())
+        first = requests[asked[0]] if asked else next(iter(requests.values()))
+        for request in requests.values():
+            validate(request, {})
+        call = replace(self._call(first, tuple(asked), everyone, drawn), own={c: requests[c] for c in asked})
+        return await self._ask(call)
+
+    async def _ask(self, call: Call[R]) -> dict[str, R]:
+        request, asked = call.request, call.clients
+        self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
+        outcomes = dict(await self._exchange.ask(call))
+        unprepared = [
+            client
+            for client in call.clients
+            if isinstance(o := outcomes.get(client), Fault) and o.reason == JobStateMissingError.reason
+        ]
+        if unprepared:
+            outcomes.update(await self._prepare_again(call, unprepared))
+        return self._settle(call, outcomes)
+
+    async def mean(
+        self,
+        request: Request[R],
+        *,
+        clients: Iterable[str] | None = None,
+        everyone: bool = False,
+        drawn: bool = False,
+    ) -> R:
+        """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
+        replies = await self.ask(request, clients=clients, everyone=everyone, drawn=drawn)
+        if is_small(list(replies.values())):
+            return weighted_mean(_weighted(replies))
+        return await asyncio.to_thread(weighted_mean, _weighted(replies))
+
+    async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
+        """Sum of the replies' arrays, floats and counts."""
+        replies = await self.ask(request, clients=clients, everyone=everyone)
+        if is_small(list(replies.values())):
+            return total(list(replies.values()))
+        return await asyncio.to_thread(total, list(replies.values()))
+
+    def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool, drawn: bool = False) -> Call[R]:
+        n = self._asked[request.step] = self._asked.get(request.step, 0) + 1
+        suffix = f"/{n}" if n > 1 else ""
+        dims = validate(request, {})
+
+        def accept(client: str, reply: Reply) -> None:
+            rows = getattr(reply, "num_rows", None)
+            known = self._num_rows.get(client)
+            if rows is not None and known is not None and rows != known:
+                raise InvalidReplyError(
+                    f"{type(reply).__name__}.num_rows is {rows}, but {client} stated {known} training rows before"
+                )
+
+        needed = self._quorum.needed(len(asked) if drawn else len(self._clients))
+        return Call(
+            job_id=self._job_id,
+            round_num=self._round,
+            task_id=f"{self._job_id}/{self._round}/{request.step}{suffix}",
+            request=request,
+            clients=asked,
+            needed=min(needed, max(1, len(asked))) if drawn else needed,
+            everyone=everyone,
+            deadline_s=self._quorum.deadline_s,
+            wait_s=self._quorum.wait_s,
+            float_bits=self._float_bits,
+            dims=dims,
+            accept=accept,
+            own=None,
+            observe=self._observe,
+        )
+
+    async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:
+        """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
+        faults = await self._repeat_setup(clients, f"again-{call.task_id.rpartition('/')[2]}")
+        ready = tuple(c for c in clients if c not in faults)
+        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0)
+        return {**faults, **(await self._exchange.ask(again) if ready else {})}
+
+    async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
+        """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client."""
+        faults: dict[str, Fault] = {}
+        for i, setup in enumerate(tuple(self._setup)):
+            request = setup.request
+            call = self._call(request, tuple(clients), False)
+            self._asked[request.step] -= 1  # what is asked of all keeps its numbers
+            task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
+            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0))
+            for client in clients:
+                fault = _fault(client, outcomes.get(client), setup.check)
+                if fault is not None:
+                    faults[client] = fault
+            clients = [c for c in clients if c not in faults]
+            if not clients:
+                break
+        return faults
+
+    def _settle(self, call: Call[R], outcomes: dict[str, R | Fault]) -> dict[str, R]:
+        replies: dict[str, R] = {}
+        for client in call.clients:
+            outcome = outcomes.get(client)
+            if isinstance(outcome, Fault):
+                self._out_of_round[client] = outcome
+            elif outcome is not None:
+                replies[client] = outcome
+        if len(replies) < call.needed:
+            raise quorum_error(call.request.step, call.needed, len(replies), outcomes, call.clients)
+        return replies
+
+
+def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | None:
+    if outcome is None:
+        return NO_ANSWER
+    if isinstance(outcome, Fault):
+        return outcome
+    try:
+        check(client, outcome)
+    except KernfedError as err:
+        return Fault(err.reason, str(err))
+    return None
+
+
+def quorum_error(
+    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
+) -> QuorumNotMetError:
+    """The error of a step that too few clients answered, with each client's reason."""
+    lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
+    for client in asked:
+        outcome = outcomes.get(client)
+        if outcome is None:
+            lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
+        elif isinstance(outcome, Fault):
+            lines.append(f"  {client}: {outcome.reason}: {outcome.message}")
+    return QuorumNotMetError("\n".join(lines))
+
+
+def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:
+    return [Weighted(float(getattr(reply, "num_rows", 1)), reply) for reply in replies.values()]

@@ -1,0 +1,73 @@
+"""An exchange without a network: the clients' own step functions, run in this process by simulations and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from kernfed.errors import JobStateMissingError, KernfedError
+from kernfed.federation.cohort import Call, Fault, quorum_error
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.messages.base import Reply, Request, validate
+
+R = TypeVar("R", bound=Reply)
+
+StepFunction = Callable[[Any, Any], Reply]
+"""A client's half of a step: (local job, request) -> reply."""
+
+
+class InProcessExchange:
+    """Runs the clients' own step functions in this process, in the order of client names."""
+
+    def __init__(self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any]) -> None:
+        self._steps = steps
+        self._jobs = jobs
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """See `Exchange.ask`; there are no stragglers in one process."""
+        outcomes: dict[str, R | Fault] = {}
+        step = self._steps[type(call.request)]
+        shared = None if call.own is not None else as_sent(call.request, call.float_bits)
+        for client in call.clients:
+            request = as_sent(call.request_of(client), call.float_bits) if shared is None else shared
+            try:
+                reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
+                validate(reply, call.dims_of(client))
+                call.accept(client, reply)
+            except KernfedError as err:
+                outcomes[client] = Fault(err.reason, str(err))
+                call.observe(
+                    JobEvent(
+                        EventKind.CLIENT_FAILED,
+                        call.round_num,
+                        call.request.step,
+                        client,
+                        f"{err.reason}: {err}",
+                    )
+                )
+            else:
+                outcomes[client] = reply
+                call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
+        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
+        lost = [o for o in outcomes.values() if isinstance(o, Fault) and o.reason != JobStateMissingError.reason]
+        answers = len(outcomes) - len(lost)
+        if answers < min(call.needed, len(call.clients)) and not answers:
+            raise quorum_error(call.request.step, call.needed, answers, outcomes, call.clients)
+        return outcomes
+
+
+def as_sent(message: Any, float_bits: int) -> Any:
+    """A message as it arrives at the other end: its float arrays rounded to the wire's precision."""
+    if float_bits == 64:
+        return message
+    return replace(
+        message,
+        **{
+            name: value.astype(np.float32)
+            for name in message.__dataclass_fields__
+            if isinstance(value := getattr(message, name), np.ndarray) and value.dtype.kind == "f"
+        },
+    )

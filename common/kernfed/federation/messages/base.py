@@ -1,0 +1,256 @@
+"""The base of all messages: frozen dataclasses whose annotations state shapes, ranges and units.
+
+A request names its step, the type of its reply and the kinds of information that the reply lets out of a site, so
+one declaration serves the codec (`kernfed.wire.codec`), the client's policy and the cohort's aggregation::
+
+    @dataclass(frozen=True, slots=True)
+    class Gradient(Reply):
+        num_rows: Rows
+        gradient: Annotated[Array, Shape("M", "C")]
+
+    @dataclass(frozen=True, slots=True)
+    class GradientRequest(Request[Gradient]):
+        step = "newton.gradient"
+        ...
+
+Symbols in shapes (`"M"`) are bound by the request and must agree in its reply.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import InvalidTensorError, WireError
+
+Array = npt.NDArray[Any]
+"""A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major."""
+
+Dims = dict[str, int]
+"""Sizes bound to shape symbols so far."""
+
+R = TypeVar("R", bound="Reply", covariant=True)
+
+
+class Kind(enum.StrEnum):
+    """Kinds of information that may leave a site; a client's policy lists those it allows."""
+
+    SUMMARY = "summary"
+    MEAN_EMBEDDING = "mean_embedding"
+    SUFFICIENT_STATISTIC = "sufficient_statistic"
+    GRADIENT = "gradient"
+    NEWTON_STEP = "newton_step"
+    PREDICTION = "prediction"
+    MODEL_UPDATE = "model_update"
+    COLLABORATION_WEIGHTS = "collaboration_weights"
+    METRIC = "metric"
+    UNLABELLED_SAMPLE = "unlabelled_sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Shape of an array: fixed sizes or symbols that must agree within a request and its reply."""
+
+    dims: tuple[int | str, ...]
+
+    def __init__(self, *dims: int | str) -> None:
+        object.__setattr__(self, "dims", dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """An integer field that binds a shape symbol."""
+
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Closed range of a number; NaN and infinity are always refused."""
+
+    ge: float = -float("inf")
+    le: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class MaxLength:
+    """Longest text (characters) or sequence (items) that a field may hold."""
+
+    limit: int
+
+
+Rows = Annotated[int, Range(ge=0, le=2**53)]
+"""Number of training rows behind a reply; checked against what the client stated at preflight."""
+
+Name = Annotated[str, MaxLength(256)]
+Names = Annotated[tuple[str, ...], MaxLength(65536)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Anything that crosses the wire as a payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Message):
+    """A client's typed answer to a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Message, Generic[R]):
+    """A typed question to clients.
+
+    Class attributes:
+        step: Wire name of the step, `<method>.<verb>`.
+        reply: Type of the answer.
+        kinds: What the answer lets out of the site; the client's policy must allow each.
+        setup: Whether the client keeps this request to rebuild its state for the job after a restart.
+    """
+
+    step: ClassVar[str]
+    reply: ClassVar[type[Reply]]
+    kinds: ClassVar[tuple[Kind, ...]] = ()
+    setup: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """One field of a message, its annotation taken apart."""
+
+    name: str
+    type: Any
+    """The bare type: int, float, str, bool, np.ndarray, an enum, a message class, or tuple."""
+    item: Any
+    """Item type where `type` is tuple, else None."""
+    nested: bool
+    """Whether the value, or each item of it, is a message itself."""
+    shape: Shape | None
+    dim: Dim | None
+    range: Range | None
+    max_length: MaxLength | None
+
+
+def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    if typing.get_origin(annotation) is Annotated:
+        base, *metadata = typing.get_args(annotation)
+        inner, more = _bare(base)
+        return inner, (*more, *metadata)
+    return annotation, ()
+
+
+_FIELDS: dict[type, tuple[FieldInfo, ...]] = {}
+
+
+def fields_of(cls: type) -> tuple[FieldInfo, ...]:
+    """Fields of a message class in declaration order, which is also the order of tensors in a payload."""
+    found = _FIELDS.get(cls)
+    if found is None:
+        found = _FIELDS[cls] = _read_fields(cls)
+    return found
+
+
+def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = []
+    for f in dataclasses.fields(cls):
+        bare, metadata = _bare(hints[f.name])
+        origin = typing.get_origin(bare)
+        item = None
+        if origin is tuple:
+            item, more = _bare(typing.get_args(bare)[0])
+            metadata = (*metadata, *more)
+            bare = tuple
+        elif origin is np.ndarray or bare is np.ndarray:
+            bare = np.ndarray
+
+        def pick(kind: type, metadata: tuple[Any, ...] = metadata) -> Any:
+            return next((m for m in metadata if isinstance(m, kind)), None)
+
+        nested = dataclasses.is_dataclass(item or bare)
+        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength)))
+    return tuple(found)
+
+
+def validate(message: Any, dims: Dims, *, finite: bool = True) -> Dims:
+    """Check a message against its annotations.
+
+    Args:
+        message: A message or a nested part of one.
+        dims: Shape symbols bound so far, e.g. by the request that this message answers. Not changed.
+        finite: Whether to look for NaN and infinity in arrays; False where that was done as their bytes arrived.
+
+    Returns:
+        `dims` with the symbols that this message binds.
+
+    Raises:
+        WireError: A number is out of range or not finite, or a text or list is too long.
+        InvalidTensorError: A tensor has the wrong shape, or holds NaN or infinity.
+    """
+    bound = dict(dims)
+    _validate(message, bound, type(message).__name__, finite)
+    return bound
+
+
+def _validate(message: Any, dims: Dims, where: str, finite: bool) -> None:
+    for f in fields_of(type(message)):
+        value = getattr(message, f.name)
+        if f.type is np.ndarray:
+            _validate_array(value, f, dims, where, finite)
+        elif f.type is tuple:
+            if f.max_length and len(value) > f.max_length.limit:
+                raise WireError(f"{where}.{f.name} has {len(value)} items, more than {f.max_length.limit}")
+            for i, item in enumerate(value):
+                if f.nested:
+                    _validate(item, dims, f"{where}.{f.name}[{i}]", finite)
+                else:
+                    _validate_scalar(item, f, dims, where)
+        elif f.nested:
+            _validate(value, dims, f"{where}.{f.name}", finite)
+        else:
+            _validate_scalar(value, f, dims, where)
+
+
+def _validate_scalar(value: Any, f: FieldInfo, dims: Dims, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise WireError(f"{where}.{f.name} is {value}, want a finite number")
+    if f.range and not f.range.ge <= value <= f.range.le:
+        raise WireError(f"{where}.{f.name} is {value}, want a number in [{f.range.ge:g}, {f.range.le:g}]")
+    if isinstance(value, str) and len(value) > (f.max_length.limit if f.max_length else 65536):
+        raise WireError(f"{where}.{f.name} is a text of {len(value)} characters, more than allowed")
+    if f.dim and dims.setdefault(f.dim.symbol, value) != value:
+        symbol = f.dim.symbol
+        raise InvalidTensorError(f"{where}.{f.name}: size {symbol} is {value}, want {dims[symbol]}")
+
+
+def _validate_array(value: Array, f: FieldInfo, dims: Dims, where: str, finite: bool) -> None:
+    if f.shape is not None:
+        want = f.shape.dims
+        fits = value.ndim == len(want) and all(
+            (dims.setdefault(d, size) if isinstance(d, str) else d) == size
+            for size, d in zip(value.shape, want, strict=True)
+        )
+        if not fits:
+            shown = tuple(dims.get(d, d) if isinstance(d, str) else d for d in want)
+            raise InvalidTensorError(f"{where}.{f.name}: want shape {shown}, got {value.shape}")
+    if finite and value.dtype.kind == "f" and not all_finite(value):
+        raise InvalidTensorError(f"{where}.{f.name} holds NaN or infinity")
+
+
+def all_finite(value: Array) -> bool:
+    """Whether every number of a float array is finite, without a temporary of the array's size."""
+    flat = value.reshape(-1)
+    if flat.size <= 1024:
+        return bool(np.isfinite(flat).all())
+    # A finite sum has only finite terms; a sum that is not finite may have overflowed, and is looked at closely.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if math.isfinite(flat.sum()):
+            return True
+    step = 1 << 17
+    return all(bool(np.isfinite(flat[i : i + step]).all()) for i in range(0, flat.size, step))

@@ -1,0 +1,181 @@
+"""Steps that every method starts with: check the data, agree on scales and classes, map features, centre.
+
+What leaves a site here: row counts, class names, per-column means and deviations, the median distance between rows
+(`summary`), and the mean of the feature map where the model has an intercept (`mean_embedding`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.features.spec import FeatureSpec
+from kernfed.federation.messages.base import (
+    Array,
+    Dim,
+    Kind,
+    MaxLength,
+    Name,
+    Names,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+)
+
+
+class LearningTask(enum.StrEnum):
+    """The learning task."""
+
+    REGRESSION = "regression"
+    BINARY = "binary"
+    CLASSIFICATION = "classification"
+
+
+Task = LearningTask
+
+
+class MissingRule(enum.StrEnum):
+    """Treatment of a row with a missing value in a column that the job uses."""
+
+    REFUSE = "refuse"
+    DROP_ROWS = "drop-rows"
+
+
+@dataclass(frozen=True, slots=True)
+class DataSchema:
+    """The job's demands on every client's data set."""
+
+    task: LearningTask
+    target: Name
+    features: Names
+    classes: Names
+    """Classes named by the job; empty: the clients' own classes are united."""
+    missing: MissingRule
+    test_fraction: Annotated[float, Range(0, 0.9)]
+    """Share of rows held out where a client has no `test` partition of its own."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of the held-out split."""
+    backbone: Name = ""
+    """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataDescription(Reply):
+    """Description of a client's data, before anything is scaled."""
+
+    num_rows: Rows
+    num_test_rows: Rows
+    num_dropped_rows: Rows
+    classes: Names
+    class_counts: Annotated[tuple[int, ...], MaxLength(65536)]
+    """Training rows per class, in the order of `classes`; empty for regression."""
+    mean: Annotated[Array, Shape("P")]
+    """Mean per feature column over training rows, float64."""
+    sum_squares: Annotated[Array, Shape("P")]
+    """Sum of squared deviations from `mean` per feature column, float64."""
+    backbone: Name = ""
+    """Fingerprint of the backbone behind the columns; empty without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeDataRequest(Request[DataDescription]):
+    """Load the data set, check it against the schema, and describe it."""
+
+    step = "data.describe"
+    reply = DataDescription
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    dataset: Name
+    schema: DataSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Standardised(Reply):
+    """The client's data are scaled."""
+
+    num_rows: Rows
+    median_distance: Annotated[float, Range(0)]
+    """Median Euclidean distance between standardised training rows; 0 where not asked or fewer than 2 rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandardiseRequest(Request[Standardised]):
+    """Use the federation's classes and scales: x is replaced by (x - mean) / deviation, per column."""
+
+    step = "data.standardise"
+    reply = Standardised
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    classes: Names
+    mean: Annotated[Array, Shape("P")]
+    deviation: Annotated[Array, Shape("P")]
+    median_distance: bool
+    """Whether the reply states the median distance, for the kernel's lengthscale."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesMapped(Reply):
+    """The client drew the same feature map."""
+
+    num_rows: Rows
+    fingerprint: Name
+    """Of the frequencies that the client drew; see `kernfed.features.spec.fingerprint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapFeaturesRequest(Request[FeaturesMapped]):
+    """Draw the feature map and compute the features of all rows."""
+
+    step = "data.map_features"
+    reply = FeaturesMapped
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    features: FeatureSpec
+    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanEmbedding(Reply):
+    """Means over a client's training rows."""
+
+    num_rows: Rows
+    feature_mean: Annotated[Array, Shape("M")]
+    target_mean: Annotated[Array, Shape("C")]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanEmbeddingRequest(Request[MeanEmbedding]):
+    """Mean of the feature map and of the (one-hot) targets."""
+
+    step = "data.mean_embedding"
+    reply = MeanEmbedding
+    kinds = (Kind.MEAN_EMBEDDING,)
+
+    num_features: Annotated[int, Dim("M"), Range(1, 10_000_000)]
+    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Centred(Reply):
+    """The client subtracts the pooled means from its features and targets."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class CentreRequest(Request[Centred]):
+    """Subtract pooled means; ridge on centred data is ridge with an unpenalised intercept."""
+
+    step = "data.centre"
+    reply = Centred
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    feature_mean: Annotated[Array, Shape("M")]
+    target_mean: Annotated[Array, Shape("C")]

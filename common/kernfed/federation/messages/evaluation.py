@@ -1,0 +1,54 @@
+"""Evaluation of a model at the clients, each on its own held-out rows. Only sums leave (`metric`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSums:
+    """Sums over a client's test rows from which metrics are computed, alone or pooled.
+
+    For regression `num_correct`, `log_loss` and the AUC are 0; for classes `squared_error` is over one-hot columns.
+    """
+
+    model: Name
+    """Which model was measured: `global`, `local` (trained by this client alone) or `personal`."""
+    num_rows: Rows
+    squared_error: Annotated[float, Range(0)]
+    target_mean: float
+    """Mean of the targets (first output), for R²."""
+    target_sum_squares: Annotated[float, Range(0)]
+    """Squared deviations of the targets from `target_mean`, summed."""
+    num_correct: Rows
+    log_loss: Annotated[float, Range(0)]
+    """Summed negative log-probability of the true class; scores clipped as `kernfed.federation.evaluation` states."""
+    auc: Annotated[float, Range(0, 1)]
+    auc_pairs: Annotated[float, Range(0)]
+    """Pairs (positive, negative) behind `auc`; 0 where it is not defined (one class only)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation(Reply):
+    """A client's metrics, one entry per model measured."""
+
+    num_test_rows: Rows
+    sums: Annotated[tuple[MetricSums, ...], MaxLength(16)]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateRequest(Request[Evaluation]):
+    """Measure a linear model on (centred) features, and, where asked, the client's own local model."""
+
+    step = "evaluation.evaluate"
+    reply = Evaluation
+    kinds = (Kind.METRIC,)
+
+    weights: Annotated[Array, Shape("M", "C")]
+    local_ridge: Annotated[float, Range(0)]
+    """Ridge of the local model to measure beside it; 0: do not measure a local model."""
+    include_global: bool
+    """False where there is no global model (`local`): `weights` then only states the shape."""

@@ -1,0 +1,1 @@
+"""The files of a person: a job, a client, the coordinator's facts about jobs."""

@@ -1,0 +1,262 @@
+"""The client file: the coordinator's address, our identity, our data sets, and the information that may leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.toml_file import Section, parse_toml, read_toml
+from kernfed.methods.distill.kernels import PointKernel
+
+Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+DEFAULT_KINDS = tuple(k for k in Kind if k is not Kind.UNLABELLED_SAMPLE)
+
+
+class PartitionFile(Section):
+    """Path of a partition, and the way to read it."""
+
+    path: Path = Field(
+        description="CSV, Parquet or NPZ file, or for a backbone a folder of images with a sub-folder per class; "
+        "relative to the client file."
+    )
+    format: Literal["csv", "parquet", "npz", "images"] | None = Field(
+        None, description="Format; unset: by the file's suffix, and images for a folder."
+    )
+    encoding: str = Field("utf-8", description="CSV text encoding; a byte order mark is understood.")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="CSV column separator, e.g. ; or a tab.")
+    missing: list[str] = Field(["", "NA", "NaN", "nan", "null", "?"], description="CSV cells that stand for a gap.")
+    columns: dict[str, str] = Field({}, description="Column names of the job, each with the name used in this file.")
+    labels: dict[str, str] = Field({}, description="Target values of this file, each with the class name of the job.")
+    x_key: str = Field("x", description="NPZ: array of features, shape (rows, columns).")
+    y_key: str = Field("y", description="NPZ: array of targets, shape (rows,).")
+    x_columns: list[str] | None = Field(
+        None,
+        description="NPZ: names of the columns of x; unset: array `columns` of the file, else x0, x1, ...",
+    )
+
+    text: str | None = Field(None, description="CSV, Parquet: column of texts, for a backbone that reads text.")
+
+    @field_validator("columns")
+    @classmethod
+    def _distinct(cls, value: dict[str, str]) -> dict[str, str]:
+        twice = sorted({v for v in value.values() if list(value.values()).count(v) > 1})
+        if twice:
+            raise ValueError(f"{', '.join(twice)} stands for two columns; map each column once")
+        return value
+
+
+class StreamFile(PartitionFile):
+    """Source of the rows of a stream, for online learning, and the way to read them."""
+
+    path: Path = Field(
+        Path("-"),
+        description="file: its path. follow: a folder. socket: where the socket is made. stdin: not used.",
+    )
+    source: Literal["file", "follow", "socket", "stdin"] = Field(
+        "file",
+        description="file: one file, replayed in order. follow: a folder to which rows and files are added, in the "
+        "order of their names. socket: JSON lines that come to a local socket. stdin: JSON lines that come to the "
+        "daemon's standard input.",
+    )
+    key: str | None = Field(
+        None, description="Column that names a row, so that its target may come later, with the same key."
+    )
+
+    @model_validator(mode="after")
+    def _has_path(self) -> Self:
+        if self.source != "stdin" and self.path == Path("-"):
+            raise ValueError(f'source = "{self.source}" needs a path')
+        return self
+
+
+class DatasetSection(Section):
+    """A named data set and its partitions."""
+
+    train: PartitionFile
+    test: PartitionFile | None = None
+    unlabelled: PartitionFile | None = None
+    stream: StreamFile | None = None
+
+
+class KernelModelSection(Section):
+    """Kernel ridge regression with this client's own kernel, lengthscale or ridge."""
+
+    kind: Literal["kernel-ridge"] = Field(description="Chooses this kind of model.")
+    kernel: PointKernel | None = Field(None, description="Kernel; unset: the job's.")
+    lengthscale: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Lengthscale in units of the standardised columns; unset: the job's."
+    )
+    ridge: float | None = Field(None, gt=0, le=1e6, description="Ridge; unset: the job's.")
+
+
+class SklearnModelSection(Section):
+    """A regressor or classifier with scikit-learn's interface, from any package that is installed here."""
+
+    kind: Literal["scikit-learn"] = Field(description="Chooses this kind of model.")
+    class_name: str = Field(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="Class, e.g. sklearn.ensemble.RandomForestRegressor."
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="Arguments of the class.")
+    weights: Literal["use", "ignore"] = Field(
+        "use", description="Whether rows are weighted as method.alpha says; ignore: for models that take no weights."
+    )
+
+
+class NetworkModelSection(Section):
+    """A neural network, trained by Adam on squared errors; in each round on the consensus, then on own rows (FedMD)."""
+
+    kind: Literal["mlp", "cnn", "torch"] = Field(
+        description="mlp: fully connected; cnn: LeNet-5 on images; torch: the class named by class_name."
+    )
+    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
+        [64, 64, 64], description="mlp: units of hidden layers."
+    )
+    image_shape: list[Annotated[int, Field(ge=1, le=4096)]] | None = Field(
+        None, description="cnn: [height, width] or [channels, height, width] of the columns, in row-major order."
+    )
+    class_name: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description="torch: a torch.nn.Module that is made with the numbers of columns and outputs, then parameters.",
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the class.")
+    pretrain_epochs: int = Field(200, ge=1, le=1_000_000, description="Passes over own rows before round 1.")
+    digest_epochs: int = Field(2, ge=0, le=10_000, description="Passes over the public points in each round.")
+    revisit_epochs: int = Field(2, ge=0, le=10_000, description="Passes over own rows in each round, after these.")
+    batch_size: int = Field(32, ge=1, description="Rows per step.")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Learning rate of Adam.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "cnn" and (self.image_shape is None or len(self.image_shape) not in (2, 3)):
+            raise ValueError("kind cnn needs image_shape = [height, width] or [channels, height, width]")
+        if self.kind == "torch" and self.class_name is None:
+            raise ValueError("kind torch needs class_name, e.g. mypackage.MyNetwork")
+        return self
+
+
+ModelSection = Annotated[KernelModelSection | SklearnModelSection | NetworkModelSection, Field(discriminator="kind")]
+
+
+class BackboneSection(Section):
+    """A frozen feature extractor that jobs may name; nothing else can be loaded. It runs here, and never learns."""
+
+    source: str = Field(
+        pattern=r"^(torch:[A-Za-z_]\w*(\.[A-Za-z_]\w*)+|timm:[\w./-]+|sentence-transformers:[\w./-]+)$",
+        description="torch:package.Module, a torch.nn.Module or a function that makes one; timm:NAME (kernfed[timm]); "
+        "sentence-transformers:NAME or :FOLDER (kernfed[sentences]).",
+    )
+    weights: Path | None = Field(
+        None,
+        description="Weights, a safetensors file. torch, unset: drawn by the seed. timm, unset: the pretrained ones, "
+        "from its cache or a network.",
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the module.")
+    seed: int = Field(0, ge=0, lt=2**63, description="torch: seed of weights that are drawn.")
+    batch_size: int = Field(64, ge=1, le=65536, description="Rows at a time.")
+    image_size: int | None = Field(
+        None,
+        ge=8,
+        le=4096,
+        description="Images are scaled to this height and width (bicubic); unset: left as they are.",
+    )
+    channels: Literal[1, 3] = Field(3, description="Images: 3 repeats grey ones, 1 averages colours.")
+    mean: list[float] = Field([0.485, 0.456, 0.406], description="Images: mean per channel, of pixels in [0, 1].")
+    deviation: list[Annotated[float, Field(gt=0)]] = Field(
+        [0.229, 0.224, 0.225], description="Images: deviation per channel; mean is subtracted, then this divides."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name in ("mean", "deviation"):
+            if len(getattr(self, name)) not in (1, self.channels):
+                raise ValueError(f"{name} has {len(getattr(self, name))} numbers for {self.channels} channels")
+        if self.weights is not None and self.source.startswith("sentence-transformers:"):
+            raise ValueError("weights is for torch: and timm: sources; a sentence model is a folder with its weights")
+        return self
+
+
+class PolicySection(Section):
+    """The information that may leave this site."""
+
+    allow: list[Kind] = Field(list(DEFAULT_KINDS), description="Kinds of information that replies may carry.")
+    min_rows: int = Field(10, ge=1, description="Fewest training rows that any aggregate may stand for.")
+    max_sample_points: int = Field(
+        1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
+    )
+    operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
+    methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+
+
+class ClientFile(Section):
+    """A client daemon's configuration."""
+
+    coordinator: str | None = Field(
+        None,
+        description="host:port to dial; unset: the address given at enrolment.",
+        pattern=r"^\S+:\d{1,5}$",
+    )
+    identity: Path = Field(Path("identity"), description="Folder made by `kernfed-client enrol`.")
+    state: Path = Field(Path("state"), description="Folder for job state, replies not yet delivered and own models.")
+    device: str = Field("auto", description="auto (CUDA where there is one), cpu, cuda or cuda:N.")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the maths; unset: all.")
+    max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
+    reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
+    max_memory_bytes: int | None = Field(
+        None, ge=1 << 20, description="Most memory that a job's matrices may take; unset: 9/10 of the available memory."
+    )
+    datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
+    models: dict[Label, ModelSection] = Field(default_factory=dict)
+    backbones: dict[Label, BackboneSection] = Field(default_factory=dict)
+    feature_cache_bytes: int = Field(
+        4 << 30, ge=0, description="Most disk that features of backbones take in the state folder; 0: none are kept."
+    )
+    policy: PolicySection = PolicySection()
+
+    @model_validator(mode="after")
+    def _device_known(self) -> Self:
+        kind, _, index = self.device.partition(":")
+        if kind not in ("auto", "cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
+            raise ValueError(f"device {self.device!r} is unknown; use auto, cpu, cuda or cuda:0")
+        return self
+
+
+def _place_backbone(section: BackboneSection, base: Path) -> BackboneSection:
+    """Weights, and a sentence model that is a folder, are looked for beside the client file."""
+    kind, _, what = section.source.partition(":")
+    changes: dict[str, object] = {"weights": base / section.weights} if section.weights else {}
+    if kind == "sentence-transformers" and (base / what).is_dir():
+        changes["source"] = f"{kind}:{base / what}"
+    return section.model_copy(update=changes)
+
+
+def load_client_file(path: Path) -> ClientFile:
+    """Read a client file; relative paths in it are taken from the file's folder.
+
+    Raises:
+        ConfigError: Names file, key and remedy.
+    """
+    parsed = parse_toml(ClientFile, read_toml(path), str(path))
+    base = path.resolve().parent
+
+    def place(partition: PartitionFile | None) -> PartitionFile | None:
+        return partition and partition.model_copy(update={"path": base / partition.path})
+
+    datasets = {
+        name: section.model_copy(update={part: place(getattr(section, part)) for part in DatasetSection.model_fields})
+        for name, section in parsed.datasets.items()
+    }
+    backbones = {name: _place_backbone(section, base) for name, section in parsed.backbones.items()}
+    return parsed.model_copy(
+        update={
+            "backbones": backbones,
+            "identity": base / parsed.identity,
+            "state": base / parsed.state,
+            "datasets": datasets,
+        }
+    )

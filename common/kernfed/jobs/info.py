@@ -1,0 +1,90 @@
+"""The operators' view of jobs, clients and artifacts: the same facts in the coordinator, on the wire and in the CLI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from kernfed.federation.events import JobEvent, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A job, at one moment. Times are aware, UTC."""
+
+    job_id: str
+    name: str
+    method: str
+    state: JobState
+    submitted_by: str
+    submitted_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    round_num: int = 0
+    """Last round closed."""
+    num_rounds: int = 0
+    """Rounds that the method may take; 0 where it has none."""
+    clients: tuple[str, ...] = ()
+    """Its cohort, sorted; empty until known."""
+    error_reason: str = ""
+    error_message: str = ""
+    waiting_for: str = ""
+    job_toml: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEvent:
+    """An event in its place in the job's history."""
+
+    sequence: int
+    """From 1, without gaps; 0: an event of passing interest, which is told once and not kept."""
+    time: datetime
+    event: JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """A message to a watcher: an event, the job as it is now, or both."""
+
+    event: NumberedEvent | None = None
+    job: JobInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs, newest first."""
+
+    jobs: tuple[JobInfo, ...]
+    next_page_token: str = ""
+    """Empty on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """A client of the federation, connected or not."""
+
+    name: str
+    connected: bool = False
+    datasets: tuple[str, ...] = ()
+    """Data sets on offer."""
+    steps: tuple[str, ...] = ()
+    """Steps that it runs."""
+    device: str = ""
+    software_version: str = ""
+    certificate_expires_at: datetime | None = None
+    peer: str = ""
+    """Address from which it connects."""
+    last_seen_at: datetime | None = None
+    job_ids: tuple[str, ...] = ()
+    """Jobs that it works for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactInfo:
+    """A file that a job left."""
+
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str
+    """64 hexadecimal digits."""

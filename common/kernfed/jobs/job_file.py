@@ -1,0 +1,231 @@
+"""The job file: which method, on whose data, with which seed, quorum and deadlines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from kernfed.errors import ConfigError
+from kernfed.features.spec import FeatureForm, Kernel
+from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.jobs.toml_file import Section, parse_toml, read_toml
+from kernfed.methods.online.settings import StreamSettings
+from kernfed.methods.settings import MethodSettings
+
+Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Positive = Annotated[float, Field(gt=0)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class CohortSection(Section):
+    """The clients that take part, and the number that must."""
+
+    clients: list[Label] | None = Field(
+        None,
+        description="Names of the clients; unset: every enrolled client that offers the data set when the job starts, "
+        "and in a job on streams also those that come later.",
+    )
+    dataset: Label = Field("default", description="Name of the data set that each client offers.")
+    min_clients: int = Field(1, ge=1, le=100_000, description="Fewest clients whose replies make a round count.")
+    min_fraction: float = Field(
+        0.5, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
+    )
+    preflight: Literal["all", "quorum"] = Field(
+        "all",
+        description="Clients whose data must pass the check before round 1: all, or enough for the quorum.",
+    )
+    deadline_s: Positive = Field(
+        300.0,
+        description="Seconds after which a round closes on its quorum, even while others compute. A client that is "
+        "missing then is a straggler, and is asked again in the next round.",
+    )
+    wait_s: Positive = Field(
+        86_400.0, description="Seconds for which the job may stay below quorum, and say so, before it fails."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.clients is not None:
+            if not self.clients:
+                raise ValueError("clients is empty; name clients or leave the key out for all of them")
+            if len(set(self.clients)) != len(self.clients):
+                twice = sorted({c for c in self.clients if self.clients.count(c) > 1})
+                raise ValueError(f"clients names {', '.join(twice)} twice; name each once")
+            if self.min_clients > len(self.clients):
+                raise ValueError(
+                    f"min_clients {self.min_clients} exceeds the {len(self.clients)} clients named; "
+                    "lower it or name more clients"
+                )
+        return self
+
+
+class DataSection(Section):
+    """The form of every client's data."""
+
+    task: LearningTask = Field(description="regression, binary or classification.")
+    target: ColumnName = Field(description="Column to predict.")
+    features: list[ColumnName] = Field(
+        min_length=1,
+        description='Columns to predict from, by name; "f[0:512]" stands for f0, f1, ... f511.',
+    )
+    backbone: Label | None = Field(
+        None,
+        description="Frozen feature extractor, [backbones.NAME] of every client file, whose outputs f0, f1, ... are "
+        "the feature columns; unset: they are columns of the data.",
+    )
+    classes: list[str] | None = Field(
+        None, description="Class names; unset: the classes that any client has. Binary: negative class first."
+    )
+    missing: MissingRule = Field(
+        MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
+    )
+    standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
+    test_fraction: float = Field(
+        0.25,
+        ge=0,
+        le=0.9,
+        description="Rows held out by the job's seed at a client without a test partition.",
+    )
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _ranges(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        return [name for item in value for name in (_expanded(item) if isinstance(item, str) else [item])]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        twice = sorted({c for c in self.features if self.features.count(c) > 1})
+        if twice:
+            raise ValueError(f"features names {', '.join(twice)} twice; name each column once")
+        if self.target in self.features:
+            raise ValueError(f"target {self.target!r} is also a feature; remove it from features")
+        if self.classes is not None:
+            if self.task is LearningTask.REGRESSION:
+                raise ValueError("classes are given but task is regression; remove one of the two")
+            if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
+                raise ValueError("classes must be at least two different names")
+            if self.task is LearningTask.BINARY and len(self.classes) != 2:
+                raise ValueError(f"task is binary but {len(self.classes)} classes are given; use classification")
+        return self
+
+
+class FeaturesSection(Section):
+    """The feature map that all clients share."""
+
+    kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
+    form: FeatureForm = Field(FeatureForm.COSINE, description="Map from frequencies to features.")
+    num_frequencies: int = Field(
+        500, ge=1, le=1_000_000, description="Random frequencies (not for linear, polynomial2)."
+    )
+    lengthscale: Positive | list[Positive] | Literal["median"] = Field(
+        "median", description="One number, one per feature column, or the federated median heuristic."
+    )
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's.")
+    intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
+
+
+class JobFile(Section):
+    """A job, as submitted."""
+
+    name: Label = Field(description="For people; need not be unique.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Every random draw of the job comes from it.")
+    precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
+    evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
+    report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
+    method: MethodSettings
+    cohort: CohortSection = CohortSection()
+    data: DataSection | None = None
+    features: FeaturesSection = FeaturesSection()
+    files: dict[str, Sha256] = Field(
+        {}, description="SHA-256 of the files that the job names; written by `kernfed job submit`."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.data is None and self.method.name != "probe":
+            raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
+        if self.method.name == "distill" and "features" in self.model_fields_set:
+            raise ValueError(
+                "method distill computes with the exact kernel that [method] names, not with a feature map; remove the "
+                "[features] section"
+            )
+        if isinstance(self.method, StreamSettings) and "features" in self.model_fields_set:
+            raise ValueError(
+                f"method {self.method.name} has kernels of its own, set in [method]; remove the [features] section"
+            )
+        if (
+            getattr(self.method, "loss", "") == "cross-entropy"
+            and self.data is not None
+            and self.data.task is LearningTask.REGRESSION
+        ):
+            raise ValueError(
+                'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
+            )
+        strange = sorted(set(self.files) - set(named_files(self)))
+        if strange:
+            raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")
+        section = "method" if self.method.name == "distill" else "features"
+        scale = self.method.lengthscale if self.method.name == "distill" else self.features.lengthscale
+        if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
+            raise ValueError(
+                f"{section}.lengthscale has {len(scale)} numbers for {len(self.data.features)} feature columns; "
+                "give one number, or one per column in their order"
+            )
+        return self
+
+
+def data_schema(job: JobFile) -> DataSchema:
+    """The job's demands on every client's data set, as the coordinator sends them and `check-data` uses them.
+
+    Raises:
+        ConfigError: The job's method touches no data.
+    """
+    if job.data is None:
+        raise ConfigError(f"method {job.method.name} touches no data, so there is nothing to check")
+    return DataSchema(
+        task=job.data.task,
+        target=job.data.target,
+        features=tuple(job.data.features),
+        classes=tuple(job.data.classes or ()),
+        missing=job.data.missing,
+        test_fraction=job.data.test_fraction,
+        seed=job.seed,
+        backbone=job.data.backbone or "",
+    )
+
+
+def _expanded(name: str) -> list[str]:
+    """Names that a name with a range stands for; the name itself where it has none."""
+    found = re.fullmatch(r"(.*)\[(\d{1,7}):(\d{1,7})\]", name)
+    if found is None:
+        return [name]
+    first, end = int(found[2]), int(found[3])
+    if not first < end <= first + 1_000_000:
+        raise ValueError(f"features: {name!r} stands for no names, or for too many; write e.g. f[0:512]")
+    return [f"{found[1]}{i}" for i in range(first, end)]
+
+
+def named_files(job: JobFile) -> tuple[str, ...]:
+    """Files that a job names beside itself, as written there."""
+    return (job.method.public,) if job.method.name == "distill" else ()
+
+
+def parse_job(text: str, source: str = "job file") -> JobFile:
+    """Parse the text of a job file.
+
+    Raises:
+        ConfigError: Names `source`, key and remedy.
+    """
+    return parse_toml(JobFile, text, source)
+
+
+def load_job(path: Path) -> tuple[JobFile, str]:
+    """Read a job file; returns it parsed, and its text, which is what is submitted."""
+    text = read_toml(path)
+    return parse_job(text, str(path)), text

@@ -1,0 +1,1 @@
+"""Maths that needs numpy and scipy alone."""

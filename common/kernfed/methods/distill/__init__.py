@@ -1,0 +1,1 @@
+"""Learning from each other's predictions: what both halves share."""

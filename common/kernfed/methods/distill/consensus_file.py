@@ -1,0 +1,80 @@
+"""The artifact of a distillation job: the public points, and the clients' common predictions on them."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import ConfigError
+from kernfed.federation.messages.data import LearningTask
+
+Floats = npt.NDArray[np.float64]
+
+ARRAYS_FILE = "consensus.safetensors"
+TABLE_FILE = "consensus.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class PublicConsensus:
+    """Predictions that the clients agree on. N_p public points, P columns, C outputs."""
+
+    task: LearningTask
+    feature_names: tuple[str, ...]
+    classes: tuple[str, ...]
+    """Binary: negative, positive; empty for regression."""
+    points: Floats
+    """In the units of the data, (N_p, P)."""
+    values: Floats
+    """Numbers, or scores of the classes as `kernfed.models.global_model` has them, (N_p, C)."""
+
+    def save(self, folder: Path | str) -> None:
+        """Write `consensus.safetensors` (tensors `points`, `consensus`) and `consensus.csv`, a table of predictions.
+
+        The same consensus gives the same bytes.
+        """
+        from safetensors.numpy import save
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {"points": self.points, "consensus": self.values}
+        data: bytes = save({name: np.ascontiguousarray(a, dtype=np.float64) for name, a in arrays.items()})
+        (folder / ARRAYS_FILE).write_bytes(data)
+        with (folder / TABLE_FILE).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*self.feature_names, *self._columns()])
+            for point, scores in zip(self.points.tolist(), self.values.tolist(), strict=True):
+                writer.writerow([*map(repr, point), *self._cells(scores)])
+
+    def _columns(self) -> list[str]:
+        if self.task is LearningTask.REGRESSION:
+            return ["prediction"]
+        scores = ["score"] if self.task is LearningTask.BINARY else [f"score_{name}" for name in self.classes]
+        return ["prediction", *scores]
+
+    def _cells(self, scores: list[float]) -> list[str]:
+        if self.task is LearningTask.REGRESSION:
+            return [repr(scores[0])]
+        binary = self.task is LearningTask.BINARY
+        chosen = int(scores[0] >= 0.5) if binary else int(np.argmax(scores))
+        return [self.classes[chosen], *map(repr, scores)]
+
+
+def load_consensus(folder: Path | str) -> tuple[Floats, Floats]:
+    """Points (N_p, P) and consensus (N_p, C) that a job left.
+
+    Raises:
+        ConfigError: The file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = Path(folder) / ARRAYS_FILE
+    try:
+        arrays = load(path.read_bytes())
+        return arrays["points"], arrays["consensus"]
+    except (OSError, SafetensorError, KeyError, ValueError) as err:
+        raise ConfigError(f"{path} is not the consensus of a job: {err}; fetch it again") from err

@@ -1,0 +1,139 @@
+"""Steps of ensemble distillation: institutions teach each other through predictions on public points.
+
+Only predictions on points that the coordinator itself has sent leave a site (`prediction`). What a client computes them
+with (kernel, ridge, or another model altogether) is its own affair and crosses no line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Kind, Name, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.distill.kernels import KernelSpec
+
+Targets = Annotated[Array, Shape("N", "C")]
+"""Of N public points and C outputs, in the units of the data set's targets."""
+
+RoundNum = Annotated[int, Range(0, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSetKnown(Reply):
+    """Whether the client has the public set already."""
+
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpPublicSetRequest(Request[PublicSetKnown]):
+    """Look for a public set in the client's own store, where an earlier job may have left it."""
+
+    step = "distill.look_up"
+    reply = PublicSetKnown
+
+    sha256: Name
+    """Of the set's file, 64 hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSetKept(Reply):
+    """The client has the public set in its store."""
+
+    num_points: Annotated[int, Range(1, 100_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPublicSetRequest(Request[PublicSetKept]):
+    """Check a public set against its digest, and keep it for this job and later ones."""
+
+    step = "distill.keep_public"
+    reply = PublicSetKept
+
+    sha256: Name
+    content: Annotated[Array, Shape("B")]
+    """Bytes of the file, uint8; see `kernfed.methods.distill.public_set`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationStarted(Reply):
+    """The client is ready to predict on the public set."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class StartDistillationRequest(Request[DistillationStarted]):
+    """Scale the public points like the client's own rows, and prepare the client's model."""
+
+    step = "distill.start"
+    reply = DistillationStarted
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    sha256: Name
+    kernel: KernelSpec
+    """Kernel of the job; a client whose own file names another model keeps to that."""
+    ridge: Annotated[float, Range(1e-300)]
+    alpha: Annotated[float, Range(0, 1)]
+    """Weight of own rows; 0: the client's share of `total_rows`."""
+    total_rows: Annotated[int, Range(1, 2**53)]
+    """Training rows of all clients of the job."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of models that draw random numbers; each client makes its own stream of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicPredictions(Reply):
+    """A client's predictions on the public points."""
+
+    num_rows: Rows
+    predictions: Targets
+
+
+@dataclass(frozen=True, slots=True)
+class DistillRequest(Request[PublicPredictions]):
+    """Fit own rows together with targets of the public points, and predict on these: a whole round in one trip."""
+
+    step = "distill.distil"
+    reply = PublicPredictions
+    kinds = (Kind.PREDICTION,)
+
+    trained_round: RoundNum
+    """Round whose consensus `targets` come from; 0: fit own rows alone, whatever `targets` hold."""
+    targets: Targets
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureDistilledRequest(Request[Evaluation]):
+    """Measure the model that the client would get from these targets, `personal`, on its own test rows."""
+
+    step = "distill.measure"
+    reply = Evaluation
+    kinds = (Kind.METRIC,)
+
+    trained_round: RoundNum
+    targets: Targets
+    include_personal: bool
+    include_local: bool
+    """Whether the model of own rows alone, `local`, is measured too."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModelKept(Reply):
+    """The client's model is in its state folder; nothing of it is told."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class KeepDistilledRequest(Request[OwnModelKept]):
+    """Fit a last time, and keep the model at the client, for `kernfed-client predict`."""
+
+    step = "distill.keep_model"
+    reply = OwnModelKept
+    kinds = (Kind.SUMMARY,)
+
+    trained_round: RoundNum
+    targets: Targets

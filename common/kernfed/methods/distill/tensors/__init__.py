@@ -1,0 +1,1 @@
+"""The part of this family's maths that needs torch."""

@@ -1,0 +1,1 @@
+"""Heads on frozen features, by loss: what both halves share."""

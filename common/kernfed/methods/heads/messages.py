@@ -1,0 +1,293 @@
+"""Steps on a linear head over frozen features: gradients with losses, local Newton steps, local training.
+
+Client j has F_j(W) = mean loss over its fitting rows + (ridge/2) |W|², on D features (the last one is the constant 1
+where the job has an intercept) and C outputs. Rows that it keeps apart for validation are in no F_j.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Dim, Kind, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.evaluation import Evaluation
+
+Matrix = Annotated[Array, Shape("D", "C")]
+Ridge = Annotated[float, Range(0, 1e6)]
+Seed = Annotated[int, Range(0, 2**63 - 1)]
+
+
+class HeadLoss(enum.StrEnum):
+    """Loss of a row with scores s = W'z.
+
+    SOFTMAX: cross-entropy of softmax(s) over classes. LOGISTIC: cross-entropy of the positive class, one output.
+    SQUARED: |s - y|²/2.
+    """
+
+    SOFTMAX = "softmax"
+    LOGISTIC = "logistic"
+    SQUARED = "squared"
+
+
+class HeadSolver(enum.StrEnum):
+    """A client's solver of (H_j + damping I) X = G.
+
+    EXACT: Cholesky. CG: conjugate gradients on Hessian-vector products. DIAGONAL: the Hessian's diagonal alone. FISHER:
+    the diagonal of the empirical Fisher information. LANCZOS: the leading eigenvectors, with a gradient step beside
+    them.
+    """
+
+    EXACT = "exact"
+    CG = "cg"
+    DIAGONAL = "diagonal"
+    FISHER = "fisher"
+    LANCZOS = "lanczos"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOpened(Reply):
+    """The client's rows are ready for a head."""
+
+    num_rows: Rows
+    num_fit_rows: Rows
+    """Training rows without those kept apart."""
+    num_validation_rows: Rows
+    """Training rows kept apart; `num_fit_rows` and these are `num_rows`."""
+    memory_bytes: Annotated[int, Range(0)]
+    """Memory that a solver's matrices may take at this client."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHeadRequest(Request[HeadOpened]):
+    """Put features and targets of a head together and keep validation rows apart."""
+
+    step = "head.open"
+    reply = HeadOpened
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    loss: HeadLoss
+    bias: bool
+    """Whether a last feature that is 1 is added."""
+    validation_fraction: Annotated[float, Range(0, 0.5)]
+    seed: Seed
+    """Seed of the validation rows; the client draws from it by its name."""
+    num_features: Annotated[int, Dim("D"), Range(1, 20_000_001)]
+    """Features D, with the bias."""
+    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadGradient(Reply):
+    """F_j and its gradient at W."""
+
+    num_rows: Rows
+    loss: Annotated[float, Range(0)]
+    """F_j(W)."""
+    validation_loss: Annotated[float, Range(0)]
+    """Mean loss over the validation rows, without the ridge; 0 where there are none."""
+    validation_slope: float
+    """⟨its gradient, W⟩, by how much that loss changes as W is scaled; 0 where there are none."""
+    mean_curvature: Annotated[float, Range(0)]
+    """Mean of the diagonal of H_j(W), without the ridge."""
+    gradient: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadGradientRequest(Request[HeadGradient]):
+    """Loss and gradient at W (Algorithm 2, line 4)."""
+
+    step = "head.gradient"
+    reply = HeadGradient
+    kinds = (Kind.GRADIENT, Kind.METRIC)
+
+    ridge: Ridge
+    leave_out: bool
+    """Whether validation rows are left out of F_j."""
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStep(Reply):
+    """(H_j(W) + damping I)⁻¹ G, as far as the solver goes."""
+
+    num_rows: Rows
+    iterations: Annotated[int, Range(0)]
+    """Hessian-vector products that it took; 0 for solvers that take none."""
+    residual: Annotated[float, Range(0)]
+    """|(H_j + damping I) X - G| over |G|; of a solver that changes the matrix, for the matrix that it solves."""
+    newton_step: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStepRequest(Request[HeadStep]):
+    """Local Newton step on a direction that all clients get (Algorithm 2, line 6)."""
+
+    step = "head.newton_step"
+    reply = HeadStep
+    kinds = (Kind.NEWTON_STEP,)
+
+    ridge: Ridge
+    damping: Annotated[float, Range(0, 1e12)]
+    solver: HeadSolver
+    tolerance: Annotated[float, Range(0, 1)]
+    """CG stops at this relative residual."""
+    max_iterations: Annotated[int, Range(1, 1_000_000)]
+    """CG stops here too, short of the tolerance or not: a cut solve is a regularised one."""
+    rank: Annotated[int, Range(1, 1_000_000)]
+    """Eigenvectors of the Lanczos solver."""
+    max_bytes: Annotated[int, Range(0)]
+    """Most memory of an exact solve; the client's own limit counts too."""
+    weights: Matrix
+    direction: Matrix
+    """G."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLosses(Reply):
+    """Losses along a line."""
+
+    num_rows: Rows
+    losses: Annotated[Array, Shape("L")]
+    """F_j(W - step_sizes_i direction)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLossesRequest(Request[HeadLosses]):
+    """F_j at several step sizes: what a line search at the coordinator needs, a number per client and step size."""
+
+    step = "head.losses"
+    reply = HeadLosses
+    kinds = (Kind.METRIC,)
+
+    ridge: Ridge
+    weights: Matrix
+    direction: Matrix
+    step_sizes: Annotated[Array, Shape("L")]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWeights(Reply):
+    """Weights after a client's own steps."""
+
+    num_rows: Rows
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDescentRequest(Request[HeadWeights]):
+    """Epochs of mini-batch gradient descent with momentum on F_j(V) + (proximal/2) |V - W|², from V = W."""
+
+    step = "head.descent"
+    reply = HeadWeights
+    kinds = (Kind.MODEL_UPDATE,)
+
+    ridge: Ridge
+    proximal: Annotated[float, Range(0, 1e6)]
+    """0 for FedAvg."""
+    learning_rate: Annotated[float, Range(0, 1e6)]
+    momentum: Annotated[float, Range(0, 1)]
+    num_epochs: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows."""
+    seed: Seed
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWarmUp(Reply):
+    """Weights after a client's own steps, and what those were worth that it began with."""
+
+    num_rows: Rows
+    loss: Annotated[float, Range(0)]
+    """F_j(W) at the request's weights."""
+    validation_loss: Annotated[float, Range(0)]
+    """Mean loss there over the validation rows, without the ridge; 0 where there are none."""
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWarmUpRequest(Request[HeadWarmUp]):
+    """Losses at W, then epochs of mini-batch gradient descent with momentum on F_j from there."""
+
+    step = "head.warm_up"
+    reply = HeadWarmUp
+    kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+
+    ridge: Ridge
+    learning_rate: Annotated[float, Range(0, 1e6)]
+    momentum: Annotated[float, Range(0, 1)]
+    num_epochs: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows."""
+    seed: Seed
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSophiaRequest(Request[HeadWeights]):
+    """FedSophia's local epochs: clipped steps, preconditioned by a moving average of the Hessian's diagonal."""
+
+    step = "head.sophia"
+    reply = HeadWeights
+    kinds = (Kind.MODEL_UPDATE,)
+
+    ridge: Ridge
+    learning_rate: Annotated[float, Range(0, 1e6)]
+    momentum: Annotated[float, Range(0, 1)]
+    """β1, of the gradients' moving average."""
+    curvature_momentum: Annotated[float, Range(0, 1)]
+    """β2, of the diagonal's."""
+    clip: Annotated[float, Range(0, 1e6)]
+    """ρ: a coordinate moves by learning_rate · clamp(m / max(ρ h, ε), -1, 1)."""
+    curvature_every: Annotated[int, Range(1, 1_000_000)]
+    """Steps between estimates of the diagonal."""
+    num_epochs: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    seed: Seed
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDirection(Reply):
+    """FedNew's inner variable y_j."""
+
+    num_rows: Rows
+    direction: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDirectionRequest(Request[HeadDirection]):
+    """One step of FedNew's inner ADMM: y_j = (H_j(W) + (damping + penalty) I)⁻¹ (∇F_j(W) - dual + penalty · previous).
+
+    Of each client's own: `dual` is its multiplier, which follows from its replies and is kept by the coordinator.
+    """
+
+    step = "head.direction"
+    reply = HeadDirection
+    kinds = (Kind.NEWTON_STEP,)
+
+    ridge: Ridge
+    damping: Annotated[float, Range(0, 1e12)]
+    penalty: Annotated[float, Range(0, 1e12)]
+    tolerance: Annotated[float, Range(0, 1)]
+    max_iterations: Annotated[int, Range(1, 1_000_000)]
+    weights: Matrix
+    dual: Matrix
+    previous: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateHeadRequest(Request[Evaluation]):
+    """Measure a head on the client's test rows, and where asked one that this client trains alone."""
+
+    step = "head.evaluate"
+    reply = Evaluation
+    kinds = (Kind.METRIC,)
+
+    weights: Matrix
+    ridge: Ridge
+    """Of the head that the client trains alone."""
+    include_global: bool
+    include_local: bool

@@ -1,0 +1,216 @@
+"""Settings of the methods that train a linear model by the squared loss in closed form, or a head by any loss.
+
+`loss = "ridge"` is the closed form of the random-feature methods; any other loss makes a head on frozen features, for
+which further keys exist.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kernfed.jobs.toml_file import Section
+
+Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
+Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
+ClientFraction = Annotated[
+    float, Field(gt=0, le=1, description="Share of the clients drawn for a round, by the job's seed; at least one is.")
+]
+Loss = Annotated[
+    Literal["ridge", "cross-entropy", "squared"],
+    Field(
+        description="ridge: squared loss, solved in closed form. A head: cross-entropy (softmax, or logistic for a "
+        "binary task), or squared, by the same steps as cross-entropy."
+    ),
+]
+HeadLossKey = Annotated[
+    Literal["cross-entropy", "squared"],
+    Field(description="cross-entropy: softmax, or logistic for a binary task; squared: least squares."),
+]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+BatchSize = Annotated[int, Field(ge=0, description="Rows per local step; 0: all.")]
+Epochs = Annotated[int, Field(ge=1, le=100_000, description="A head: passes of a client over its rows in a round.")]
+
+
+class _RidgeOrHead(Section):
+    """A method with both forms: keys of the one are refused in the other."""
+
+    head_keys: ClassVar[frozenset[str]] = frozenset()
+    ridge_keys: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _keys_fit_the_loss(self) -> Self:
+        loss: str = getattr(self, "loss")  # noqa: B009  # each subclass has one
+        given = self.model_fields_set
+        if loss == "ridge" and (strange := sorted(given & self.head_keys)):
+            raise ValueError(f'{", ".join(strange)}: for heads only; set loss = "cross-entropy", or remove the key')
+        if loss != "ridge" and (strange := sorted(given & self.ridge_keys)):
+            raise ValueError(f'{", ".join(strange)}: for loss = "ridge" only; remove the key')
+        return self
+
+
+class NewtonSettings(_RidgeOrHead):
+    """FedNewton on (random) features, or on a head over frozen features."""
+
+    head_keys = frozenset(
+        (
+            "solver",
+            "damping",
+            "step_size",
+            "line_search",
+            "client_fraction",
+            "history",
+            "solver_tolerance",
+            "solver_iterations",
+            "rank",
+            "max_solver_bytes",
+            "validation_fraction",
+            "warm_start",
+            "raise_ridge",
+        )
+    )
+
+    name: Literal["newton"]
+    ridge: Ridge = 1e-3
+    rounds: Rounds = 30
+    step: Literal["auto", "paper"] = Field(
+        "auto",
+        description="auto: steps that cannot diverge. For ridge, preconditioned conjugate gradients with the paper's "
+        "messages; for a head, L-BFGS around the averaged Newton step, accepted by the pooled loss. paper: Algorithm 1 "
+        "with step 1, or Algorithm 2 with step_size, stopped with a diagnosis if it diverges.",
+    )
+    tolerance: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Stop when the certified relative distance to the pooled solution is below; of a head, when the "
+        "gradient is below this part of that of the first Newton step. Unset: 1e-8, of a head 1e-3.",
+    )
+    loss: Loss = "ridge"
+    solver: Literal["auto", "exact", "cg", "lbfgs", "lanczos", "diagonal", "fisher"] = Field(
+        "auto",
+        description="A head: how clients solve with their Hessian. auto: exact where it fits and is cheap, else cg. "
+        "lbfgs: not at all, curvature comes from the coordinator's history of gradients.",
+    )
+    damping: Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"] = Field(
+        "auto",
+        description="A head: added to the clients' Hessians. auto: the mean of their diagonal at the start; "
+        'step = "auto" adapts it from there.',
+    )
+    step_size: float = Field(0.1, gt=0, le=10, description='A head with step = "paper": η of Algorithm 2.')
+    line_search: bool = Field(
+        False,
+        description='A head with step = "paper": choose the step size by the clients\' losses at ten sizes from '
+        "2 step_size down, one trip of ten numbers a client.",
+    )
+    client_fraction: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description='A head: share of the clients asked at a time. With step = "auto" gradients are asked for in '
+        "shifts until all have answered.",
+    )
+    history: int = Field(5, ge=0, le=100, description="A head: pairs of L-BFGS that the coordinator keeps.")
+    solver_tolerance: float = Field(1e-2, gt=0, lt=1, description="A head: relative residual at which cg stops.")
+    solver_iterations: int = Field(100, ge=1, le=1_000_000, description="A head: iterations at which cg stops.")
+    rank: int = Field(20, ge=1, le=10_000, description="A head: eigenvectors of the lanczos solver.")
+    max_solver_bytes: int = Field(
+        1 << 30, ge=1 << 20, description="A head: most memory of an exact solve at a client, below its own limit."
+    )
+    warm_start: bool = Field(
+        True,
+        description='A head with step = "auto": begin with rounds of local training, averaged, for as long as each '
+        "lowers the loss on rows kept apart (without any, the pooled loss) by 3 %.",
+    )
+    validation_fraction: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
+        "auto",
+        description='A head with step = "auto": share of the training rows that rounds of local training keep apart. '
+        "auto: a twentieth, up to a fifth where those are fewer than 100 in all.",
+    )
+    raise_ridge: bool = Field(
+        True,
+        description='A head with step = "auto": take the ridge that rows kept apart call for after local training, '
+        "never a smaller one than `ridge`.",
+    )
+
+    @property
+    def stop_at(self) -> float:
+        """`tolerance`, or what it is where unset."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-3 if has_head(self) else 1e-8
+
+
+class FedAvgSettings(_RidgeOrHead):
+    """Federated averaging of local gradient steps, on the ridge objective or on a head."""
+
+    head_keys = frozenset(("momentum", "local_epochs"))
+    ridge_keys = frozenset(("local_steps",))
+
+    name: Literal["fedavg"]
+    ridge: Ridge = 1e-3
+    rounds: Rounds = 50
+    learning_rate: float | Literal["auto"] = Field(
+        "auto", description="auto: 1 / the largest curvature of any client's objective; of a head, 0.01."
+    )
+    local_steps: int = Field(5, ge=1, le=100_000, description="Gradient steps of a client in a round.")
+    batch_size: int | None = Field(None, ge=0, description="Rows per local step; 0: all. Unset: all, of a head 64.")
+    client_fraction: ClientFraction = 1.0
+    loss: Loss = "ridge"
+    momentum: float = Field(0.9, ge=0, lt=1, description="A head: momentum of the local steps.")
+    local_epochs: Epochs = 1
+
+
+class FedProxSettings(_RidgeOrHead):
+    """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
+
+    head_keys = frozenset(("learning_rate", "momentum", "local_epochs", "batch_size"))
+
+    name: Literal["fedprox"]
+    ridge: Ridge = 1e-3
+    rounds: Rounds = 50
+    proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
+    client_fraction: ClientFraction = 1.0
+    loss: Loss = "ridge"
+    learning_rate: float = Field(0.01, gt=0, le=1e3, description="A head: step size of the local steps.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="A head: momentum of the local steps.")
+    local_epochs: Epochs = 1
+    batch_size: int = Field(64, ge=0, description="A head: rows per local step; 0: all.")
+
+
+class FedSophiaSettings(Section):
+    """FedSophia on a head: clipped local steps, preconditioned by estimates of the Hessian's diagonal."""
+
+    name: Literal["fedsophia"]
+    ridge: Ridge = 1e-3
+    rounds: Rounds = 50
+    loss: HeadLossKey = "cross-entropy"
+    client_fraction: ClientFraction = 1.0
+    learning_rate: float = Field(0.01, gt=0, le=1e3, description="Most that a coordinate moves in a local step.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="β1, of the gradients' moving average.")
+    curvature_momentum: float = Field(0.99, ge=0, lt=1, description="β2, of the diagonal's moving average.")
+    clip: float = Field(0.04, gt=0, le=1e6, description="ρ: steps are clamp(m / (ρ h), -1, 1) learning_rate.")
+    curvature_every: int = Field(10, ge=1, le=1_000_000, description="Local steps between estimates of the diagonal.")
+    local_epochs: Epochs = 1
+    batch_size: BatchSize = 64
+
+
+class FedNewSettings(Section):
+    """FedNew on a head: one step of an inner ADMM on the Newton direction in each round."""
+
+    name: Literal["fednew"]
+    ridge: Ridge = 1e-3
+    rounds: Rounds = 50
+    loss: HeadLossKey = "cross-entropy"
+    client_fraction: ClientFraction = 1.0
+    damping: float = Field(0.1, ge=0, le=1e6, description="α, added to the clients' Hessians.")
+    penalty: float = Field(0.1, gt=0, le=1e6, description="ρ of the ADMM: weight of agreement between directions.")
+    step_size: float = Field(1.0, gt=0, le=10, description="Part of the direction that is taken.")
+    solver_tolerance: float = Field(1e-6, gt=0, lt=1, description="Relative residual at which local solves stop.")
+    solver_iterations: int = Field(200, ge=1, le=1_000_000, description="Iterations at which local solves stop.")
+
+
+def has_head(method: object) -> bool:
+    """Whether a method's settings ask for a head and not for the closed form of ridge regression."""
+    return getattr(method, "loss", "ridge") != "ridge"

@@ -1,0 +1,206 @@
+"""A linear head on frozen features: losses, gradients, and Hessian-vector products; softmax, logistic or squared.
+
+F(W) = (1/n) Σ_i loss(W'z_i, y_i) + (ridge/2) |W|² over n rows of D features, with C outputs. A bias is a last feature
+that is 1, which the ridge shrinks like the others: so F has one minimiser, and every Hessian is positive definite.
+Everything keeps the type and device of Z.
+
+Source: FedNewton paper, Section 3.1 and equation (11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from kernfed.errors import DataError, NumericalError
+from kernfed.methods.heads.messages import HeadLoss
+
+
+@dataclass(frozen=True, slots=True)
+class HeadHessian:
+    """∇²F at some W, plus `damping` times the identity; symmetric positive semidefinite, and never formed.
+
+    Per row, with probabilities p: softmax diag(p) - pp', logistic p(1 - p), squared I, each Kronecker zz'.
+    """
+
+    loss: HeadLoss
+    z: Tensor = field(repr=False)
+    """Features, shape (n, D)."""
+    p: Tensor = field(repr=False)
+    """Probabilities at W, shape (n, C); scores for the squared loss, which does not use them."""
+    y: Tensor = field(repr=False)
+    """Targets, shape (n, C)."""
+    shift: float
+    """Ridge and damping, which are added to the diagonal."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(D, C), of what the Hessian multiplies."""
+        return self.z.shape[1], self.p.shape[1]
+
+    def with_damping(self, damping: float) -> HeadHessian:
+        """The same Hessian with more on its diagonal."""
+        return replace(self, shift=self.shift + damping)
+
+    def product(self, v: Tensor) -> Tensor:
+        """Compute H V, shape (D, C), for V of that shape: two products with Z."""
+        u = self.z @ v
+        if self.loss is HeadLoss.SOFTMAX:
+            u = self.p * (u - (self.p * u).sum(1, keepdim=True))
+        elif self.loss is HeadLoss.LOGISTIC:
+            u = self.p * (1.0 - self.p) * u
+        return torch.addmm(v, self.z.T, u, beta=self.shift, alpha=self._per_row)
+
+    def diagonal(self) -> Tensor:
+        """Compute the diagonal of H, shape (D, C)."""
+        if self.loss is HeadLoss.SQUARED:
+            column = self.z.square().sum(0) * self._per_row + self.shift
+            return column[:, None].expand(*self.shape).contiguous()
+        return self.z.square().T @ (self.p * (1.0 - self.p)) * self._per_row + self.shift
+
+    def fisher_diagonal(self) -> Tensor:
+        """Compute the mean of squared per-row gradients plus the shift, shape (D, C).
+
+        It is not the Hessian's diagonal, and goes to the shift where the fit is perfect.
+
+        Source: FedNewton paper, equation (12).
+        """
+        return self.z.square().T @ (self.p - self.y).square() * self._per_row + self.shift
+
+    def mean_diagonal(self) -> float:
+        """Compute the mean of the diagonal of H without ridge and damping: the curvature that the rows give."""
+        squares = self.z.square().sum(1)
+        if self.loss is HeadLoss.SQUARED:
+            per_row = squares * self.shape[1]
+        else:
+            per_row = squares * (self.p * (1.0 - self.p)).sum(1)
+        return float(per_row.sum()) * self._per_row / (self.shape[0] * self.shape[1])
+
+    @property
+    def _per_row(self) -> float:
+        return 1.0 / max(self.z.shape[0], 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The problem of a head on some rows.
+
+    Without rows F is the ridge alone.
+    """
+
+    loss: HeadLoss
+    z: Tensor = field(repr=False)
+    """Features, shape (n, D); the last is 1 where there is a bias."""
+    y: Tensor = field(repr=False)
+    """Targets, shape (n, C): one-hot, 0/1, or numbers."""
+    ridge: float
+
+    def __post_init__(self) -> None:
+        """Check shapes.
+
+        Raises:
+            DataError: Rows differ in number, or the logistic loss has several outputs.
+        """
+        if self.z.ndim != 2 or self.y.ndim != 2 or len(self.z) != len(self.y):
+            raise DataError(f"features {tuple(self.z.shape)} and targets {tuple(self.y.shape)} do not fit together")
+        if self.loss is HeadLoss.LOGISTIC and self.y.shape[1] != 1:
+            raise DataError(f"the logistic loss has one output, not {self.y.shape[1]}; use softmax")
+
+    @property
+    def num_rows(self) -> int:
+        """Rows n."""
+        return len(self.z)
+
+    def take(self, rows: Tensor) -> Head:
+        """The same problem on some of the rows, by index."""
+        return replace(self, z=self.z[rows], y=self.y[rows])
+
+    def value(self, w: Tensor) -> float:
+        """Compute F(W)."""
+        return mean_loss(self.loss, self.z @ w, self.y) + self._penalty(w)
+
+    def loss_and_slope(self, w: Tensor) -> tuple[float, float]:
+        """Compute the mean loss L(W), without the ridge, and ⟨∇L(W), W⟩; 0 and 0 without rows."""
+        s = self.z @ w
+        slope = float(((probabilities(self.loss, s) - self.y) * s).sum()) / max(self.num_rows, 1)
+        return mean_loss(self.loss, s, self.y), slope
+
+    def value_and_gradient(self, w: Tensor) -> tuple[float, Tensor]:
+        """Compute F(W) and ∇F(W), shape (D, C).
+
+        Raises:
+            NumericalError: One of them is not finite.
+        """
+        s = self.z @ w
+        value = mean_loss(self.loss, s, self.y) + self._penalty(w)
+        residual = probabilities(self.loss, s) - self.y
+        gradient = torch.addmm(w, self.z.T, residual, beta=self.ridge, alpha=1.0 / max(self.num_rows, 1))
+        if not (value < float("inf") and bool(torch.isfinite(gradient).all())):
+            raise NumericalError(
+                "the head's loss or gradient left the range of numbers; lower the step size, or raise damping or ridge"
+            )
+        return value, gradient
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """Compute ∇F(W), shape (D, C), unchecked: for steps that are checked together at their end."""
+        residual = probabilities(self.loss, self.z @ w) - self.y
+        return torch.addmm(w, self.z.T, residual, beta=self.ridge, alpha=1.0 / max(self.num_rows, 1))
+
+    def hessian(self, w: Tensor) -> HeadHessian:
+        """∇²F at W, shape (D C, D C), as an operator."""
+        return HeadHessian(self.loss, self.z, probabilities(self.loss, self.z @ w), self.y, self.ridge)
+
+    def _penalty(self, w: Tensor) -> float:
+        return 0.5 * self.ridge * float(w.square().sum())
+
+
+def probabilities(loss: HeadLoss, scores: Tensor) -> Tensor:
+    """Turn scores into predictions: softmax, logistic function, or the scores themselves; shape (n, C)."""
+    if loss is HeadLoss.SOFTMAX:
+        return torch.softmax(scores, 1)
+    return torch.sigmoid(scores) if loss is HeadLoss.LOGISTIC else scores
+
+
+def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
+    """Compute the mean loss of rows, without a ridge; 0 without rows.
+
+    Args:
+        loss: Which.
+        scores: Shape (n, C).
+        y: Targets, shape (n, C).
+    """
+    n = len(scores)
+    if n == 0:
+        return 0.0
+    if loss is HeadLoss.SOFTMAX:
+        total = (torch.logsumexp(scores, 1) * y.sum(1) - (scores * y).sum(1)).sum()
+    elif loss is HeadLoss.LOGISTIC:
+        total = (torch.logaddexp(scores, torch.zeros_like(scores)) - scores * y).sum()
+    else:
+        total = 0.5 * (scores - y).square().sum()
+    return float(total) / n
+
+
+def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
+    """Minimise F by L-BFGS from W = 0, shape (D, C): a reference that has all rows in one place.
+
+    Args:
+        head: The problem.
+        tolerance: Stop where no component of the gradient is larger.
+        max_iterations: Stop here in any case; F is then low enough for a reference.
+    """
+    import numpy as np
+    from scipy.optimize import minimize
+
+    shape = (head.z.shape[1], head.y.shape[1])
+
+    def value(flat: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, np.ndarray]:
+        w = torch.as_tensor(flat.reshape(shape), dtype=head.z.dtype, device=head.z.device)
+        f, gradient = head.value_and_gradient(w)
+        return f, gradient.cpu().numpy().astype(np.float64).reshape(-1)
+
+    options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 0.0, "maxcor": 20}
+    found = minimize(value, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    return torch.as_tensor(found.x.reshape(shape), dtype=head.z.dtype, device=head.z.device)

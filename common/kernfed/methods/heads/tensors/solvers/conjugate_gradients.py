@@ -1,0 +1,43 @@
+"""Newton systems by conjugate gradients: nothing but Hessian-vector products, memory for four vectors.
+
+Source: Hestenes & Stiefel (1952); FedNewton paper, Appendix A.1. Cut after few iterations it is a regularised step.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernfed.errors import NotPositiveDefiniteError
+from kernfed.methods.heads.tensors.losses import HeadHessian
+from kernfed.methods.heads.tensors.solvers.interface import Limits, Solution
+
+
+def solve(hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
+    """Solve H X = G from X = 0, to a relative residual or a number of iterations, whichever comes first.
+
+    Raises:
+        NotPositiveDefiniteError: A direction has negative curvature, or none while the residual is not yet small.
+    """
+    x = torch.zeros_like(rhs)
+    r = rhs.clone()
+    square = start = float(r.square().sum())
+    p = r.clone()
+    target = limits.tolerance**2 * start
+    done = 0
+    while square > target and done < limits.max_iterations:
+        hp = hessian.product(p)
+        curvature = float((p * hp).sum())
+        if not curvature > 0:
+            raise NotPositiveDefiniteError(
+                f"conjugate gradients met the curvature {curvature:.3g} after {done} iterations: the Hessian is not "
+                "positive definite to working precision; raise damping or ridge"
+            )
+        step = square / curvature
+        x.add_(p, alpha=step)
+        r.sub_(hp, alpha=step)
+        before, square = square, float(r.square().sum())
+        p.mul_(square / before).add_(r)
+        done += 1
+    residual = (square / start) ** 0.5 if start > 0 else 0.0
+    return Solution(x, done, residual, converged=square <= target)

@@ -1,0 +1,99 @@
+"""Newton systems by Cholesky, in the smallest of the forms that the loss allows.
+
+- Squared loss: H is the same d x d block for every output: one factor, C right-hand sides.
+- Logistic loss: one d x d matrix.
+- Softmax: outputs are coupled, C d x C d, of which the blocks above the diagonal are mirrored.
+- Fewer rows than features: H = s I + X'X/n for some X with n (softmax: n C) rows, so that X X' is factored in place of
+  X'X (Woodbury), and nothing of d² numbers is ever formed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernfed.errors import DataError
+from kernfed.methods.heads.messages import HeadLoss
+from kernfed.methods.heads.solver_sizes import exact_bytes, exact_matrix
+from kernfed.methods.heads.tensors.losses import HeadHessian
+from kernfed.methods.heads.tensors.solvers.interface import Limits, Solution, relative_residual
+from kernfed.tensors.linalg import cholesky, self_product
+
+
+def solve(hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
+    """Solve H X = G; see `kernfed.methods.heads.tensors.solvers.interface.solve`.
+
+    Raises:
+        DataError: The matrix and its factor need more than `limits.max_bytes`.
+        NotPositiveDefiniteError: Without damping and ridge, H is singular.
+    """
+    n, (d, c) = len(hessian.z), hessian.shape
+    needed = exact_bytes(hessian.loss, n, d, c)
+    if needed > limits.max_bytes:
+        raise DataError(
+            f"an exact Newton step on {d} features and {c} outputs factors a matrix of "
+            f"{exact_matrix(hessian.loss, n, d, c)} rows, {needed / 2**30:.2f} GiB with its factor, more than the "
+            f'{limits.max_bytes / 2**30:.2f} GiB allowed; use solver = "cg" or "auto", or raise max_solver_bytes'
+        )
+    few_rows = 0 < n < d and hessian.shift > 0
+    if hessian.loss is HeadLoss.SOFTMAX:
+        x = _softmax_few_rows(hessian, rhs) if few_rows else _softmax(hessian, rhs)
+    else:
+        x = _uncoupled_few_rows(hessian, rhs) if few_rows else _uncoupled(hessian, rhs)
+    return Solution(x, 0, relative_residual(hessian, x, rhs))
+
+
+def dense(hessian: HeadHessian) -> Tensor:
+    """Form a softmax Hessian, shape (C D, C D), in the order of outputs, then features."""
+    z, p, n = hessian.z, hessian.p, max(len(hessian.z), 1)
+    d, c = hessian.shape
+    full = z.new_empty(c, d, c, d)
+    for a in range(c):
+        for b in range(a + 1):
+            weight = p[:, a] * ((1.0 if a == b else 0.0) - p[:, b]) / n
+            block = z.T @ (z * weight[:, None])
+            full[a, :, b, :] = block
+            if a != b:
+                full[b, :, a, :] = block.T
+    matrix = full.reshape(c * d, c * d)
+    matrix.diagonal().add_(hessian.shift)
+    return matrix
+
+
+def _softmax(hessian: HeadHessian, rhs: Tensor) -> Tensor:
+    d, c = hessian.shape
+    factor = cholesky(dense(hessian), name="softmax Hessian")
+    return factor.solve(rhs.T.reshape(c * d, 1)).reshape(c, d).T.contiguous()
+
+
+def _softmax_few_rows(hessian: HeadHessian, rhs: Tensor) -> Tensor:
+    """By diag(p) - pp' = B'B with q = √p and B = (I - qq') diag(q): X has the rows B_i ⊗ z_i."""
+    n, c = hessian.p.shape
+    q = hessian.p.sqrt()
+    b = (torch.eye(c, dtype=q.dtype, device=q.device) - q[:, :, None] * q[:, None, :]) * q[:, None, :]  # (n, C, C)
+    flat = b.reshape(n * c, c)
+    inner = (flat @ flat.T).reshape(n, c, n, c) * (hessian.z @ hessian.z.T)[:, None, :, None]
+    kernel = inner.reshape(n * c, n * c)
+    kernel.diagonal().add_(n * hessian.shift)
+    image = torch.einsum("iab,ib->ia", b, hessian.z @ rhs)
+    found = cholesky(kernel, name="softmax Hessian on rows").solve(image.reshape(n * c, 1)).reshape(n, c)
+    return (rhs - hessian.z.T @ torch.einsum("iab,ia->ib", b, found)) / hessian.shift
+
+
+def _uncoupled(hessian: HeadHessian, rhs: Tensor) -> Tensor:
+    matrix = self_product(_weighted_rows(hessian)) / max(len(hessian.z), 1)
+    matrix.diagonal().add_(hessian.shift)
+    return cholesky(matrix, name="Hessian").solve(rhs)
+
+
+def _uncoupled_few_rows(hessian: HeadHessian, rhs: Tensor) -> Tensor:
+    rows = _weighted_rows(hessian)
+    kernel = rows @ rows.T
+    kernel.diagonal().add_(len(rows) * hessian.shift)
+    return (rhs - rows.T @ cholesky(kernel, name="Hessian on rows").solve(rows @ rhs)) / hessian.shift
+
+
+def _weighted_rows(hessian: HeadHessian) -> Tensor:
+    if hessian.loss is HeadLoss.SQUARED:
+        return hessian.z
+    return hessian.z * (hessian.p * (1.0 - hessian.p)).sqrt()

@@ -1,0 +1,1 @@
+"""Learning while data stream in: what both halves share."""

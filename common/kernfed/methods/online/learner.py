@@ -1,0 +1,275 @@
+"""A client's online learner: its weights over the kernels, what it has seen, and how a batch of rows changes both.
+
+Rows of a round are taken one after another for the weights; the parameters stay those of the round, so the features
+and predictions of a batch are two products. Every prediction is made before its target is used.
+
+Source: Ghari & Shen (2022), Algorithm 2, the client's lines.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.methods.online import dictionary as online
+from kernfed.methods.online.bins import Drawn, draw_bin
+from kernfed.methods.online.dictionary import Loss
+from kernfed.methods.online.weights import AdaHedge, FewHedge, Hedge, Tracking
+
+Floats = npt.NDArray[np.float64]
+Arrays = Mapping[str, npt.NDArray[np.float64]]
+
+PROBABILITY_FLOOR = 1e-3
+
+
+class Mixing(enum.StrEnum):
+    """Rules by which a client weighs the kernels."""
+
+    ADAPTIVE = "adaptive"
+    """AdaHedge learners of different memory; nothing to tune."""
+    HEDGE = "hedge"
+    """Multiplicative weights with a fixed learning rate, the paper's (7)."""
+    UNIFORM = "uniform"
+    """The plain average."""
+    SHARED = "shared"
+    """The coordinator's weights, the same for all clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over the predictions made so far: targets in the data's own units, losses in the learner's."""
+
+    num_rows: int = 0
+    squared_error: float = 0.0
+    target_mean: float = 0.0
+    target_sum_squares: float = 0.0
+    num_correct: int = 0
+    log_loss: float = 0.0
+    total_loss: float = 0.0
+    """Of the learner's predictions."""
+
+    def add(self, told: float, y: float, loss: float, *, binary: bool) -> Tally:
+        """Add a prediction and its target."""
+        n = self.num_rows + 1
+        delta = y - self.target_mean
+        mean = self.target_mean + delta / n
+        correct, log_loss = 0, 0.0
+        if binary:
+            correct = int((told >= 0.5) == (y >= 0.5))
+            p = min(max(told if y >= 0.5 else 1.0 - told, PROBABILITY_FLOOR), 1.0 - PROBABILITY_FLOOR)
+            log_loss = -float(np.log(p))
+        return Tally(
+            n,
+            self.squared_error + (told - y) ** 2,
+            mean,
+            self.target_sum_squares + delta * (y - mean),
+            self.num_correct + correct,
+            self.log_loss + log_loss,
+            self.total_loss + loss,
+        )
+
+    def to_array(self) -> Floats:
+        """Shape (7,)."""
+        return np.array(
+            [
+                self.num_rows,
+                self.squared_error,
+                self.target_mean,
+                self.target_sum_squares,
+                self.num_correct,
+                self.log_loss,
+                self.total_loss,
+            ],
+            dtype=np.float64,
+        )
+
+    @staticmethod
+    def from_array(values: Floats) -> Tally:
+        """The state from `to_array`'s result."""
+        n, squared, mean, squares, correct, log_loss, total = values.tolist()
+        return Tally(int(n), squared, mean, squares, int(correct), log_loss, total)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerRules:
+    """Facts that do not change from round to round."""
+
+    mixing: Mixing
+    loss: Loss
+    weight_learning_rate: float
+    """η_k of (7); used by hedge alone."""
+    bin_size: int
+    """Kernels sent per round M."""
+    exploration: float
+    """ξ of (8)."""
+    regularisation: float
+    """λ of (2)."""
+    target_low: float = 0.0
+    """Subtracted from targets; a learner works on (y - low)/span."""
+    target_span: float = 1.0
+    binary: bool = False
+    """Whether targets are 0 and 1, so that accuracy is tallied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of a round with targets. n rows, N kernels."""
+
+    z: Floats
+    """Features, (n, N, 2 D)."""
+    y: Floats
+    """Targets in the data's units, (n,)."""
+    told: Floats
+    """Predictions made when the rows came, in the data's units, (n,); NaN: predict now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """Weights and tallies of a client after some rows."""
+
+    weights_state: Tracking | Hedge | None
+    """None where the weights are fixed or the coordinator's."""
+    kernel_losses: Floats
+    """Total loss of every kernel's own predictions, (N,)."""
+    tally: Tally
+
+    @staticmethod
+    def start(rules: LearnerRules, num_kernels: int) -> Learner:
+        """Nothing seen."""
+        state: Tracking | Hedge | None = None
+        if rules.mixing is Mixing.ADAPTIVE:
+            state = Tracking.start(num_kernels)
+        elif rules.mixing is Mixing.HEDGE:
+            state = Hedge.start(num_kernels)
+        return Learner(state, np.zeros(num_kernels), Tally())
+
+    def weights(self) -> Floats:
+        """Of the kernels, on the simplex, (N,): what the next row is predicted with."""
+        if isinstance(self.weights_state, Tracking):
+            return self.weights_state.mixture().kernels
+        if isinstance(self.weights_state, Hedge):
+            return self.weights_state.weights()
+        n = len(self.kernel_losses)
+        return np.full(n, 1.0 / n)
+
+    def predict(self, rules: LearnerRules, f: Floats, shared: Floats | None = None) -> float:
+        """The prediction (6) in the data's units.
+
+        Args:
+            rules: Of the job.
+            f: The kernels' predictions, (N,).
+            shared: The coordinator's weights, where they are used, (N,).
+        """
+        w = self.weights() if shared is None else shared
+        return rules.target_low + rules.target_span * online.served(rules.loss, float(w @ f))
+
+    def learn(self, rules: LearnerRules, batch: Batch, theta: Floats, shared: Floats | None = None) -> Learned:
+        """Predict each row, then learn from it.
+
+        Args:
+            rules: Of the job.
+            batch: At least one row.
+            theta: Parameters of this round, (N, 2 D).
+            shared: The coordinator's weights, where they are used, (N,).
+        """
+        f = online.predictions(batch.z, theta)
+        y = (batch.y - rules.target_low) / rules.target_span
+        losses = online.loss_value(rules.loss, f, y[:, None])
+        if rules.regularisation:
+            losses = losses + rules.regularisation * np.square(theta).sum(axis=1)
+        state, tally = self.weights_state, self.tally
+        squared = rules.loss is Loss.SQUARED
+        targets, own, tolds = y.tolist(), batch.y.tolist(), batch.told.tolist()
+        fixed = shared if shared is not None else None if state is not None else self.weights()
+        for t in range(len(y)):
+            row, target, told = f[t], targets[t], tolds[t]
+            if isinstance(state, Tracking):
+                mixture = state.mixture()
+                mixed = float(mixture.kernels @ row)
+                state = state.update(mixture, row, functools.partial(online.loss_slope, rules.loss, y=target))
+            elif isinstance(state, Hedge):
+                mixed = float(state.weights() @ row)
+                state = state.update(losses[t], rules.weight_learning_rate)
+            else:
+                assert fixed is not None  # noqa: S101  # there are weights of one kind or another
+                mixed = float(fixed @ row)
+            if told != told:
+                told = rules.target_low + rules.target_span * online.served(rules.loss, mixed)
+            loss = (mixed - target) ** 2 if squared else float(online.loss_value(rules.loss, np.asarray(mixed), target))
+            tally = tally.add(told, own[t], loss, binary=rules.binary)
+        of_kernels = np.add.reduce(losses, axis=0)
+        return Learned(Learner(state, self.kernel_losses + of_kernels, tally), f, y, of_kernels)
+
+    def draw(self, rules: LearnerRules, uniform: float) -> Drawn:
+        """Draw the kernels to send, by the weights after the batch."""
+        n = len(self.kernel_losses)
+        if rules.bin_size >= n:
+            return Drawn(np.arange(n), 1.0)
+        if isinstance(self.weights_state, Tracking):
+            ranking = self.weights_state.ranking
+        elif isinstance(self.weights_state, Hedge):
+            ranking = -self.weights_state.log_weights
+        else:
+            ranking = np.zeros(n)
+        weights = ranking if rules.exploration >= 1.0 else self.weights()
+        return draw_bin(weights, ranking, rules.bin_size, rules.exploration, uniform)
+
+    @property
+    def regret(self) -> float:
+        """Total loss less that of the best single kernel in hindsight, the paper's equation (11)."""
+        return self.tally.total_loss - float(self.kernel_losses.min())
+
+    def regret_bound(self, rules: LearnerRules) -> float | None:
+        """Upper bound of the regret: the certificate of AdaHedge, or Theorem 1's (13); None: there is none."""
+        if isinstance(self.weights_state, Tracking):
+            return self.weights_state.regret_bound
+        if isinstance(self.weights_state, Hedge):
+            rate = rules.weight_learning_rate
+            return float(np.log(len(self.kernel_losses)) / rate + rate * self.tally.num_rows / 2.0)
+        return None
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """All of it, for a file."""
+        found = {"kernel_losses": self.kernel_losses, "tally": self.tally.to_array()}
+        if isinstance(self.weights_state, Tracking):
+            s = self.weights_state
+            found |= {
+                "member_gap": np.array(s.members.gap),
+                "member_losses": s.members.losses,
+                "top_gap": np.array([s.top.gap]),
+                "top_losses": np.array(s.top.losses),
+                "keep": s.keep,
+            }
+        elif isinstance(self.weights_state, Hedge):
+            found["log_weights"] = self.weights_state.log_weights
+        return found
+
+    @staticmethod
+    def from_arrays(arrays: Arrays) -> Learner:
+        """The state from `to_arrays`' result."""
+        state: Tracking | Hedge | None = None
+        if "member_gap" in arrays:
+            members = AdaHedge(tuple(arrays["member_gap"].tolist()), arrays["member_losses"])
+            top = FewHedge(float(arrays["top_gap"][0]), tuple(arrays["top_losses"].tolist()))
+            state = Tracking(members, top, arrays["keep"])
+        elif "log_weights" in arrays:
+            state = Hedge(arrays["log_weights"])
+        return Learner(state, arrays["kernel_losses"], Tally.from_array(arrays["tally"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A batch after it was learned from."""
+
+    learner: Learner
+    f: Floats
+    """The kernels' predictions, (n, N)."""
+    y: Floats
+    """Targets as the learner sees them, (n,)."""
+    losses: Floats
+    """Of the kernels, summed over the rows, (N,)."""

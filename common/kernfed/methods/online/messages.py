@@ -1,0 +1,293 @@
+"""Steps of online learning on streams: agree on ranges, open the stream, a round of each family of methods, metrics.
+
+N kernels with F = 2 D features each. A round's request brings a client the parameters that moved since it was last
+here; its answer is one step on a part of the kernels, over the probability with which it chose that part. The weights
+that a client gives to the kernels stay where they are.
+
+Source: Ghari & Shen (2022), *Personalized online federated learning with multiple kernels*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Dim, Kind, MaxLength, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.evaluation import MetricSums
+from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.learner import Mixing
+
+Count = Annotated[int, Range(0, 2**53)]
+Rate = Annotated[float, Range(0, 1e9)]
+Fingerprint = Annotated[str, MaxLength(64)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges(Reply):
+    """Sizes of a client's rows and targets, after columns were scaled."""
+
+    num_rows: Rows
+    norm: Annotated[float, Range(0)]
+    """Largest Euclidean norm of a row."""
+    target_low: float
+    target_high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RangesRequest(Request[Ranges]):
+    """State the largest row norm and the range of the targets, of the training rows."""
+
+    step = "online.ranges"
+    reply = Ranges
+    kinds = (Kind.SUMMARY,)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened(Reply):
+    """The client's stream can be read."""
+
+    num_rows: Rows
+    num_stream_rows: Count
+    """Rows of a stream that ends; 0 where it goes on."""
+    live: bool
+    """Whether rows keep coming, so that the stream has no end."""
+    least_rows: Annotated[int, Range(1, 2**53)]
+    """Fewest rows that an answer of this client stands for, as its policy says; it takes at least so many per round."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStreamRequest(Request[StreamOpened]):
+    """Open the stream of a data set, or its training rows in their order where it offers none."""
+
+    step = "online.open"
+    reply = StreamOpened
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    norm: Annotated[float, Range(1e-300)]
+    """By which rows are divided, after columns were scaled."""
+    target_low: float
+    """Subtracted from targets."""
+    target_span: Annotated[float, Range(1e-300)]
+    """By which targets are then divided."""
+    loss: Loss
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of all draws of this job; a client adds its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryDrawn(Reply):
+    """The client drew the same frequencies."""
+
+    num_rows: Rows
+    fingerprint: Fingerprint
+    """See `kernfed.methods.online.dictionary.fingerprint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawDictionaryRequest(Request[DictionaryDrawn]):
+    """Draw the frequencies of all kernels, and learn by these rules."""
+
+    step = "online.draw_dictionary"
+    reply = DictionaryDrawn
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    dictionary: Dictionary
+    mixing: Mixing
+    weight_learning_rate: Rate
+    """Of the multiplicative weights; used by `hedge` alone."""
+    bin_size: Annotated[int, Range(1, 256)]
+    """Most kernels M that an answer moves."""
+    exploration: Annotated[float, Range(1e-6, 1)]
+    """ξ: share of the draw of a bin that is uniform."""
+    regularisation: Rate
+    """λ of loss + λ |theta_i|²."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineStep(Reply):
+    """A client's step from the rows of a round."""
+
+    num_samples: Count
+    """Rows with targets that were learned from; 0: there was none, and all else is empty."""
+    ended: bool
+    """Whether the stream has no more rows."""
+    needs_whole: bool
+    """The client does not hold the parameters that the request builds on; send all of them."""
+    num_waiting: Count
+    """Rows that were predicted and wait for their target."""
+    num_skipped: Count
+    """Rows left out so far, for a value that is missing or not a number."""
+    kernels: Annotated[Array, Shape("B")]
+    """Numbers of the kernels that were drawn, uint8, best first."""
+    gradient: Annotated[Array, Shape("B", "F")]
+    """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineStepRequest(Request[OnlineStep]):
+    """Take the parameters that moved, predict and learn the next rows, and answer with a step (Algorithm 2)."""
+
+    step = "online.step"
+    reply = OnlineStep
+    kinds = (Kind.GRADIENT,)
+
+    round_num: Count
+    base: Annotated[int, Range(-1, 2**53)]
+    """Round whose request brought the parameters that these complete; -1: these are all."""
+    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    kernels: Annotated[Array, Shape("A")]
+    """Numbers of the kernels that moved, uint8."""
+    theta: Annotated[Array, Shape("A", "F")]
+    """Their parameters."""
+    batch_rows: Annotated[int, Range(1, 100_000)]
+    """Most rows to learn from; a client whose policy wants more takes that many."""
+    wait_s: Annotated[float, Range(0, 60)]
+    """Seconds for which to wait for a row where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStep(Reply):
+    """As `OnlineStep`, and the losses from which the coordinator learns the weights."""
+
+    num_samples: Count
+    ended: bool
+    needs_whole: bool
+    """The client does not hold the parameters that the request builds on; send all of them."""
+    num_waiting: Count
+    num_skipped: Count
+    kernels: Annotated[Array, Shape("B")]
+    """Numbers of the kernels that were asked for, uint8."""
+    gradient: Annotated[Array, Shape("B", "F")]
+    """Of the loss, meant over the rows."""
+    losses: Annotated[Array, Shape("L")]
+    """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStepRequest(Request[SharedStep]):
+    """A round in which the coordinator says how the kernels are weighed, for all clients alike."""
+
+    step = "online.shared_step"
+    reply = SharedStep
+    kinds = (Kind.GRADIENT, Kind.METRIC)
+
+    round_num: Count
+    base: Annotated[int, Range(-1, 2**53)]
+    """Round whose request brought the parameters that these complete; -1: these are all."""
+    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    kernels: Annotated[Array, Shape("A")]
+    """Numbers of the kernels that moved, uint8."""
+    theta: Annotated[Array, Shape("A", "F")]
+    """Their parameters."""
+    weights: Annotated[Array, Shape("N")]
+    """Weights to predict with, on the simplex."""
+    asked: Annotated[Array, Shape("B")]
+    """Numbers of the kernels whose gradients are wanted, uint8."""
+    batch_rows: Annotated[int, Range(1, 100_000)]
+    wait_s: Annotated[float, Range(0, 60)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStep(Reply):
+    """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
+
+    num_samples: Count
+    ended: bool
+    needs_whole: bool
+    """The client does not hold the parameters that the request builds on; send all of them."""
+    num_waiting: Count
+    num_skipped: Count
+    kernels: Annotated[Array, Shape("B")]
+    """Numbers of the kernels that were asked for, uint8."""
+    theta: Annotated[Array, Shape("B", "F")]
+    """Their parameters at this client after its rows."""
+    losses: Annotated[Array, Shape("L")]
+    """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStepRequest(Request[LocalStep]):
+    """A round in which a client moves all parameters by itself, and sends those of the kernel that was drawn."""
+
+    step = "online.local_step"
+    reply = LocalStep
+    kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+
+    round_num: Count
+    base: Annotated[int, Range(-1, 2**53)]
+    """Round whose request brought the parameters that these complete; -1: these are all."""
+    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    kernels: Annotated[Array, Shape("A")]
+    """Numbers of the kernels that were averaged since, uint8."""
+    theta: Annotated[Array, Shape("A", "F")]
+    """Their parameters."""
+    weights: Annotated[Array, Shape("N")]
+    """Weights to predict with, on the simplex."""
+    asked: Annotated[Array, Shape("B")]
+    """Numbers of the kernels whose parameters are wanted, uint8."""
+    learning_rate: Rate
+    """η of the client's own steps."""
+    batch_rows: Annotated[int, Range(1, 100_000)]
+    wait_s: Annotated[float, Range(0, 60)]
+
+
+@dataclass(frozen=True, slots=True)
+class MetaStep(Reply):
+    """A client's update of a network that is meant to be adapted."""
+
+    num_samples: Count
+    ended: bool
+    needs_whole: bool
+    """Never set: every request brings the whole network."""
+    num_waiting: Count
+    num_skipped: Count
+    weights: Annotated[Array, Shape("V")]
+    """Weights after the client's rows; V = W, or 0 without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaStepRequest(Request[MetaStep]):
+    """Adapt the network to the last row, predict the next, and move the network by the gradient there."""
+
+    step = "online.meta_step"
+    reply = MetaStep
+    kinds = (Kind.MODEL_UPDATE,)
+
+    round_num: Count
+    hidden: Annotated[int, Range(1, 100_000)]
+    """Units of each of the two hidden layers."""
+    weights: Annotated[Array, Shape("W")]
+    """Of the network, as `kernfed.methods.online.meta` lays them out."""
+    adaptation_rate: Rate
+    """α: step of a client's own adaptation."""
+    learning_rate: Rate
+    """β: step of the update that is sent."""
+    batch_rows: Annotated[int, Range(1, 100_000)]
+    wait_s: Annotated[float, Range(0, 60)]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMetrics(Reply):
+    """A client's predictions so far, measured; every one was made before its target was used."""
+
+    sums: MetricSums
+    """Of all predictions, in the units of the targets; the AUC is not measured."""
+    total_loss: float
+    """In the learner's scale, where targets lie in [0, 1]."""
+    best_kernel_loss: float
+    """Of the best single kernel's own predictions in hindsight; that much less is the regret."""
+    regret_bound: Annotated[float, Range(-1)]
+    """Upper bound of the regret; -1: there is none."""
+    effective_kernels: Annotated[float, Range(0)]
+    """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMetricsRequest(Request[StreamMetrics]):
+    """Measure the predictions so far, and keep the personal model as it is now."""
+
+    step = "online.metrics"
+    reply = StreamMetrics
+    kinds = (Kind.METRIC,)

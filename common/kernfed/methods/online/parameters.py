@@ -1,0 +1,129 @@
+"""The coordinator's artifact of an online job: every kernel's parameters, without any client's weights.
+
+`online.safetensors` holds arrays, `online.json` all else. A client's own mix of the kernels is the model that it keeps
+(`kernfed-client predict`); with equal weights these parameters are what a new client would begin with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import ConfigError
+from kernfed.methods.online import dictionary as online
+from kernfed.methods.online.dictionary import Dictionary, Loss
+
+Floats = npt.NDArray[np.float64]
+
+ARRAYS_FILE = "online.safetensors"
+FACTS_FILE = "online.json"
+FORMAT = "kernfed.online/1"
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineParameters:
+    """Parameters of all kernels after a round. d columns, N kernels, 2 D features each."""
+
+    feature_names: tuple[str, ...]
+    target: str
+    classes: tuple[str, ...]
+    """Of a binary task: negative, positive."""
+    mean: Floats
+    """Subtracted from the columns, (d,)."""
+    scale: Floats
+    """By which they are then divided, (d,): deviation times the rows' norm."""
+    target_low: float
+    target_span: float
+    loss: Loss
+    dictionary: Dictionary
+    theta: Floats
+    """(N, 2 D)."""
+    round_num: int
+
+    def predict(self, rows: Floats, weights: Floats | None = None) -> Floats:
+        """Predict rows with a mix of the kernels.
+
+        Args:
+            rows: Numbers in the data's units, (n, d).
+            weights: On the simplex, (N,); unset: equal.
+
+        Returns:
+            (n,): numbers in the target's units, or probabilities of the positive class.
+        """
+        n = self.dictionary.num_kernels
+        w = np.full(n, 1.0 / n) if weights is None else weights
+        z = online.features((rows - self.mean) / self.scale, online.draw(self.dictionary))
+        f = online.predictions(z, self.theta) @ w
+        return self.target_low + self.target_span * (online.logistic(f) if self.loss is Loss.LOGISTIC else f)
+
+    def save(self, folder: Path | str) -> None:
+        """Write both files; the facts, which name the digest of the arrays, last."""
+        from safetensors.numpy import save
+
+        out = Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        data: bytes = save({"theta": self.theta, "mean": self.mean, "scale": self.scale})
+        facts = {
+            "format": FORMAT,
+            "feature_names": list(self.feature_names),
+            "target": self.target,
+            "classes": list(self.classes),
+            "target_low": self.target_low,
+            "target_span": self.target_span,
+            "loss": self.loss.value,
+            "lengthscales": list(self.dictionary.lengthscales),
+            "num_frequencies": self.dictionary.num_frequencies,
+            "num_columns": self.dictionary.num_columns,
+            "seed": self.dictionary.seed,
+            "round": self.round_num,
+            "arrays_sha256": hashlib.sha256(data).hexdigest(),
+        }
+        _replace(out / ARRAYS_FILE, data)
+        _replace(out / FACTS_FILE, json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+
+
+def load_parameters(folder: Path | str) -> OnlineParameters:
+    """Load what `OnlineParameters.save` wrote.
+
+    Raises:
+        ConfigError: A file is missing or damaged.
+    """
+    from safetensors.numpy import load
+
+    path = Path(folder)
+    try:
+        facts: dict[str, Any] = json.loads((path / FACTS_FILE).read_bytes())
+        data = (path / ARRAYS_FILE).read_bytes()
+        if facts["format"] != FORMAT or hashlib.sha256(data).hexdigest() != facts["arrays_sha256"]:
+            raise ValueError("the files do not belong together")
+        arrays = load(data)
+        return OnlineParameters(
+            feature_names=tuple(facts["feature_names"]),
+            target=facts["target"],
+            classes=tuple(facts["classes"]),
+            mean=arrays["mean"],
+            scale=arrays["scale"],
+            target_low=facts["target_low"],
+            target_span=facts["target_span"],
+            loss=Loss(facts["loss"]),
+            dictionary=Dictionary(
+                tuple(facts["lengthscales"]), facts["num_frequencies"], facts["num_columns"], facts["seed"]
+            ),
+            theta=arrays["theta"],
+            round_num=facts["round"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        raise ConfigError(f"{path}: no sound parameters of an online job ({err}); fetch them again") from err
+
+
+def _replace(path: Path, data: bytes) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(data)
+    os.replace(part, path)

@@ -1,0 +1,308 @@
+"""Collaboration weights by cross-fitting: embeddings and losses propose whom to learn from, held-out rows decide.
+
+A target's candidates are ridge models on mixtures of everyone's normal equations. Where the mixture leans is proposed
+by distances between embeddings and by how well a first model predicts at each client; how far it leans, how sharply the
+proposal decays and how large the ridge is are chosen by held-out squared errors on the target's own rows. Few rows
+choose badly, so that choice is made once for all clients, from sums over them; a client deviates from it only to the
+best of another family, and only where its own rows show it clearly.
+
+Nothing of one client's rows is needed at another: `Shared` is sums over rows, sent once; held-out errors need the
+target's own rows alone, for all that depends on the target (its sums and its embedding) is computed anew without them.
+
+B clients, p inputs (an intercept may be the first), C outputs, M embedding features, J candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import DataError
+from kernfed.maths.triangles import pack, unpack
+from kernfed.methods.personalise.choice import Candidate, Decision, Family, Grid, Scores, candidates, fedavg_candidates
+from kernfed.methods.personalise.clusters import Clusters, client_losses, cluster
+from kernfed.methods.personalise.embeddings import embed
+
+Floats = npt.NDArray[np.float64]
+
+_TINY = 1e-300
+_CLUSTER_WIDTH = 0.25
+"""h of clusters: decay of their weight, in units of the best cluster's loss on the target's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Every client's sums over its rows, in one order of clients."""
+
+    num_rows: Floats
+    """n_k, shape (B,)."""
+    means: Floats
+    """Embeddings, shape (B, M)."""
+    traces: Floats
+    """Tr Σ_k, shape (B,); `kernfed.methods.personalise.embeddings.Embedding.trace`."""
+    grams: Floats
+    """S_k = X'X/n_k as upper triangles, shape (B, p (p + 1)/2); see `kernfed.maths.triangles`."""
+    moments: Floats
+    """g_k = X'Y/n_k, shape (B, p, C)."""
+    squares: Floats
+    """Mean of |y|², shape (B,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Personal:
+    """A target's choice and what follows from it on all of its rows."""
+
+    index: int
+    candidate: Candidate
+    weights: Floats
+    """Collaboration weights w, shape (B,), on the simplex."""
+    coefficients: Floats
+    """Of the ridge model on the mixture, shape (p, C)."""
+    held_out_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A target's sums over some of its rows, and the rows left out."""
+
+    num_rows: int
+    mean: Floats
+    trace: float
+    gram: Floats
+    moment: Floats
+    square: float
+    held: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Candidates that one stage added."""
+
+    errors: Floats
+    """Held-out, shape (J', n)."""
+    models: Floats
+    """Per part, the last of all rows; shape (J', parts, p, C)."""
+    leanings: Floats
+    """Direction v from all rows, shape (J', B)."""
+
+
+def needed_errors(num_rows: int) -> float:
+    """By how many standard errors a client's own rows must speak against the common choice: 2 up to 20, then fewer.
+
+    Of few rows the standard error itself is little known, and often too small; of many rows one is enough.
+    """
+    return 1.0 + min(1.0, 20.0 / num_rows)
+
+
+@dataclass
+class Target:
+    """One client that cross-fits on its own rows.
+
+    Attributes:
+        index: Its place among the clients of `shared`.
+        shared: Everyone's sums.
+        grid: The candidates.
+    """
+
+    index: int
+    shared: Shared
+    x: Floats
+    """Inputs, shape (n, p)."""
+    y: Floats
+    """Targets, shape (n, C)."""
+    phi: Floats
+    """Embedding features, shape (n, M)."""
+    grid: Grid
+    penalised: Floats
+    """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
+    _parts: list[_Part] = field(default_factory=list, init=False)
+    _blocks: list[_Block] = field(default_factory=list, init=False)
+    """Candidates that each stage added."""
+    _clusters: dict[int, Clusters] = field(default_factory=dict, init=False)
+    """Of the other clients, by the number of clusters."""
+
+    def __post_init__(self) -> None:
+        n = len(self.x)
+        if n < 3:
+            raise DataError(f"cross-fitting needs at least 3 training rows, there are {n}; add rows")
+        num_folds = min(n, self.grid.num_folds or (5 if n >= 20 else 10))
+        fold = np.arange(n) % num_folds
+        self._parts = [self._part(np.flatnonzero(fold == i)) for i in range(num_folds)]
+        self._parts.append(self._part(np.empty(0, dtype=np.intp)))
+
+    def errors(self, decisions: Sequence[Decision]) -> Floats:
+        """Compute held-out squared errors of all candidates of the stage after these decisions, shape (J, n).
+
+        Args:
+            decisions: Of the stages before, in order.
+        """
+        return np.concatenate([block.errors for block in self._of_stage(decisions)])
+
+    def scores(self, decisions: Sequence[Decision]) -> Scores:
+        """Sum up what this client says about the candidates of the stage after these decisions."""
+        errors = self.errors(decisions)
+        n = errors.shape[1]
+        losses = errors.mean(axis=1)
+        fedavg = fedavg_candidates(candidates(self.grid, 0))
+        differences = losses[:, None] - losses[fedavg]
+        variances = np.stack([np.var(errors - errors[b], axis=1) for b in fedavg], axis=1) / (n - 1)
+        return Scores(losses, np.square(differences), variances)
+
+    def choose(self, decisions: Sequence[Decision]) -> int:
+        """Follow the last decision, or deviate where this client's rows show it by `needed_errors` standard errors."""
+        *before, last = decisions
+        errors = self.errors(before)
+        n = errors.shape[1]
+        chosen, least = last.pooled, 0.0
+        for j in last.alternatives:
+            gain = errors[j] - errors[last.pooled]
+            bound = float(gain.mean() + needed_errors(n) * math.sqrt(np.var(gain) / (n - 1)))
+            if bound < least:
+                chosen, least = j, bound
+        return chosen
+
+    def adopt(self, decisions: Sequence[Decision]) -> Personal:
+        """Give the model and the weights of the choice after the last stage, from all rows."""
+        stage = len(decisions) - 1
+        index = self.choose(decisions)
+        blocks = self._of_stage(decisions[:stage])
+        listed = candidates(self.grid, stage)
+        leaning = np.concatenate([block.leanings for block in blocks])[index]
+        model = np.concatenate([block.models for block in blocks])[index, -1]
+        loss = float(self.errors(decisions[:stage])[index].mean())
+        return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
+
+    def all_rows_models(self, decisions: Sequence[Decision]) -> Floats:
+        """Give every candidate's model from all rows, shape (J, p, C), at the stage after these decisions."""
+        models: Floats = np.concatenate([block.models for block in self._of_stage(decisions)])[:, -1]
+        return models
+
+    def _of_stage(self, decisions: Sequence[Decision]) -> list[_Block]:
+        """Blocks that make up the candidates of the stage after these decisions; made where they are not yet."""
+        stage = len(decisions)
+        while len(self._blocks) <= stage:
+            self._blocks.append(self._block(decisions[: len(self._blocks)]))
+        return self._blocks[: min(stage, 1) + 1] + ([self._blocks[stage]] if stage >= 2 else [])
+
+    def _part(self, held: npt.NDArray[np.intp]) -> _Part:
+        kept = np.delete(np.arange(len(self.x)), held)
+        own = embed(self.phi[kept])
+        x, y = self.x[kept], self.y[kept]
+        square = float(np.square(y).sum()) / len(y)
+        return _Part(own.num_rows, own.mean, own.trace, x.T @ x / len(x), x.T @ y / len(x), square, held)
+
+    def _block(self, decisions: Sequence[Decision]) -> _Block:
+        """Compute the candidates that the stage after these decisions adds, or computes anew."""
+        stage = len(decisions)
+        listed = candidates(self.grid, stage)
+        new = listed[sum(len(block.errors) for block in self._blocks[: min(stage, 2)]) :]
+        sources = self._sources(decisions)
+        n, (p, c) = len(self.x), (self.x.shape[1], self.y.shape[1])
+        errors = np.empty((len(new), n))
+        models = np.empty((len(new), len(self._parts), p, c))
+        leanings = np.zeros((len(new), len(self.shared.num_rows)))
+        for i, part in enumerate(self._parts):
+            start = 0
+            while start < len(new):  # candidates that lean alike are neighbours
+                family, width = new[start].family, new[start].width
+                alike = [j for j in range(start, len(new)) if (new[j].family, new[j].width) == (family, width)]
+                direction = self._direction(family, width, i, sources)
+                self._solve(part, direction, [new[j] for j in alike], models[start : start + len(alike), i])
+                if i == len(self._parts) - 1:
+                    leanings[alike] = direction
+                start += len(alike)
+            if part.held.size:
+                predicted = np.einsum("ip,jpc->jic", self.x[part.held], models[:, i])
+                errors[:, part.held] = np.square(self.y[part.held] - predicted).sum(axis=2)
+        return _Block(errors, models, leanings)
+
+    def _sources(self, decisions: Sequence[Decision]) -> dict[Family, tuple[Floats, float]]:
+        """The model of each part, and the held-out loss, from which each family of loss proposals starts."""
+        origins: dict[Family, int] = {}
+        if decisions:
+            origins[Family.LOSS_LOCAL] = decisions[0].local
+            origins[Family.LOSS_CHOICE] = self.choose(decisions[:1])
+        if len(decisions) > 1:
+            origins[Family.LOSS_AGAIN] = self.choose(decisions)
+        if not origins:
+            return {}
+        blocks = self._of_stage(decisions[:-1])
+        models = np.concatenate([block.models for block in blocks])
+        errors = np.concatenate([block.errors for block in blocks])
+        return {family: (models[j], float(errors[j].mean())) for family, j in origins.items()}
+
+    def _direction(
+        self, family: Family, width: float, part_index: int, sources: dict[Family, tuple[Floats, float]]
+    ) -> Floats:
+        """Weights v on the other clients, shape (B,): sums to 1, or is 0 where there is nobody to lean on."""
+        s, part = self.shared, self._parts[part_index]
+        if family is Family.LOCAL:
+            return np.zeros(len(s.num_rows))
+        if family in (Family.POOLED, Family.FEDAVG):
+            decay = np.zeros(len(s.num_rows))
+        elif family is Family.EMBEDDING:
+            noise = np.maximum(s.traces / s.num_rows + part.trace / part.num_rows, _TINY)
+            distance = np.square(s.means - part.mean).sum(axis=1) - noise
+            decay = np.maximum(distance, 0.0) / (width * noise / 2.0)
+        elif family is Family.CLUSTER:
+            decay = self._cluster_decay(int(width), part)
+        else:
+            models, reference = sources[family]
+            theta = models[part_index]
+            reference = max(reference, 1e-12 * float(s.squares[self.index]), _TINY)
+            decay = np.maximum(client_losses(s.grams, s.moments, s.squares, theta) - reference, 0.0) / (
+                width * reference
+            )
+        decay[self.index] = math.inf
+        least = decay.min()
+        if not math.isfinite(least):
+            return np.zeros(len(s.num_rows))
+        v = s.num_rows * np.exp(least - decay)
+        direction: Floats = v / v.sum()
+        return direction
+
+    def _cluster_decay(self, num_clusters: int, part: _Part) -> Floats:
+        """Loss on a part of the model of each client's cluster, less that of the best cluster, shape (B,)."""
+        s = self.shared
+        others = np.delete(np.arange(len(s.num_rows)), self.index)
+        decay = np.full(len(s.num_rows), math.inf)
+        if not others.size:
+            return decay
+        if num_clusters not in self._clusters:
+            sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
+            self._clusters[num_clusters] = cluster(*sums, self.penalised, num_clusters)
+        found = self._clusters[num_clusters]
+        gram, moment, square = pack(part.gram)[None], part.moment[None], np.array([part.square])
+        losses = np.array([client_losses(gram, moment, square, model)[0] for model in found.models])[found.labels]
+        best = max(float(losses.min()), 1e-12 * part.square, _TINY)
+        decay[others] = np.maximum(losses - best, 0.0) / (_CLUSTER_WIDTH * best)
+        return decay
+
+    def _lean(self, part: _Part, direction: Floats, shares: Floats) -> Floats:
+        """λ = u N/(N + n_t) with N = 1/Σ v_k²/n_k, the rows that the direction is worth; shape of `shares`."""
+        spread = float((np.square(direction) / self.shared.num_rows).sum())
+        return shares / (1.0 + part.num_rows * spread) if spread > 0 else np.zeros_like(shares)
+
+    def _weights(self, direction: Floats, share: float) -> Floats:
+        """Collaboration weights w = (1 - λ) e_t + λ v from all rows, shape (B,)."""
+        lean = float(self._lean(self._parts[-1], direction, np.array(share)))
+        weights = lean * direction
+        weights[self.index] = 1.0 - lean
+        return weights
+
+    def _solve(self, part: _Part, direction: Floats, alike: Sequence[Candidate], out: Floats) -> None:
+        """Ridge models of candidates that lean in one direction."""
+        gram = unpack(direction @ self.shared.grams, self.x.shape[1])
+        moment = np.tensordot(direction, self.shared.moments, 1)
+        lean = self._lean(part, direction, np.array([c.share for c in alike]))[:, None, None]
+        left = (1.0 - lean) * part.gram + lean * gram
+        right = (1.0 - lean) * part.moment + lean * moment
+        mean = np.einsum("jpp->jp", left) @ self.penalised / max(1.0, float(self.penalised.sum()))
+        ridge = np.array([c.ridge for c in alike]) * np.maximum(mean, _TINY)
+        diagonal = left.reshape(len(alike), -1)[:, :: left.shape[1] + 1]
+        diagonal += ridge[:, None] * self.penalised
+        out[:] = np.linalg.solve(left, right)

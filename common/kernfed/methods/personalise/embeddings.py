@@ -1,0 +1,226 @@
+"""Kernel mean embeddings: a distribution as the mean of its rows' features, and distances between such means.
+
+An embedding is the mean ν = Σ φ(z_i)/n of n rows in feature space. Its expected squared error is Tr Σ/n, with Σ the
+covariance of φ(z); the trace travels with it, so that a distance can be told from the noise of few rows.
+
+Equations are those of Fermanian, Le Bars & Bellet, "Adaptive personalized federated learning via multi-task averaging
+of kernel mean embeddings". B clients, M features.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import ConfigError, DataError
+from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, make_spec
+
+Floats = npt.NDArray[np.float64]
+
+KernelFunction = Callable[[Floats, Floats], Floats]
+"""Gram matrix of two sets of points: (n, d), (m, d) -> (n, m)."""
+
+
+class View(enum.StrEnum):
+    """Which columns are embedded."""
+
+    XY = "xy"
+    """Features and targets: clients differ in how y depends on x (concept shift)."""
+    X = "x"
+    """Features alone: clients differ in where their x lie (covariate shift)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The empirical mean embedding of a client's rows."""
+
+    num_rows: int
+    mean: Floats
+    """ν, shape (M,)."""
+    trace: float
+    """Tr Σ, at least 0, so that `trace / num_rows` is the expected squared error of the mean; (22)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTerms:
+    """Facts on its target that Q-aggregation needs beside the embeddings; computed where the target's rows are."""
+
+    num_rows: int
+    trace: float
+    """Tr Σ_t, (22)."""
+    spread: Floats
+    """q_k = <ν_k - ν_t, Σ_t (ν_k - ν_t)>, shape (B,), (23)."""
+    distance: Floats
+    """|ν_k - ν_t|, shape (B,)."""
+
+
+def embed(phi: Floats) -> Embedding:
+    """Embed rows.
+
+    Args:
+        phi: Features of the rows, shape (n, M).
+
+    Raises:
+        DataError: Fewer than two rows, of which no covariance is known.
+    """
+    n = phi.shape[0]
+    if n < 2:
+        raise DataError(f"an embedding with its error needs at least 2 rows, there are {n}; add rows")
+    mean = phi.mean(axis=0)
+    return Embedding(n, mean, float(np.square(phi - mean).sum()) / (n - 1))
+
+
+def target_terms(phi: Floats, means: Floats) -> TargetTerms:
+    """Compute a target's terms from its own rows and everyone's embeddings.
+
+    Args:
+        phi: Features of the target's rows, shape (n, M).
+        means: Embeddings, shape (B, M).
+
+    Raises:
+        DataError: Fewer than two rows.
+
+    Source: equations (22) and (23).
+    """
+    own = embed(phi)
+    centred, offset = phi - own.mean, means - own.mean
+    spread = np.square(centred @ offset.T).sum(axis=0) / (own.num_rows - 1)
+    return TargetTerms(own.num_rows, own.trace, spread, np.sqrt(np.square(offset).sum(axis=1)))
+
+
+def kernel_terms(kernel: KernelFunction, points: Sequence[Floats], target: int) -> tuple[Floats, TargetTerms]:
+    """Compute the embeddings' Gram matrix and a target's terms without features, from all points in one place.
+
+    Args:
+        kernel: The kernel.
+        points: Rows of each client, shapes (n_k, d).
+        target: Index of the target.
+
+    Returns:
+        Gram matrix <ν_k, ν_l>, shape (B, B), and the target's terms.
+
+    Raises:
+        DataError: The target has fewer than two rows.
+
+    Source: equations (24) and (25). Printed (24) lacks the factor 1/n.
+    """
+    z = points[target]
+    n = z.shape[0]
+    if n < 2:
+        raise DataError(f"the target has {n} rows; its covariance needs at least 2")
+    gram = np.array([[kernel(a, b).mean() for b in points] for a in points])
+    own = kernel(z, z)
+    diagonal = own.diagonal()
+    trace = float((diagonal[:, None] - 2.0 * own + diagonal[None, :]).sum()) / (2.0 * n * (n - 1))
+    difference = np.stack([kernel(z, other).mean(axis=1) for other in points], axis=1) - own.mean(axis=1)[:, None]
+    spread = np.square(difference).sum(axis=0) / (n - 1) - np.square(difference.mean(axis=0)) * (n / (n - 1))
+    squares = gram.diagonal() - 2.0 * gram[:, target] + gram[target, target]
+    return gram, TargetTerms(n, trace, np.maximum(spread, 0.0), np.sqrt(np.maximum(squares, 0.0)))
+
+
+def polynomial_gram(means: Floats, second_moments: Floats) -> Floats:
+    """Compute <ν_k, ν_l> for the kernel (z·z' + 1)² from moments alone.
+
+    Args:
+        means: Mean of each client's rows, shape (B, d).
+        second_moments: Uncentred second moments Z'Z/n, shape (B, d, d).
+
+    Returns:
+        Gram matrix, shape (B, B).
+
+    Source: equation (18).
+    """
+    flat = second_moments.reshape(len(means), -1)
+    gram: Floats = 1.0 + 2.0 * means @ means.T + flat @ flat.T
+    return gram
+
+
+def polynomial_embedding(mean: Floats, second_moment: Floats) -> Floats:
+    """Compute the embedding for (z·z' + 1)² as a vector in `kernfed.tensors.feature_maps.polynomial_features`'
+    coordinates.
+
+    Args:
+        mean: Shape (d,).
+        second_moment: Z'Z/n, shape (d, d).
+
+    Returns:
+        Shape ((d+1)(d+2)/2,).
+
+    Source: equation (17).
+    """
+    d = mean.shape[0]
+    full = np.empty((d + 1, d + 1))
+    full[0, 0], full[0, 1:], full[1:, 0], full[1:, 1:] = 1.0, mean, mean, second_moment
+    rows, columns = np.triu_indices(d + 1)
+    vector: Floats = full[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
+    return vector
+
+
+def squared_distances(means: Floats) -> Floats:
+    """Compute |ν_k - ν_l|² between all embeddings, shape (B, B), at least 0, with a diagonal of exact zeros."""
+    centred = means - means.mean(axis=0)
+    gram = centred @ centred.T
+    norms = gram.diagonal()
+    squares: Floats = np.maximum(norms[:, None] - 2.0 * gram + norms[None, :], 0.0)
+    np.fill_diagonal(squares, 0.0)
+    return squares
+
+
+def squared_mmd(a: Embedding, b: Embedding, *, unbiased: bool = False) -> float:
+    """Compute the squared maximum mean discrepancy of two sets of rows.
+
+    Args:
+        a: One embedding.
+        b: The other.
+        unbiased: Subtract the expected error of both means; the result may be below 0.
+
+    Source: Gretton et al. (2012), equations (3) and (5).
+    """
+    biased = float(np.square(a.mean - b.mean).sum())
+    return biased - a.trace / a.num_rows - b.trace / b.num_rows if unbiased else biased
+
+
+def view_spec(
+    view: View,
+    num_columns: int,
+    num_outputs: int,
+    *,
+    kernel: Kernel = Kernel.GAUSSIAN,
+    num_frequencies: int = 500,
+    lengthscales: Sequence[float] = (),
+    seed: int = 0,
+) -> FeatureSpec:
+    """Specify the map that embeds standardised columns z = x, or z = [x, y].
+
+    Without lengthscales, each group of d columns (all of x; all of y) gets sqrt(2 d): distances in x and in y then
+    count alike, however many columns x has.
+
+    Args:
+        view: Which columns.
+        num_columns: Columns of x.
+        num_outputs: Columns of y: 1, or one per class.
+        kernel: The embedding's kernel; exact ones (linear, polynomial2) have nothing random.
+        num_frequencies: Random frequencies D.
+        lengthscales: None, one for x, or two for x and y, or one per column of z.
+        seed: Of the frequencies.
+
+    Raises:
+        ConfigError: The number of lengthscales does not fit.
+    """
+    groups = [num_columns] if view is View.X else [num_columns, num_outputs]
+    total = sum(groups)
+    if not lengthscales:
+        lengthscales = [math.sqrt(2.0 * d) for d in groups]
+    if len(lengthscales) == len(groups):
+        lengthscales = [scale for scale, d in zip(lengthscales, groups, strict=True) for _ in range(d)]
+    if len(lengthscales) != total:
+        raise ConfigError(
+            f"method.lengthscales has {len(lengthscales)} numbers; give {len(groups)} (one for x"
+            f"{', one for y' if len(groups) == 2 else ''}) or {total} (one per embedded column)"
+        )
+    return make_spec(kernel, FeatureForm.COSINE, total, lengthscales, num_frequencies, seed)

@@ -1,0 +1,280 @@
+"""Steps of personalisation up to each client's weights: likeness of clients, and everyone's scores of a model.
+
+What leaves a site: moments of columns (`summary`); the mean embedding and its error (`mean_embedding`); with
+`weights = "crossfit"` or the exact trainer its normal equations (`sufficient_statistic`) and held-out errors per
+candidate (`metric`); its weights, where it may tell them (`collaboration_weights`). Embeddings and normal equations go
+on to every client of the job. Z embedded columns, M embedding features, Q inputs of the ridge model, C outputs, B
+clients, J candidates, G of them FedAvg's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.features.spec import FeatureSpec
+from kernfed.federation.messages.base import (
+    Array,
+    Dim,
+    Kind,
+    MaxLength,
+    Name,
+    Names,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+)
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.personalise.embeddings import View
+
+NumClients = Annotated[int, Dim("B"), Range(1, 100_000)]
+Factors = Annotated[tuple[float, ...], MaxLength(64), Range(0)]
+Index = Annotated[int, Range(0, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMoments(Reply):
+    """Moments of the columns, x before y, over a client's training rows, as the client has them scaled."""
+
+    num_rows: Rows
+    mean: Annotated[Array, Shape("Z")]
+    sum_squares: Annotated[Array, Shape("Z")]
+    """Sums of squared deviations from `mean`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMomentsRequest(Request[ColumnMoments]):
+    """Moments of the columns x and y, from which all clients scale them alike."""
+
+    step = "personalise.moments"
+    reply = ColumnMoments
+    kinds = (Kind.SUMMARY,)
+
+    num_columns: Annotated[int, Dim("Z"), Range(1, 2_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEmbedding(Reply):
+    """A client's mean embedding."""
+
+    num_rows: Rows
+    mean: Annotated[Array, Shape("M")]
+    trace: Annotated[float, Range(0)]
+    """Over the rows it is the expected squared error of `mean`, noise counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedRequest(Request[ClientEmbedding]):
+    """Embed the training rows: the mean of the features of the scaled columns."""
+
+    step = "personalise.embed"
+    reply = ClientEmbedding
+    kinds = (Kind.MEAN_EMBEDDING,)
+    setup = True
+
+    view: View
+    features: FeatureSpec
+    mean: Annotated[Array, Shape("Z")]
+    deviation: Annotated[Array, Shape("Z")]
+    target_mean: Annotated[Array, Shape("C")]
+    target_deviation: Annotated[Array, Shape("C")]
+    """Of all clients' targets; networks learn regression targets scaled by them."""
+    intercept: bool
+    """Whether the ridge model's first input is the constant 1."""
+    noise_factor: Annotated[float, Range(0)]
+    """Deviation of the Gaussian noise in units of the mean's sensitivity; 0: none."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the noise where a client has no secret of its own, as in a simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics(Reply):
+    """A client's normal equations."""
+
+    num_rows: Rows
+    gram: Annotated[Array, Shape("T")]
+    """Upper triangle of X'X/n, row by row."""
+    moment: Annotated[Array, Shape("Q", "C")]
+    """X'Y/n."""
+    square: Annotated[float, Range(0)]
+    """Mean of |y|²."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsRequest(Request[Statistics]):
+    """Second moments of the ridge model's inputs (the constant, if there is one, then features) and targets."""
+
+    step = "personalise.statistics"
+    reply = Statistics
+    kinds = (Kind.SUFFICIENT_STATISTIC,)
+
+    num_inputs: Annotated[int, Dim("Q"), Range(1, 20_000_000)]
+    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    num_packed: Annotated[int, Dim("T"), Range(1, 2**53)]
+    """Q (Q + 1)/2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared(Reply):
+    """The client holds what all clients have shared."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRequest(Request[Shared]):
+    """Give the client the data that all clients have shared, in one order. Without normal equations T and Q are 0."""
+
+    step = "personalise.share"
+    reply = Shared
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    clients: Names
+    num_rows: Annotated[Array, Shape("B")]
+    means: Annotated[Array, Shape("B", "M")]
+    traces: Annotated[Array, Shape("B")]
+    grams: Annotated[Array, Shape("B", "T")]
+    moments: Annotated[Array, Shape("B", "Q", "C")]
+    squares: Annotated[Array, Shape("B")]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSolved(Reply):
+    """The client has solved for its weights and keeps them."""
+
+    num_rows: Rows
+    gap: Annotated[float, Range(0)]
+    """Of the weights: at least the distance of the objective to its optimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class SolveWeightsRequest(Request[WeightsSolved]):
+    """Q-aggregation with this client as the target."""
+
+    step = "personalise.solve_weights"
+    reply = WeightsSolved
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    exact: bool
+    """The optimum; else Algorithm 3 as printed, with its number of steps."""
+    c_q: Annotated[float, Range(0)]
+    c_p: Annotated[float, Range(0)]
+    bound: Annotated[float, Range(0)]
+    """Bound M of the features' norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateGrid:
+    """Parameters from which candidates are made; see `kernfed.methods.personalise.choice.Grid`."""
+
+    widths: Factors
+    loss_widths: Factors
+    shares: Factors
+    ridges: Factors
+    num_folds: Annotated[int, Range(0, 1000)]
+    clusters: Annotated[tuple[int, ...], MaxLength(16), Range(1, 1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class StageDecision:
+    """The choice among a stage's candidates by all clients' sums; see `kernfed.methods.personalise.choice.Decision`."""
+
+    pooled: Index
+    alternatives: Annotated[tuple[int, ...], MaxLength(64), Range(0, 1_000_000)]
+    local: Index
+
+
+Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossfitScores(Reply):
+    """A client's scores of candidates; only sums over clients are used."""
+
+    num_rows: Rows
+    num_clients: Annotated[int, Range(1, 1)]
+    """1: summed, it says of how many clients a sum is."""
+    losses: Annotated[Array, Shape("J")]
+    squared_differences: Annotated[Array, Shape("J", "G")]
+    variances: Annotated[Array, Shape("J", "G")]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossfitRequest(Request[CrossfitScores]):
+    """Score the candidates of the stage after `decisions` on held-out rows of this client."""
+
+    step = "personalise.crossfit"
+    reply = CrossfitScores
+    kinds = (Kind.METRIC,)
+
+    grid: CandidateGrid
+    decisions: Decisions
+    num_candidates: Annotated[int, Dim("J"), Range(1, 1_000_000)]
+    num_fedavg: Annotated[int, Dim("G"), Range(1, 1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAdopted(Reply):
+    """The client has a personal model and keeps it."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptRequest(Request[ModelAdopted]):
+    """Choose after the last stage; keep the weights and the model that follow from all rows."""
+
+    step = "personalise.adopt"
+    reply = ModelAdopted
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    grid: CandidateGrid
+    decisions: Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class SolveModelRequest(Request[ModelAdopted]):
+    """Solve the ridge problem on everyone's normal equations, mixed with this client's weights; keep the model."""
+
+    step = "personalise.solve_model"
+    reply = ModelAdopted
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    ridge: Annotated[float, Range(1e-300)]
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborationWeights(Reply):
+    """A client's weights over all clients."""
+
+    num_rows: Rows
+    weights: Annotated[Array, Shape("B")]
+    """On the simplex."""
+    choice: Name
+    """The way in which they were found, in words; empty where there was no choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellWeightsRequest(Request[CollaborationWeights]):
+    """Tell the weights that the client has found."""
+
+    step = "personalise.tell_weights"
+    reply = CollaborationWeights
+    kinds = (Kind.COLLABORATION_WEIGHTS,)
+
+    num_clients: NumClients
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatePersonalRequest(Request[Evaluation]):
+    """Measure the client's personal model on its own test rows."""
+
+    step = "personalise.evaluate"
+    reply = Evaluation
+    kinds = (Kind.METRIC,)

@@ -1,0 +1,160 @@
+"""Settings of the method `personalise`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kernfed.errors import ConfigError
+from kernfed.features.spec import EXACT_KERNELS, Kernel
+from kernfed.jobs.toml_file import Section
+from kernfed.methods.personalise.embeddings import View
+from kernfed.methods.personalise.noise import noise_factor
+from kernfed.models.network_spec import NetworkKind
+
+Positive = Annotated[float, Field(gt=0)]
+Constant = Annotated[float, Field(ge=0, le=1e6)]
+Width = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class NoiseSection(Section):
+    """Gaussian noise on each client's mean embedding, drawn at the client."""
+
+    epsilon: float = Field(gt=0, le=1e6, description="Privacy loss of a client's embedding, one row exchanged.")
+    delta: float = Field(gt=0, lt=1, description="Probability with which epsilon may not hold; far below 1/rows.")
+
+    @property
+    def factor(self) -> float:
+        """Deviation of the noise, in units of the mean's sensitivity."""
+        return noise_factor(self.epsilon, self.delta)
+
+
+class NetworkSection(Section):
+    """The network that `trainer = "fedavg"` trains, on the standardised columns."""
+
+    kind: NetworkKind = Field(NetworkKind.MLP, description="linear, mlp or cnn (LeNet).")
+    widths: list[Width] = Field(
+        [], max_length=16, description="Hidden layers, e.g. [32, 32]; of a cnn two numbers of channels, then layers."
+    )
+    image: list[Width] = Field([], max_length=3, description="Of a cnn: [channels, height, width] of a row.")
+
+    @property
+    def all_widths(self) -> tuple[int, ...]:
+        """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
+        defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
+        return tuple(self.widths) or defaults[self.kind]
+
+
+class PersonaliseSettings(Section):
+    """A model per client, trained on a mix of all clients' risks that is learned from the data."""
+
+    name: Literal["personalise"]
+    ridge: float = Field(
+        1e-3,
+        gt=0,
+        le=1e6,
+        description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|²; of personal models too, unless "
+        'weights = "crossfit" with the exact trainer, which chooses one.',
+    )
+    weights: Literal["crossfit", "paper", "exact"] = Field(
+        "crossfit",
+        description="crossfit: embeddings and losses propose, held-out rows decide; paper: Q-aggregation as printed; "
+        "exact: its optimum.",
+    )
+    trainer: Literal["exact", "newton", "fedavg"] = Field(
+        "exact",
+        description="exact: ridge from weighted normal equations; newton: the same model from gradients and Hessian "
+        "solves; fedavg: a network.",
+    )
+    rounds: int = Field(
+        50,
+        ge=1,
+        le=1_000_000,
+        description="Rounds at most, the first for the weights; the exact trainer needs that one.",
+    )
+    view: View = Field(View.XY, description="Columns that are embedded: xy (concept shift) or x (covariate shift).")
+    embedding_kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel of the embedding.")
+    num_frequencies: int = Field(500, ge=1, le=1_000_000, description="Random frequencies of the embedding.")
+    lengthscales: list[Positive] = Field(
+        [],
+        description="Of the embedding, on scaled columns: one for x (and one for y), or one per column; empty: "
+        "sqrt(2 d) for a group of d columns.",
+    )
+    scale_columns: bool = Field(
+        True, description="Scale the embedded columns by pooled mean and deviation, y too; else as they are."
+    )
+    c_q: Constant | Literal["auto"] = Field(
+        "auto", description='Penalty on the spread, for "paper" and "exact"; auto: sqrt(log clients).'
+    )
+    c_p: Constant | Literal["auto"] = Field(
+        "auto", description='Penalty on the distance, for "paper" and "exact"; auto: log clients.'
+    )
+    grid: Literal["auto", "full", "lite", "wide"] = Field(
+        "auto",
+        description="Candidates of crossfit: full (525), lite (87), wide (116, larger ridges); auto: full up to 64 "
+        "inputs, wide above.",
+    )
+    folds: int = Field(0, ge=0, le=1000, description="Of each client's rows in crossfit; 0: 10, or 5 from 20 rows on.")
+    deviate: bool | Literal["auto"] = Field(
+        "auto",
+        description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
+    )
+    noise: NoiseSection | None = Field(None, description="Noise on the embeddings; unset: none.")
+    min_weight: float = Field(
+        1e-3,
+        ge=0,
+        lt=1,
+        description="newton and fedavg: a client below this weight does not train a target's model; the others' "
+        "weights are scaled up, and the job says by how much.",
+    )
+    tolerance: float = Field(
+        1e-8, gt=0, lt=1, description="newton: certified relative distance at which a model is done."
+    )
+    network: NetworkSection = Field(NetworkSection(), description="fedavg: what is trained.")
+    learning_rate: Positive = Field(0.05, description="fedavg: of the clients' steps.")
+    local_steps: int = Field(1, ge=1, le=100_000, description="fedavg: gradient steps of a client in a round.")
+    batch_size: int = Field(0, ge=0, description="fedavg: rows per local step; 0: all.")
+    weight_decay: float = Field(0.0, ge=0, le=1e3, description="fedavg: λ of loss + (λ/2)|θ|².")
+    optimiser: Literal["adam", "average"] = Field(
+        "adam",
+        description="fedavg: what becomes of the clients' mean movement: a step of Adam, or it is taken as it is.",
+    )
+    step_size: Positive = Field(0.01, description="fedavg: of Adam.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.embedding_kernel not in EXACT_KERNELS:
+            return self
+        if self.noise is not None:
+            raise ValueError(
+                f"noise needs bounded features, and those of {self.embedding_kernel} are not; use a Gaussian, Laplace "
+                "or Matérn embedding_kernel"
+            )
+        if self.weights != "crossfit":
+            for key in ("c_q", "c_p"):
+                if getattr(self, key) == "auto":
+                    raise ValueError(
+                        f"{key} is auto, a rule for features of norm sqrt 2; give numbers for {self.embedding_kernel}"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits(self) -> Self:
+        from kernfed.federation.messages.data import LearningTask
+        from kernfed.models.network_spec import make_network_spec
+
+        if self.trainer != "exact" and self.rounds < 2:
+            raise ValueError(f"rounds is 1, and round 1 finds the weights; give at least 2 for {self.trainer}")
+        if self.trainer == "fedavg":
+            image = tuple(self.network.image)
+            columns = 1
+            for side in image:
+                columns *= side
+            try:
+                make_network_spec(
+                    self.network.kind, LearningTask.REGRESSION, columns, 1, self.network.all_widths, image
+                )
+            except ConfigError as err:
+                raise ValueError(str(err)) from err
+        return self

@@ -1,0 +1,142 @@
+"""Steps that train the models of all targets which weigh a client, in one computation at that client.
+
+N models of targets; M features, C outputs; P parameters of a network. Models of other clients pass through a client as
+numbers that it steps on; which target a model is of, it is not told. A target's own model goes to its client at the
+end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Kind, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.personalise.messages import ModelAdopted
+from kernfed.models.network_spec import NetworkSpec
+
+Columns = Annotated[Array, Shape("M", "N")]
+"""The C columns of each model, side by side."""
+Networks = Annotated[Array, Shape("N", "P")]
+"""Parameters of each network, in the order of `kernfed.models.network_spec.layout`."""
+Ridge = Annotated[float, Range(1e-300)]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalSteps(Reply):
+    """H_j⁻¹ G for the residuals of many models."""
+
+    num_rows: Rows
+    steps: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalStepsRequest(Request[PersonalSteps]):
+    """The client's Hessian solves on the residuals of many weighted problems."""
+
+    step = "personalise.newton_steps"
+    reply = PersonalSteps
+    kinds = (Kind.NEWTON_STEP,)
+
+    ridge: Ridge
+    residuals: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalProducts(Reply):
+    """H_j Z for many directions."""
+
+    num_rows: Rows
+    products: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalProductsRequest(Request[PersonalProducts]):
+    """The client's Hessian times the directions of many weighted problems."""
+
+    step = "personalise.hessian_products"
+    reply = PersonalProducts
+    kinds = (Kind.GRADIENT,)
+
+    ridge: Ridge
+    directions: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class KeepModelRequest(Request[ModelAdopted]):
+    """Keep the client's personal model, which is sent to it alone."""
+
+    step = "personalise.keep_model"
+    reply = ModelAdopted
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    weights: Annotated[Array, Shape("M", "C")]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedNetworks(Reply):
+    """Networks after local steps."""
+
+    num_rows: Rows
+    networks: Networks
+
+
+@dataclass(frozen=True, slots=True)
+class TrainNetworksRequest(Request[TrainedNetworks]):
+    """Gradient steps on this client's rows from each of the networks given, all at once."""
+
+    step = "personalise.train_networks"
+    reply = TrainedNetworks
+    kinds = (Kind.MODEL_UPDATE,)
+
+    network: NetworkSpec
+    networks: Networks
+    learning_rate: Annotated[float, Range(0)]
+    num_steps: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows. All networks see the same batches."""
+    weight_decay: Annotated[float, Range(0)]
+    """λ of loss + (λ/2) |θ|²."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the batches; the client derives its own stream from it by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepNetworkRequest(Request[ModelAdopted]):
+    """Keep the client's personal network, which is sent to it alone."""
+
+    step = "personalise.keep_network"
+    reply = ModelAdopted
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    network: NetworkSpec
+    parameters: Annotated[Array, Shape("P")]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateNetworksRequest(Request[Evaluation]):
+    """Measure networks on the client's own test rows: `personal`, `global`, and one trained by the client alone."""
+
+    step = "personalise.evaluate_networks"
+    reply = Evaluation
+    kinds = (Kind.METRIC,)
+
+    network: NetworkSpec
+    personal: Annotated[Array, Shape("P")]
+    federated: Annotated[Array, Shape("P")]
+    start: Annotated[Array, Shape("P")]
+    """From where the client alone trains."""
+    local_rounds: Annotated[int, Range(0, 1_000_000)]
+    """Rounds of the client alone, with the same steps; 0: do not train or measure a local network."""
+    adam: bool
+    """Whether a round's movement goes through Adam, as at the coordinator; else it is taken as it is."""
+    step_size: Annotated[float, Range(0)]
+    """Of Adam."""
+    learning_rate: Annotated[float, Range(0)]
+    num_steps: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    weight_decay: Annotated[float, Range(0)]
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the batches of the rounds alone."""

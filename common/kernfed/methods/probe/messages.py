@@ -1,0 +1,27 @@
+"""A test of the line: the coordinator's own numbers, there and back. Nothing of the client's data is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Reply, Request, Rows, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Echo(Reply):
+    """The numbers that were sent, unchanged."""
+
+    num_rows: Rows
+    """Always 1: every client weighs the same."""
+    values: Annotated[Array, Shape("N")]
+
+
+@dataclass(frozen=True, slots=True)
+class EchoRequest(Request[Echo]):
+    """Send numbers back."""
+
+    step = "probe.echo"
+    reply = Echo
+
+    values: Annotated[Array, Shape("N")]

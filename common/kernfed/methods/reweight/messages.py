@@ -1,0 +1,296 @@
+"""Steps that weigh training rows by density ratios, and train networks on them.
+
+Variants are named: `all`, `own` or `target` by whose test points the ratios are for, `fedavg` where all rows weigh the
+same. P columns of what ratios are fitted on, N test points, K test distributions, C outputs, V variants, Q parameters
+of a network.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
+from kernfed.models.network_spec import NetworkSpec
+
+Count = Annotated[int, Range(0, 2**53)]
+Networks = Annotated[Array, Shape("V", "Q")]
+
+
+class PriorSource(enum.StrEnum):
+    """Source of a client's test prior."""
+
+    LABELS = "labels"
+    """The labels of its test rows."""
+    BLACK_BOX = "black-box"
+    """Predictions of a classifier on its unlabelled test points; see `kernfed.methods.reweight.label_shift`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatiosHeld(Reply):
+    """Ratios that this client has, and the sample that it would share."""
+
+    num_rows: Rows
+    held: Names
+    """Variants whose ratios are here."""
+    shares: bool
+    """Whether its policy lets unlabelled samples leave."""
+    num_points: Count
+    """Test points that it would give at most."""
+    num_columns: Count
+    """P of its rows under the map asked about."""
+    fingerprint: Name
+    """Of the backbone behind the map; empty without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpRatiosRequest(Request[RatiosHeld]):
+    """Say which ratios are here, and whether test points may be asked for."""
+
+    step = "reweight.look_up"
+    reply = RatiosHeld
+    kinds = (Kind.SUMMARY,)
+
+    num_points: Annotated[int, Range(1, 10_000_000)]
+    """Test points that the job asks of a client at most."""
+    features: RatioFeatures
+    """The map of rows to what ratios are fitted on."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlabelledSample(Reply):
+    """Test points without their labels."""
+
+    points: Annotated[Array, Shape("N", "P")]
+    """Standardised columns, or what the map made of the rows; drawn without replacement."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSampleRequest(Request[UnlabelledSample]):
+    """Draw a sample of the client's unlabelled or test rows."""
+
+    step = "reweight.share_sample"
+    reply = UnlabelledSample
+    kinds = (Kind.UNLABELLED_SAMPLE,)
+
+    num_points: Annotated[int, Range(1, 10_000_000)]
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    features: RatioFeatures
+    """The map of rows to what leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatiosKept(Reply):
+    """The ratios are fitted, and kept at the client."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRatiosRequest(Request[RatiosKept]):
+    """Fit the ratios of training rows to test points, and keep them."""
+
+    step = "reweight.match_ratios"
+    reply = RatiosKept
+    kinds = (Kind.SUMMARY,)
+
+    variant: Name
+    own: bool
+    """Whether the test points are the client's own, which then stay there; `points` is empty."""
+    points: Annotated[Array, Shape("N", "P")]
+    """Test points of all clients that count, in an order that tells nothing."""
+    point_weights: Annotated[Array, Shape("N")]
+    """1/n of each point, n the number of points that its client gave; sum K."""
+    ratios: RatioSpec
+    features: RatioFeatures
+    """The map under which the points came."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPrior(Reply):
+    """Shares of the classes among a client's test points."""
+
+    num_rows: Rows
+    prior: Annotated[Array, Shape("C")]
+    """On the simplex."""
+    smallest_singular_value: Annotated[float, Range(0)]
+    """Of the classifier's confusion matrix; 1 where labels were counted."""
+    fallback: Name
+    """Why the training prior stands in; empty where it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPriorRequest(Request[ClassPrior]):
+    """Count or estimate the classes of the test points."""
+
+    step = "reweight.class_prior"
+    reply = ClassPrior
+    kinds = (Kind.SUMMARY,)
+
+    source: PriorSource
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the classifier's folds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRatiosRequest(Request[RatiosKept]):
+    """Ratios of the classes' shares, for every training row by its class."""
+
+    step = "reweight.label_ratios"
+    reply = RatiosKept
+    kinds = (Kind.SUMMARY,)
+
+    variant: Name
+    own: bool
+    """Whether the test prior is the client's own, which then stays there; `test_priors` is empty."""
+    test_priors: Annotated[Array, Shape("K", "C")]
+    source: PriorSource
+    """Of the own prior."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class RatioSummary(Reply):
+    """Summary of a client's ratios for people, of the first variant in use."""
+
+    num_rows: Rows
+    total: Annotated[float, Range(0)]
+    """K, the mean that ratios over the training distribution must have."""
+    mean: float
+    """Mean over the training rows before ratios were cut and scaled."""
+    greatest: Annotated[float, Range(0)]
+    """Greatest weight; weights are ratios over K, of mean 1."""
+    effective_rows: Annotated[float, Range(0)]
+    """(Σ w)²/Σ w²."""
+    num_cut: Count
+    """Ratios that were cut down."""
+    bound: Annotated[float, Range(0)]
+    """Greatest ratio of a bin; of a class, for label shift."""
+    uncovered: Annotated[float, Range(0, 1)]
+    """Share of the test points that no training row stands for."""
+    num_steps: Count
+    """Gradient steps of the estimator; 0: closed form, or label shift."""
+    histogram: Annotated[Array, Shape(16)]
+    """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64."""
+    target_mean: Annotated[Array, Shape("C")]
+    """Weighted mean of the (encoded) targets."""
+    target_square: Annotated[Array, Shape("C")]
+    """Weighted mean of their squares."""
+    note: Annotated[str, MaxLength(512)]
+    """E.g. why a training prior stands in; empty where nothing is to be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseRatiosRequest(Request[RatioSummary]):
+    """Weigh training rows from here on; steps on the linear model use the first variant."""
+
+    step = "reweight.use_ratios"
+    reply = RatioSummary
+    kinds = (Kind.SUMMARY,)
+    setup = True
+
+    variants: Names
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkScale:
+    """Of a regression's targets; zeros and ones for classes."""
+
+    mean: Annotated[Array, Shape("C")]
+    deviation: Annotated[Array, Shape("C")]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGradient(Reply):
+    """Gradients of weighted losses."""
+
+    num_rows: Rows
+    gradients: Networks
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGradientRequest(Request[WeightedGradient]):
+    """Gradient of each variant's weighted loss at its network, on one batch of rows."""
+
+    step = "reweight.gradient"
+    reply = WeightedGradient
+    kinds = (Kind.GRADIENT,)
+
+    network: NetworkSpec
+    scale: NetworkScale
+    networks: Networks
+    batch_size: Count
+    """Rows; 0: all."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the batch; the client derives its own stream from it by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedNetworks(Reply):
+    """Networks after local steps."""
+
+    num_rows: Rows
+    networks: Networks
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedUpdateRequest(Request[WeightedNetworks]):
+    """Gradient steps on each variant's weighted loss."""
+
+    step = "reweight.local_update"
+    reply = WeightedNetworks
+    kinds = (Kind.MODEL_UPDATE,)
+
+    network: NetworkSpec
+    scale: NetworkScale
+    networks: Networks
+    learning_rate: Annotated[float, Range(0)]
+    num_steps: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Count
+    weight_decay: Annotated[float, Range(0)]
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    round_num: Count
+    own_norm: bool
+    """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureNetworksRequest(Request[Evaluation]):
+    """Measure each variant's network on the client's own test rows."""
+
+    step = "reweight.measure"
+    reply = Evaluation
+    kinds = (Kind.METRIC,)
+
+    network: NetworkSpec
+    scale: NetworkScale
+    networks: Networks
+    names: Names
+    """Of the networks in the reply."""
+    own_norm: bool
+    """Whether networks are measured with this client's own batch normalisation, where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkKept(Reply):
+    """The client keeps a network of its own."""
+
+    num_rows: Rows
+    normalised: bool
+    """Whether it has batch normalisation of its own: one that was never drawn for a round has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOwnNetworkRequest(Request[NetworkKept]):
+    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN)."""
+
+    step = "reweight.keep_network"
+    reply = NetworkKept
+    kinds = (Kind.SUMMARY,)
+
+    network: NetworkSpec
+    scale: NetworkScale
+    networks: Networks

@@ -1,0 +1,284 @@
+"""Density ratios from samples: fitted by least squares in closed form, or by gradient steps on a Bregman divergence.
+
+Source: the FTW-ERM paper (`kernfed.methods.reweight.ratio_spec`), Section 3: histogram-based density ratio matching.
+Beyond it, and the default: training stops where the divergence on held-out points is least, which matters more than
+the non-negativity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernfed import rng
+from kernfed.errors import DataError
+from kernfed.features.spec import FeatureForm, Kernel, draw_frequencies, make_spec
+from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.statistics import median_distance
+from kernfed.methods.reweight.ratio_spec import Divergence, RatioModel, RatioSpec
+from kernfed.methods.reweight.tensors.bregman import Bregman
+from kernfed.methods.reweight.tensors.ratio_bounds import Bins, cluster_bins
+from kernfed.methods.reweight.tensors.ratio_features import principal_axes
+from kernfed.models.network_spec import NetworkKind, NetworkSpec, initial_parameters, make_network_spec
+
+Floats = npt.NDArray[np.float64]
+
+FLOOR = 1e-6
+"""Added to a network's softplus, for log r must be finite."""
+
+NO_OVERLAP = 0.9
+"""From this share of test points in bins without a training row on, there is no ratio to estimate."""
+
+_LENGTHSCALES = (0.25, 0.5, 1.0, 2.0)
+"""Of the linear model, times the median distance."""
+_RIDGES = tuple(10.0**e for e in (-5, -4, -3, -2.5, -2, -1.5, -1, -0.5, 0))
+_FOLDS = 5
+_EVERY = 10
+_PATIENCE = 30
+"""Evaluations without a new minimum after which training ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """An estimated ratio."""
+
+    bins: Bins
+    ratio: Callable[[Tensor], Tensor]
+    """Ratios at points (n, d), shape (n,), as the model gives them: neither clipped nor scaled."""
+    num_steps: int
+    """After which the held-out divergence was least; 0 for a closed form."""
+    held_out: float
+    """The divergence (without its constant) there."""
+
+
+def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) -> Fitted:
+    """Estimate r(x) = Σ_l p_l^te(x) / p^tr(x).
+
+    Args:
+        train: This client's training rows, shape (n, d).
+        test: Test points of all clients that count, shape (m, d), in any order; results depend on it.
+        test_weights: 1/n_l^te for each, shape (m,), so that they sum to K.
+        spec: How.
+
+    Raises:
+        DataError: There are fewer than 2 points of a sort, or nearly all test points lie where no training row does.
+        NumericalError: Training left the range of the divergence.
+    """
+    if min(len(train), len(test)) < 2:
+        raise DataError(
+            f"{len(train)} training rows and {len(test)} test points are too few for a density ratio; give at least 2"
+        )
+    if 0 < spec.num_components < train.shape[1]:
+        axes = principal_axes(torch.cat([train, test]), spec.num_components)
+        inner = match(train.double() @ axes, test.double() @ axes, test_weights, replace(spec, num_components=0))
+        return replace(inner, ratio=lambda rows: inner.ratio(rows.double() @ axes))
+    bins = cluster_bins(train, test, test_weights, spec.num_clusters, spec.min_cluster_rows, spec.seed)
+    if bins.uncovered >= NO_OVERLAP:
+        raise DataError(
+            f"{100 * bins.uncovered:.0f} % of the test points lie where this client has no training row: the supports "
+            "do not overlap, and no weights can make up for that; leave this client out, or use other columns"
+        )
+    if spec.model is RatioModel.LINEAR and spec.divergence is Divergence.LSIF:
+        return _closed_form(train, test, test_weights, spec, bins)
+    return _by_gradient(train, test, test_weights, spec, bins)
+
+
+def limited(ratios: Tensor, bins: Bins, spec: RatioSpec, total: float) -> tuple[Tensor, int]:
+    """Cut ratios down by the stated rule, then scale them to the mean that they must have.
+
+    Args:
+        ratios: At training rows, shape (n,).
+        bins: Of the same rows.
+        spec: `clip` and `clip_at_bound` say where to cut; both may.
+        total: K: the mean of a ratio over the training distribution.
+
+    Returns:
+        Ratios, shape (n,), of mean `total`; and how many were cut.
+
+    Raises:
+        DataError: All are 0.
+    """
+    found = ratios.clamp(min=0.0)
+    limit = bins.bound if spec.clip_at_bound and bins.bound > 0 else float("inf")
+    if spec.clip > 0:
+        limit = min(limit, spec.clip * float(found.mean()))
+    num_cut = int((found > limit).sum())
+    found = found.clamp(max=limit)
+    mean = float(found.mean())
+    if not mean > 0:
+        raise DataError("all density ratios are 0: no training row looks like a test point; leave this client out")
+    return found * (total / mean), num_cut
+
+
+def effective_sample_size(weights: npt.ArrayLike) -> float:
+    """Compute (Σ w)²/Σ w²: how many equally weighted rows are worth as much; 0 where all weights are 0."""
+    w = np.asarray(weights, np.float64)
+    squares = float(np.square(w).sum())
+    return float(w.sum()) ** 2 / squares if squares > 0 else 0.0
+
+
+def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins) -> Fitted:
+    """r(x) = a'φ(x) with a = (H + ridge R)⁻¹ h, H = mean_tr φφ', h = Σ_l mean_te,l φ; the constant is not penalised.
+
+    With the constant free, the mean of r over the training rows is K exactly. Source: Kanamori et al. (2009), uLSIF.
+    """
+    union = torch.cat([train, test]).cpu().numpy()
+    scale = max(median_distance(union).value, 1e-12)
+    folds_tr = _folds(len(train), spec.seed, "train").to(train.device)
+    folds_te = _folds(len(test), spec.seed, "test").to(train.device)
+    best: tuple[float, float, float] | None = None
+    for factor in _LENGTHSCALES:
+        phi = _feature_map(spec, train.shape[1], factor * scale)
+        scores = _cross_validate(phi(train), phi(test), weights, folds_tr, folds_te)
+        for ridge, score in zip(_RIDGES, scores, strict=True):
+            if best is None or score < best[0]:
+                best = score, factor * scale, ridge
+    assert best is not None  # noqa: S101  # there are candidates
+    held_out, lengthscale, ridge = best
+    phi = _feature_map(spec, train.shape[1], lengthscale)
+    z = phi(train)
+    a = _solve(z.T @ z / len(z), weights @ phi(test), ridge)
+    return Fitted(bins, lambda x: phi(x) @ a, 0, held_out)
+
+
+def _feature_map(spec: RatioSpec, num_columns: int, lengthscale: float) -> Callable[[Tensor], Tensor]:
+    from kernfed.tensors.feature_maps import FeatureMap
+
+    made = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, num_columns, lengthscale, spec.num_frequencies, spec.seed)
+    frequencies = draw_frequencies(made)
+
+    def phi(x: Tensor) -> Tensor:
+        mapped = FeatureMap(made, device=x.device, frequencies=frequencies)(x.double())
+        return torch.cat([torch.ones_like(mapped[:, :1]), mapped], dim=1)
+
+    return phi
+
+
+def _cross_validate(z: Tensor, zt: Tensor, weights: Tensor, folds_tr: Tensor, folds_te: Tensor) -> list[float]:
+    """Held-out ½ mean_tr r² - Σ_l mean_te,l r of each ridge, mean over folds."""
+    scores = np.zeros(len(_RIDGES))
+    total = float(weights.sum())
+    for fold in range(_FOLDS):
+        out_tr, out_te = folds_tr == fold, folds_te == fold
+        if not bool(out_tr.any()) or not bool(out_te.any()) or bool(out_tr.all()) or bool(out_te.all()):
+            continue
+        inside = z[~out_tr]
+        h = inside.T @ inside / len(inside)
+        b = weights[~out_te] @ zt[~out_te] * (total / float(weights[~out_te].sum()))
+        held = weights[out_te] * (total / float(weights[out_te].sum()))
+        for i, ridge in enumerate(_RIDGES):
+            a = _solve(h, b, ridge)
+            r_tr, r_te = (z[out_tr] @ a).clamp(min=0.0), (zt[out_te] @ a).clamp(min=0.0)
+            scores[i] += float(r_tr.square().mean() / 2.0 - (held * r_te).sum())
+    return [float(s) for s in scores / _FOLDS]
+
+
+def _solve(h: Tensor, b: Tensor, ridge: float) -> Tensor:
+    from kernfed.tensors.linalg import cholesky
+
+    shifted = h.clone()
+    shifted.diagonal()[1:].add_(ridge)
+    return cholesky(shifted, name=f"second moment of ratio features + {ridge:g} I").solve(b[:, None])[:, 0]
+
+
+def _folds(num: int, seed: int, name: str) -> Tensor:
+    """Fold of each row, balanced, shape (num,)."""
+    order = rng.stream(seed, "ratios", "folds", name).permutation(num)
+    folds = np.empty(num, np.int64)
+    folds[order] = np.arange(num) % _FOLDS
+    return torch.from_numpy(folds)
+
+
+def ratio_network(spec: RatioSpec, num_columns: int) -> NetworkSpec:
+    """The network behind a ratio, with one output.
+
+    Raises:
+        ConfigError: Its parts do not fit the columns.
+    """
+    kind = NetworkKind.CNN if spec.model is RatioModel.CNN else NetworkKind.MLP
+    widths = spec.widths or ((6, 16, 120, 84) if kind is NetworkKind.CNN else (64, 64))
+    return make_network_spec(kind, LearningTask.REGRESSION, num_columns, 1, widths, spec.image)
+
+
+def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins) -> Fitted:
+    """Algorithm 1 with Adam; ends at the least held-out divergence."""
+    from kernfed.tensors.networks import dtype_of, outputs
+
+    phi: Callable[[Tensor], Tensor] = lambda x: x  # noqa: E731
+    if spec.model is RatioModel.LINEAR:
+        scale = max(median_distance(torch.cat([train, test]).cpu().numpy()).value, 1e-12)
+        phi = _feature_map(spec, train.shape[1], scale)
+        network = make_network_spec(NetworkKind.LINEAR, LearningTask.REGRESSION, 1 + spec.num_frequencies, 1)
+    else:
+        network = ratio_network(spec, train.shape[1])
+    kind = dtype_of(network)
+    x, xt, w = phi(train).to(kind), phi(test).to(kind), weights.to(kind)
+    total = float(weights.sum())
+    # Ratios of `pu` live in (0, 1): what is fitted there is r over its bound, and so are the test distributions.
+    top = max(bins.bound, 1e-12) * 1.5 if spec.divergence is Divergence.PU else 1.0
+    bregman = Bregman(spec.divergence, power=spec.power, lsif_constant=spec.lsif_constant)
+    c = 1.0 / max(bins.bound / top, 1e-12) if spec.non_negative and bins.bound > 0 else 0.0
+    w = w / top
+
+    def ratio(parameters: Tensor, rows: Tensor) -> Tensor:
+        raw = outputs(network, parameters[None], rows)[0, :, 0]
+        if spec.divergence is Divergence.PU:
+            return torch.sigmoid(raw).clamp(1e-6, 1.0 - 1e-6)
+        return functional.softplus(raw) + FLOOR
+
+    parameters = torch.as_tensor(initial_parameters(network, spec.seed), dtype=kind, device=train.device)
+    parameters.requires_grad_(True)
+    optimiser = torch.optim.Adam([parameters], lr=spec.learning_rate)
+    inside_tr, out_tr = _split(len(x), spec, "train", train.device)
+    inside_te, out_te = _split(len(xt), spec, "test", train.device)
+    draws = rng.stream(spec.seed, "ratios", "batches")
+    best, best_step, best_value = parameters.detach().clone(), 0, float("inf")
+    held_w = w[out_te] * (total / top / float(w[out_te].sum()))
+    since = 0
+    for step in range(1, spec.num_steps + 1):
+        rows = inside_tr[_draw(draws, len(inside_tr), spec.batch_size, train.device)]
+        points = inside_te[_draw(draws, len(inside_te), spec.batch_size, train.device)]
+        batch_w = w[points] * (total / top / float(w[points].sum()))
+        optimiser.zero_grad()
+        found = bregman.objective(ratio(parameters, x[rows]), ratio(parameters, xt[points]), batch_w, c)
+        loss = (found.loss if spec.non_negative else found.plain) + spec.weight_decay / 2.0 * parameters.square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimiser.step()
+        if step % _EVERY == 0 or step == spec.num_steps:
+            with torch.no_grad():
+                value = float(
+                    bregman.objective(ratio(parameters, x[out_tr]), ratio(parameters, xt[out_te]), held_w, 0.0).plain
+                )
+            since += 1
+            if value < best_value or spec.hold_out == 0.0:
+                best, best_step, best_value, since = parameters.detach().clone(), step, value, 0
+            elif since >= _PATIENCE:
+                break
+
+    def fitted(rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            parts = [ratio(best, phi(part).to(kind)).double() for part in torch.split(rows, 4096)]
+        return torch.cat(parts) * top
+
+    return Fitted(bins, fitted, best_step, best_value)
+
+
+def _split(num: int, spec: RatioSpec, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows to fit, and rows held out; without any to hold out, all of them for both."""
+    order = torch.from_numpy(rng.stream(spec.seed, "ratios", "held out", name).permutation(num)).to(device)
+    if spec.hold_out == 0.0:
+        return order, order
+    count = min(max(1, round(spec.hold_out * num)), num - 1)
+    return order[count:], order[:count]
+
+
+def _draw(stream: rng.Stream, num: int, size: int, device: torch.device) -> Tensor:
+    if size >= num:
+        return torch.arange(num, device=device)
+    return torch.from_numpy(stream.integers(num, size)).to(device)

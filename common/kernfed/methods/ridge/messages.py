@@ -1,0 +1,186 @@
+"""Steps on the random-feature ridge model: local solves, FedNewton's trips, gradient and proximal steps.
+
+The local objective of client j is F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (ridge/2) |W|², with H_j = Z_j'Z_j/n_j + ridge I
+and c_j = Z_j'Y_j/n_j (the FedNewton paper). M features, C outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernfed.federation.messages.base import Array, Dim, Kind, Range, Reply, Request, Rows, Shape
+
+Matrix = Annotated[Array, Shape("M", "C")]
+Ridge = Annotated[float, Range(1e-300)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel(Reply):
+    """A client's own weights."""
+
+    num_rows: Rows
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSolveRequest(Request[LocalModel]):
+    """H_j⁻¹ c_j: the client's own ridge solution (DKRR's upload)."""
+
+    step = "ridge.local_solve"
+    reply = LocalModel
+    kinds = (Kind.MODEL_UPDATE,)
+
+    ridge: Ridge
+    num_features: Annotated[int, Dim("M"), Range(1, 10_000_000)]
+    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedLocally(Reply):
+    """The client trained its own model and keeps it."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class TrainLocallyRequest(Request[TrainedLocally]):
+    """Solve for the client's own model and keep it there; nothing but the row count leaves."""
+
+    step = "ridge.train_locally"
+    reply = TrainedLocally
+    kinds = (Kind.SUMMARY,)
+
+    ridge: Ridge
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonStart(Reply):
+    """First trip of FedNewton: H_j⁻¹ c_j and c_j."""
+
+    num_rows: Rows
+    weights: Matrix
+    moment: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonStartRequest(Request[NewtonStart]):
+    """Factor H_j once; return the local solution and the moment c_j."""
+
+    step = "newton.start"
+    reply = NewtonStart
+    kinds = (Kind.MODEL_UPDATE, Kind.GRADIENT)
+
+    ridge: Ridge
+    num_features: Annotated[int, Dim("M"), Range(1, 10_000_000)]
+    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient(Reply):
+    """H_j W - c_j."""
+
+    num_rows: Rows
+    gradient: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRequest(Request[Gradient]):
+    """Local gradient at W (Algorithm 1, line 5)."""
+
+    step = "newton.gradient"
+    reply = Gradient
+    kinds = (Kind.GRADIENT,)
+
+    ridge: Ridge
+    weights: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonStep(Reply):
+    """H_j⁻¹ G."""
+
+    num_rows: Rows
+    newton_step: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonStepRequest(Request[NewtonStep]):
+    """Local Hessian solve on the global gradient G (Algorithm 1, line 7)."""
+
+    step = "newton.step"
+    reply = NewtonStep
+    kinds = (Kind.NEWTON_STEP,)
+
+    ridge: Ridge
+    gradient: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HessianProduct(Reply):
+    """H_j Z."""
+
+    num_rows: Rows
+    product: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HessianProductRequest(Request[HessianProduct]):
+    """Local Hessian times a direction: the gradient message with zero targets."""
+
+    step = "newton.hessian_product"
+    reply = HessianProduct
+    kinds = (Kind.GRADIENT,)
+
+    ridge: Ridge
+    direction: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Curvature(Reply):
+    """Largest eigenvalue of H_j."""
+
+    num_rows: Rows
+    largest_eigenvalue: Annotated[float, Range(0)]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvatureRequest(Request[Curvature]):
+    """Smoothness of the local objective, from which a safe learning rate follows."""
+
+    step = "fedavg.curvature"
+    reply = Curvature
+    kinds = (Kind.SUMMARY,)
+
+    ridge: Ridge
+
+
+@dataclass(frozen=True, slots=True)
+class GradientDescentRequest(Request[LocalModel]):
+    """FedAvg's local steps: `num_steps` gradient steps from W on the client's own objective."""
+
+    step = "fedavg.local_update"
+    reply = LocalModel
+    kinds = (Kind.MODEL_UPDATE,)
+
+    ridge: Ridge
+    weights: Matrix
+    learning_rate: Annotated[float, Range(0)]
+    num_steps: Annotated[int, Range(1, 1_000_000)]
+    batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of the batches; the client derives its own stream from it by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProximalSolveRequest(Request[LocalModel]):
+    """FedProx's local problem in closed form: argmin F_j(V) + (proximal/2) |V - W|²."""
+
+    step = "fedprox.local_update"
+    reply = LocalModel
+    kinds = (Kind.MODEL_UPDATE,)
+
+    ridge: Ridge
+    weights: Matrix
+    proximal: Annotated[float, Range(0)]

@@ -1,0 +1,144 @@
+"""Settings of each method: the `[method]` table of a job file. One class per method, chosen by its `name`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from kernfed.errors import ConfigError
+from kernfed.jobs.toml_file import Section
+from kernfed.methods.distill.kernels import PointKernel, check_alpha
+from kernfed.methods.heads.settings import (
+    FedAvgSettings,
+    FedNewSettings,
+    FedProxSettings,
+    FedSophiaSettings,
+    NewtonSettings,
+    Ridge,
+    Rounds,
+)
+from kernfed.methods.online.settings import (
+    EmKoflSettings,
+    OfmklAvgSettings,
+    OfsklSettings,
+    OnlineSettings,
+    PerFedAvgSettings,
+    VmKoflSettings,
+)
+from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed.methods.reweight.settings import ReweightSettings
+
+
+class LocalSettings(Section):
+    """Every client alone: nothing but counts and metrics leaves."""
+
+    name: Literal["local"]
+    ridge: Ridge = 1e-3
+
+
+class DkrrSettings(Section):
+    """One-shot average of local ridge solutions."""
+
+    name: Literal["dkrr"]
+    ridge: Ridge = 1e-3
+
+
+class DistillSettings(Section):
+    """Ensemble distillation: clients learn from each other's predictions on public points; models stay private."""
+
+    name: Literal["distill"]
+    public: str = Field(
+        min_length=1,
+        max_length=1024,
+        description="File of public, unlabelled points (CSV, Parquet or NPZ) with the feature columns; relative to the "
+        "job file.",
+    )
+    kernel: PointKernel = Field(PointKernel.GAUSSIAN, description="Kernel of the clients' ridge regression, exact.")
+    lengthscale: Annotated[float, Field(gt=0)] | list[Annotated[float, Field(gt=0)]] | Literal["median"] = Field(
+        "median", description="One number, one per feature column, or the federated median heuristic."
+    )
+    intercept: bool = Field(True, description="Add 1 to the kernel, so that constants are in its space.")
+    ridge: float = Field(1e-3, gt=0, le=1e6, description="λ of the objective |f - y|²/n + λ |f|².")
+    rounds: Rounds = 100
+    alpha: float | Literal["auto"] = Field(
+        "auto",
+        description="Weight of a client's own rows against the public points, between 0 and 1; auto: its share of all "
+        "training rows (1/clients where all have as many).",
+    )
+    deregularise: bool = Field(True, description="Undo the shrinkage of each round but the last (Algorithm 2).")
+    client_fraction: float = Field(1.0, gt=0, le=1, description="Share of the clients drawn for a round (Algorithm 3).")
+    memory_exponent: float | Literal["auto"] = Field(
+        "auto",
+        description="q of the weight t^-q that round t's predictions get beside the consensus before; from 0 (no "
+        "memory) to 1. auto: 0 where all clients take part, else 0.501.",
+    )
+    uploads: Literal["current", "stale"] = Field(
+        "current",
+        description="With drawn clients: predictions of a model fitted to the current consensus first, or of the one "
+        "fitted when last drawn, as Algorithm 3 is printed.",
+    )
+    tolerance: float = Field(
+        1e-6,
+        ge=0,
+        lt=1,
+        description="Stop when the consensus is estimated to be this close to its limit, relative; 0: run all rounds.",
+    )
+
+    @field_validator("alpha")
+    @classmethod
+    def _weighs_both(cls, value: float | str) -> float | str:
+        if not isinstance(value, str):
+            try:
+                check_alpha(value)
+            except ConfigError as err:
+                raise ValueError(str(err)) from err
+        return value
+
+    @field_validator("memory_exponent")
+    @classmethod
+    def _forgets_slowly(cls, value: float | str) -> float | str:
+        if not isinstance(value, str) and not 0.0 <= value <= 1.0:
+            raise ValueError(
+                f"method.memory_exponent is {value:g}: above 1 the consensus stops before it has arrived, below 0 is "
+                "no memory; give a number from 0 to 1, above 0.5 for convergence"
+            )
+        return value
+
+
+class ProbeSettings(Section):
+    """A test of the lines: numbers go to every client and back; no data are touched."""
+
+    name: Literal["probe"]
+    rounds: Rounds = 3
+    payload_bytes: int = Field(1_000_000, ge=8, le=8 << 30, description="Bytes each way per client and round.")
+
+
+MethodSettings = Annotated[
+    LocalSettings
+    | DkrrSettings
+    | NewtonSettings
+    | FedAvgSettings
+    | FedProxSettings
+    | FedSophiaSettings
+    | FedNewSettings
+    | DistillSettings
+    | PersonaliseSettings
+    | ReweightSettings
+    | OnlineSettings
+    | OfsklSettings
+    | OfmklAvgSettings
+    | VmKoflSettings
+    | EmKoflSettings
+    | PerFedAvgSettings
+    | ProbeSettings,
+    Field(discriminator="name"),
+]
+
+
+def num_rounds(method: MethodSettings) -> int:
+    """Rounds that a job of this method has at most; 0 where the method does not say."""
+    rounds: int = getattr(method, "rounds", 0)
+    if isinstance(method, ReweightSettings) and method.trainer == "newton":
+        return rounds * method.num_models  # one model after the other
+    return rounds

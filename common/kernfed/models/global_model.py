@@ -1,0 +1,248 @@
+"""The model that a job leaves: scaler, feature map, weights and schema; save it, load it, predict with it."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import ConfigError, DataError
+from kernfed.features import spec as features
+from kernfed.features.spec import FeatureSpec, Frequencies
+from kernfed.federation.messages.data import LearningTask
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from kernfed.tensors.feature_maps import FeatureMap
+
+Floats = npt.NDArray[np.float64]
+
+
+class Link(enum.StrEnum):
+    """The function from linear scores to predictions: nothing, softmax, or the logistic function."""
+
+    IDENTITY = "identity"
+    SOFTMAX = "softmax"
+    LOGISTIC = "logistic"
+
+
+ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
+"""Arrays of a model, in the order of their declaration."""
+
+
+_TASK_OF_LINK = {Link.SOFTMAX: LearningTask.CLASSIFICATION, Link.LOGISTIC: LearningTask.BINARY}
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalModel:
+    """A linear model on features: scores = link((φ((x - mean)/deviation) - feature_mean) weights + target_mean).
+
+    M features, C outputs, d columns. Checked when made.
+
+    Raises:
+        ConfigError: A part does not fit the others, holds NaN or infinity, or the features drawn here are not those
+            that the model was trained on.
+    """
+
+    task: LearningTask
+    feature_names: tuple[str, ...]
+    """Input columns, in the order of `mean`."""
+    target: str
+    """Name of the column that is predicted."""
+    classes: tuple[str, ...]
+    """Class names; binary: negative, positive; empty for regression."""
+    mean: Floats
+    """Shape (d,)."""
+    deviation: Floats
+    """Shape (d,), above 0."""
+    spec: FeatureSpec
+    fingerprint: str
+    """Of the features that the model was trained on; see `kernfed.features.spec.fingerprint`."""
+    weights: Floats
+    """Shape (M, C); C is 1 for regression and binary, else one per class."""
+    feature_mean: Floats
+    """Shape (M,); zeros where the model has no intercept."""
+    target_mean: Floats
+    """Shape (C,); zeros where the model has no intercept. Of a head, its bias."""
+    job: Mapping[str, Any] = field(default_factory=dict)
+    """Origin of the model, as JSON values. Not part of the model's identity (`sha256`)."""
+    link: Link = Link.IDENTITY
+    """Of a head trained by cross-entropy, softmax or logistic."""
+
+    def __post_init__(self) -> None:
+        features.check_spec(self.spec)
+        d, m, c = len(self.feature_names), self.spec.num_features, self._num_outputs()
+        shapes = {"mean": (d,), "deviation": (d,), "weights": (m, c), "feature_mean": (m,), "target_mean": (c,)}
+        for name in ARRAYS:
+            array = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            if array.shape != shapes[name]:
+                raise ConfigError(f"model: {name} has shape {array.shape}, want {shapes[name]}")
+            if not np.isfinite(array).all():
+                raise ConfigError(f"model: {name} holds NaN or infinity; it cannot predict")
+            object.__setattr__(self, name, array)
+        if d != self.spec.num_columns or len(set(self.feature_names)) != d:
+            raise ConfigError(
+                f"model: {self.spec.num_columns} different feature names wanted, got {self.feature_names}"
+            )
+        if not (self.deviation > 0).all():
+            raise ConfigError("model: deviation holds a number that is not above 0")
+        if self.link is not Link.IDENTITY and self.task is not _TASK_OF_LINK[self.link]:
+            raise ConfigError(f"model: the link {self.link} does not fit a {self.task} task")
+        if features.fingerprint(self.spec, self._frequencies) != self.fingerprint:
+            raise ConfigError(
+                "model: the features drawn here are not those it was trained on (fingerprints differ); its "
+                "specification was changed, or it comes from an incompatible release of kernfed"
+            )
+
+    def predict(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> npt.NDArray[Any]:
+        """Predict the target of each row.
+
+        Args:
+            rows: A data frame (columns by name, in any order, more than needed is fine), or numbers of shape (n, d) in
+                the order of `feature_names`. In the units of the data: scaling is the model's.
+            device: Where to compute, e.g. `cuda`.
+
+        Returns:
+            Regression: numbers, float64, shape (n,). Else class names, shape (n,).
+
+        Raises:
+            DataError: A column is missing, doubled or not numeric, or a value is missing or infinite; names them.
+        """
+        scores = self.predict_scores(rows, device=device)
+        if self.task is LearningTask.REGRESSION:
+            return scores[:, 0]
+        classes: npt.NDArray[Any] = np.array(self.classes)
+        binary = self.task is LearningTask.BINARY
+        chosen = (scores[:, 0] >= 0.5).astype(np.intp) if binary else scores.argmax(axis=1)
+        named: npt.NDArray[Any] = classes[chosen]
+        return named
+
+    def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
+        """Compute the scores behind `predict`, shape (n, C); its arguments and errors.
+
+        Binary: one column, positive class from 1/2 on. Classification: one column per class, the largest wins.
+        Without a link scores are least-squares fits of 0/1 targets, which may leave [0, 1]; else probabilities.
+        """
+        import torch
+
+        x = torch.from_numpy((self._columns(rows) - self.mean) / self.deviation).to(device)
+        weights = torch.from_numpy(self.weights).to(device)
+        offset = torch.from_numpy(self.target_mean - self.feature_mean @ self.weights).to(device)
+        mapped = self._feature_map(device).blocks(x)
+        parts = [_linked(self.link, torch.addmm(offset, z, weights)) for z in mapped]
+        if not parts:
+            return np.empty((0, self.weights.shape[1]))
+        scores: Floats = torch.cat(parts).cpu().numpy()
+        return scores
+
+    def save(self, folder: Path | str) -> None:
+        """Write `model.safetensors` and `model.json` to a folder, which is made where it does not exist.
+
+        The same model gives the same bytes. Each file appears whole or not at all; the second names the digest of the
+        first, so a pair from two different models is found out when it is loaded.
+        """
+        from kernfed.models import global_model_file as model_file
+
+        model_file.write(self, Path(folder))
+
+    @functools.cached_property
+    def _frequencies(self) -> Frequencies:
+        return features.draw_frequencies(self.spec)
+
+    def _feature_map(self, device: str) -> FeatureMap:
+        from kernfed.tensors.feature_maps import FeatureMap
+
+        return FeatureMap(self.spec, device=device, frequencies=self._frequencies)
+
+    def _num_outputs(self) -> int:
+        wanted = {LearningTask.REGRESSION: len(self.classes) == 0, LearningTask.BINARY: len(self.classes) == 2}
+        if not wanted.get(self.task, len(self.classes) >= 2) or len(set(self.classes)) != len(self.classes):
+            raise ConfigError(f"model: classes {self.classes} do not fit a {self.task} task")
+        return len(self.classes) if self.task is LearningTask.CLASSIFICATION else 1
+
+    def _columns(self, rows: pd.DataFrame | npt.ArrayLike) -> Floats:
+        """Check the input and bring its columns into order, float64, shape (n, d)."""
+        if hasattr(rows, "columns"):  # a data frame, told without loading pandas
+            x = _frame_columns(cast("pd.DataFrame", rows), self.feature_names)
+        else:
+            try:
+                x = np.asarray(rows, dtype=np.float64, order="C")
+            except (TypeError, ValueError) as err:
+                raise DataError(f"rows are not numbers: {err}") from err
+            if x.ndim != 2 or x.shape[1] != len(self.feature_names):
+                raise DataError(
+                    f"rows have shape {x.shape}, want (rows, {len(self.feature_names)}): columns "
+                    f"{', '.join(self.feature_names)}, in this order; or give a data frame, whose columns have names"
+                )
+        finite = np.isfinite(x)
+        if not finite.all():
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+            raise DataError(
+                f"column {self.feature_names[column]!r}, row {row + 1} (counted from 1): the value is missing or "
+                "infinite; fill it in or leave the row out"
+            )
+        return x
+
+
+def _linked(link: Link, scores: Tensor) -> Tensor:
+    import torch
+
+    if link is Link.SOFTMAX:
+        return torch.softmax(scores, 1)
+    return torch.sigmoid(scores) if link is Link.LOGISTIC else scores
+
+
+def load_model(folder: Path | str) -> GlobalModel:
+    """Load a model that `GlobalModel.save` wrote, and check everything about it.
+
+    Raises:
+        ConfigError: A file is missing, damaged or from another model; names the file and what is wrong.
+    """
+    from kernfed.models import global_model_file as model_file
+
+    return model_file.read(Path(folder))
+
+
+def sha256(folder: Path | str) -> str:
+    """Compute the identity of a saved model, 64 hexadecimal digits: of all that predictions depend on, not of `job`.
+
+    Raises:
+        ConfigError: As `load_model`.
+    """
+    from kernfed.models import global_model_file as model_file
+
+    return model_file.sha256(Path(folder))
+
+
+def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Floats:
+    counts = collections.Counter(frame.columns)
+    x = np.empty((len(frame), len(names)))
+    for i, name in enumerate(names):
+        if counts[name] != 1:
+            what = f"is there {counts[name]} times" if counts[name] else "is missing"
+            raise DataError(f"column {name!r} {what}; the model needs the columns {', '.join(names)}, each once")
+        column = frame[name]
+        if column.dtype.kind not in "biuf":
+            _check_numbers(name, column)
+        x[:, i] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return x
+
+
+def _check_numbers(name: str, column: pd.Series[Any]) -> None:
+    present = column.notna()
+    for row, value in enumerate(column):
+        if present.iloc[row] and not isinstance(value, numbers.Real):
+            raise DataError(
+                f"column {name!r}, row {row + 1} (counted from 1): the value is not a number; correct it, or read the "
+                "column as numbers"
+            )

@@ -1,0 +1,179 @@
+"""A model on disk: `model.safetensors` holds its arrays, `model.json` all else. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from kernfed.errors import ConfigError
+from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel
+from kernfed.federation.messages.data import LearningTask
+from kernfed.models.global_model import ARRAYS, GlobalModel, Link
+
+ARRAYS_FILE = "model.safetensors"
+FACTS_FILE = "model.json"
+
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Features(_Section):
+    kernel: Kernel
+    form: FeatureForm
+    num_columns: int = Field(ge=1)
+    lengthscales: tuple[float, ...]
+    num_frequencies: int = Field(ge=0)
+    seed: int = Field(ge=0)
+    num_features: int = Field(ge=1)
+
+
+class _Facts(_Section):
+    format: Literal["kernfed.model/1"] = "kernfed.model/1"
+    task: LearningTask
+    feature_names: tuple[str, ...]
+    target: str
+    classes: tuple[str, ...]
+    features: _Features
+    fingerprint: _Digest
+    arrays_sha256: _Digest
+    link: Link | None = None
+    """Left out where scores are linear, as they were in all models of before."""
+    job: dict[str, JsonValue]
+
+
+def write(model: GlobalModel, folder: Path) -> None:
+    """Write both files, atomically each; the facts, which name the digest of the arrays, last."""
+    from safetensors.numpy import save
+
+    data: bytes = save({name: getattr(model, name) for name in ARRAYS})
+    spec = model.spec
+    facts = _Facts(
+        task=model.task,
+        feature_names=model.feature_names,
+        target=model.target,
+        classes=model.classes,
+        features=_Features(
+            kernel=spec.kernel,
+            form=spec.form,
+            num_columns=spec.num_columns,
+            lengthscales=spec.lengthscales,
+            num_frequencies=spec.num_frequencies,
+            seed=spec.seed,
+            num_features=spec.num_features,
+        ),
+        fingerprint=model.fingerprint,
+        arrays_sha256=hashlib.sha256(data).hexdigest(),
+        job=dict(model.job),
+        link=None if model.link is Link.IDENTITY else model.link,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / ARRAYS_FILE, data)
+    _replace(folder / FACTS_FILE, _canonical(_told(facts), indent=2) + b"\n")
+
+
+def read(folder: Path) -> GlobalModel:
+    """Read and check a model.
+
+    Raises:
+        ConfigError: A file is missing, damaged, or from another model than its fellow.
+    """
+    facts, data = _load(folder)
+    try:
+        return GlobalModel(
+            task=facts.task,
+            feature_names=facts.feature_names,
+            target=facts.target,
+            classes=facts.classes,
+            spec=FeatureSpec(**dict(facts.features)),
+            fingerprint=facts.fingerprint,
+            job=facts.job,
+            link=facts.link or Link.IDENTITY,
+            **_arrays(folder / ARRAYS_FILE, data),
+        )
+    except ConfigError as err:
+        raise ConfigError(f"{folder}: {err}") from err
+
+
+def sha256(folder: Path) -> str:
+    """Digest of all that predictions depend on: the facts without `job`, which name the digest of the arrays.
+
+    Raises:
+        ConfigError: As `read`, as far as the files themselves go.
+    """
+    facts, _ = _load(folder)
+    return hashlib.sha256(_canonical(_told(facts, exclude={"job"}))).hexdigest()
+
+
+def _told(facts: _Facts, exclude: set[str] | None = None) -> dict[str, Any]:
+    """Facts as they are written; one that says nothing new is left out, so that older models keep their identity."""
+    told = facts.model_dump(mode="json", exclude=exclude)
+    if facts.link is None:
+        told.pop("link")
+    return told
+
+
+def _load(folder: Path) -> tuple[_Facts, bytes]:
+    path = folder / FACTS_FILE
+    try:
+        facts = _Facts.model_validate_json(_read_bytes(path))
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigError(f"{path}: {key}: {first['msg']}; fetch the model again from its job") from err
+    data = _read_bytes(folder / ARRAYS_FILE)
+    if hashlib.sha256(data).hexdigest() != facts.arrays_sha256:
+        raise ConfigError(
+            f"{folder / ARRAYS_FILE} is damaged or belongs to another {FACTS_FILE} (digests differ); fetch both files "
+            "again from the job"
+        )
+    return facts, data
+
+
+def _arrays(path: Path, data: bytes) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError, KeyError) as err:
+        raise ConfigError(f"{path.name} is not a safetensors file: {err}") from err
+    if sorted(arrays) != sorted(ARRAYS):
+        raise ConfigError(f"{path.name} holds the arrays {sorted(arrays)}, want {sorted(ARRAYS)}")
+    for name, array in arrays.items():
+        if array.dtype != np.float64:
+            raise ConfigError(f"{path.name}: {name} is of type {array.dtype}, want float64")
+    return arrays
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise ConfigError(
+            f"{path} cannot be read ({err.strerror}); give the folder that holds {FACTS_FILE} and {ARRAYS_FILE}"
+        ) from err
+
+
+def _canonical(facts: Any, indent: int | None = None) -> bytes:
+    return json.dumps(facts, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

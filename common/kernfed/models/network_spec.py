@@ -1,0 +1,187 @@
+"""Networks as specifications: which layers, how many parameters, in which order; needs numpy alone.
+
+Parameters are one vector, layer by layer, weights (output-major) before biases, so that a model is an array on the wire
+and a weighted mean of models is a product. `kernfed.tensors.networks` computes with many of them at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed import rng
+from kernfed.errors import ConfigError
+from kernfed.federation.messages.base import Dim, MaxLength, Range
+from kernfed.federation.messages.data import LearningTask
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+KERNEL_SIZE = 5
+"""Side of a convolution's window."""
+
+NORM_RATE = 0.1
+"""Share by which the means and variances of batch normalisation move to those of a batch."""
+
+MAX_PARAMETERS = 100_000_000
+
+
+class NetworkKind(enum.StrEnum):
+    """Architectures."""
+
+    LINEAR = "linear"
+    """One layer."""
+    MLP = "mlp"
+    """Dense layers of `widths` with ReLU."""
+    CNN = "cnn"
+    """Like LeNet-5: two convolutions 5 x 5 (the first padded) of `widths[0:2]` channels, each with ReLU and max pooling
+    by 2, then dense layers of the other widths with ReLU."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpec:
+    """A network, up to the values of its parameters."""
+
+    kind: NetworkKind
+    task: LearningTask
+    """Its loss: squared for regression, logistic for binary, cross-entropy for classification."""
+    num_columns: Annotated[int, Range(1, 1_000_000)]
+    num_outputs: Annotated[int, Range(1, 1_000_000)]
+    widths: Annotated[tuple[int, ...], MaxLength(16), Range(1, 100_000)]
+    image: Annotated[tuple[int, ...], MaxLength(3), Range(1, 100_000)]
+    """Channels, height and width of a row that is an image (cnn), else empty."""
+    num_parameters: Annotated[int, Dim("P"), Range(1, MAX_PARAMETERS)]
+    """Follows from the rest, stated so that both ends can check it."""
+    batch_norm: bool = False
+    """Whether hidden layers are normalised over the rows of a batch before ReLU (Ioffe & Szegedy, 2015)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights and biases of a layer."""
+
+    shape: tuple[int, ...]
+    """Of the weights: (outputs, inputs) or (channels out, channels in, height, width)."""
+    is_convolution: bool
+    norm: bool = False
+    """Whether four numbers per output follow: scale, shift, and the mean and variance that predictions use."""
+
+    @property
+    def num_weights(self) -> int:
+        """Numbers in the weights."""
+        return math.prod(self.shape)
+
+    @property
+    def num_outputs(self) -> int:
+        """Biases."""
+        return self.shape[0]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of its parts in the vector of parameters: weights, biases, and of the normalisation four."""
+        return (self.num_weights, *[self.num_outputs] * (5 if self.norm else 1))
+
+
+def make_network_spec(
+    kind: NetworkKind,
+    task: LearningTask,
+    num_columns: int,
+    num_outputs: int,
+    widths: tuple[int, ...] = (),
+    image: tuple[int, ...] = (),
+    batch_norm: bool = False,
+) -> NetworkSpec:
+    """Complete a network's specification with the number of its parameters.
+
+    Raises:
+        ConfigError: The parts do not fit; names the key of the job's `method.network` table.
+    """
+    if kind is NetworkKind.CNN:
+        if len(image) != 3 or math.prod(image) != num_columns:
+            raise ConfigError(
+                f"method.network.image is {list(image)}, but a row has {num_columns} columns; "
+                "give [channels, height, width] with that product"
+            )
+        if len(widths) < 3:
+            raise ConfigError("method.network.widths: a cnn has two numbers of channels and at least one dense width")
+        if min(image[1:]) < 12:
+            raise ConfigError("method.network.image: height and width must be at least 12")
+    elif image:
+        raise ConfigError(f"method.network.image is for a cnn; leave it out for {kind}")
+    if (kind is NetworkKind.LINEAR) != (len(widths) == 0):
+        raise ConfigError(f"method.network.widths is {list(widths)}; give widths of the hidden layers, none for linear")
+    if batch_norm and kind is NetworkKind.LINEAR:
+        raise ConfigError("method.network.batch_norm is for hidden layers, of which linear has none; leave it out")
+    layers = _layers(kind, num_columns, num_outputs, widths, image, batch_norm)
+    count = sum(sum(layer.sizes) for layer in layers)
+    if count > MAX_PARAMETERS:
+        raise ConfigError(f"method.network has {count} parameters, more than {MAX_PARAMETERS}; use smaller widths")
+    return NetworkSpec(kind, task, num_columns, num_outputs, widths, image, count, batch_norm)
+
+
+def layout(spec: NetworkSpec) -> tuple[Layer, ...]:
+    """List the layers in the order of their parameters.
+
+    Raises:
+        ConfigError: The specification contradicts itself.
+    """
+    again = make_network_spec(
+        spec.kind, spec.task, spec.num_columns, spec.num_outputs, spec.widths, spec.image, spec.batch_norm
+    ).num_parameters
+    if again != spec.num_parameters:
+        raise ConfigError(f"method.network: the specification states {spec.num_parameters} parameters, but has {again}")
+    return _layers(spec.kind, spec.num_columns, spec.num_outputs, spec.widths, spec.image, spec.batch_norm)
+
+
+def norm_entries(spec: NetworkSpec) -> tuple[Mask, Mask]:
+    """Say which parameters belong to batch normalisation, shape (P,), and which of these are means and variances."""
+    norm: list[Mask] = []
+    statistics: list[Mask] = []
+    for layer in layout(spec):
+        for i, size in enumerate(layer.sizes):
+            norm.append(np.full(size, i >= 2))
+            statistics.append(np.full(size, i >= 4))
+    return np.concatenate(norm), np.concatenate(statistics)
+
+
+def initial_parameters(spec: NetworkSpec, seed: int) -> Floats:
+    """Draw parameters to start from, shape (P,): He's normal weights, biases 0; the same bits everywhere.
+
+    Source: He, Zhang, Ren & Sun (2015), equation (10).
+    """
+    parts: list[Floats] = []
+    for i, layer in enumerate(layout(spec)):
+        fan_in = layer.num_weights // layer.num_outputs
+        draw = rng.stream(seed, "network", str(i)).normal(1, layer.num_weights)[0]
+        parts += [draw * math.sqrt(2.0 / fan_in), np.zeros(layer.num_outputs)]
+        if layer.norm:
+            zeros, ones = np.zeros(layer.num_outputs), np.ones(layer.num_outputs)
+            parts += [ones, zeros, zeros, ones]
+    return np.concatenate(parts)
+
+
+def _layers(
+    kind: NetworkKind,
+    num_columns: int,
+    num_outputs: int,
+    widths: tuple[int, ...],
+    image: tuple[int, ...],
+    norm: bool,
+) -> tuple[Layer, ...]:
+    found: list[Layer] = []
+    inputs, dense = num_columns, widths
+    if kind is NetworkKind.CNN:
+        channels, height, width = image
+        found.append(Layer((widths[0], channels, KERNEL_SIZE, KERNEL_SIZE), True, norm))
+        found.append(Layer((widths[1], widths[0], KERNEL_SIZE, KERNEL_SIZE), True, norm))
+        height, width = ((side // 2 - KERNEL_SIZE + 1) // 2 for side in (height, width))
+        inputs, dense = widths[1] * height * width, widths[2:]
+    for outputs in dense:
+        found.append(Layer((outputs, inputs), False, norm))
+        inputs = outputs
+    return (*found, Layer((num_outputs, inputs), False))

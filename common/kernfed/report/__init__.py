@@ -1,0 +1,1 @@
+"""The report of a job: a page without network and scripts."""

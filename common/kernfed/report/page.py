@@ -1,0 +1,324 @@
+"""A job's report: one HTML file with its charts inside, made from `job.json` and `metrics.jsonl`.
+
+`python -m kernfed.report.page FOLDER` writes it. The page needs no network and no script.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kernfed.errors import DataError, KernfedError
+from kernfed.jobs.metrics_file import JSONL, TRAINING, MetricLine, read_metrics
+from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
+from kernfed.report.sections import SECTIONS
+
+REPORT = "report.html"
+JOB_JSON = "job.json"
+FINDINGS = "findings.json"
+
+_LABELS = {
+    "auc": "AUC",
+    "accuracy": "accuracy",
+    "r2": "R²",
+    "rmse": "root mean squared error",
+    "mse": "mean squared error",
+    "log_loss": "log-loss",
+    "relative_distance_bound": "relative distance, at most",
+    "objective": "objective",
+    "seconds": "seconds",
+    "megabytes_per_second": "MB/s",
+}
+_HEADLINES = ("auc", "accuracy", "r2", "rmse", "mse")
+_TRAINING_FIRST = ("relative_distance_bound", "objective", "effective_kernels")
+_RECENT = "recent"
+"""Name under which a stream's rows since the measurement before are measured; jobs on streams have no test rows."""
+_TRAINING_TITLES = {
+    "relative_distance_bound": "Training: certified distance to the pooled solution",
+    "objective": "Training: objective, less a constant",
+    "effective_kernels": "Kernels in use, mean over clients",
+}
+_MODELS_FIRST = ("global", "personal", "local", "central")
+_MAX_ROWS = 500
+_KINDS = {
+    "summary": "summaries (counts, means, class names)",
+    "mean_embedding": "mean embeddings",
+    "sufficient_statistic": "sufficient statistics",
+    "gradient": "gradients",
+    "newton_step": "Newton steps",
+    "prediction": "predictions",
+    "model_update": "model updates",
+    "collaboration_weights": "collaboration weights",
+    "metric": "metrics",
+    "unlabelled_sample": "unlabelled samples",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A job's metrics, arranged for the page."""
+
+    lines: Sequence[MetricLine]
+
+    def models(self) -> list[str]:
+        """Models measured, in the order in which they are shown."""
+        return _ordered({line.model for line in self.lines if line.model != TRAINING}, _MODELS_FIRST)
+
+    @property
+    def rows(self) -> str:
+        """The rows that were measured on, in words."""
+        return "rows so far" if _RECENT in self.models() else "test rows"
+
+    def metrics(self) -> list[str]:
+        """Metrics of models, most telling first."""
+        return _ordered({line.metric for line in self.lines if line.model != TRAINING}, _HEADLINES)
+
+    def clients(self) -> list[str]:
+        """Clients with metrics of their own, sorted."""
+        return sorted({line.client for line in self.lines if line.client is not None})
+
+    def curve(self, metric: str, model: str) -> Series:
+        """A pooled metric (or, for the model `training`, a number of the solver) by round."""
+        found = [
+            (line.round, line.value)
+            for line in self.lines
+            if line.client is None and line.model == model and line.metric == metric and math.isfinite(line.value)
+        ]
+        return Series(model, tuple(r for r, _ in found), tuple(v for _, v in found))
+
+    def last(self, metric: str, model: str, client: str | None) -> float | None:
+        """The last value, if there is one."""
+        found = [
+            line.value
+            for line in self.lines
+            if (line.client, line.model, line.metric) == (client, model, metric) and math.isfinite(line.value)
+        ]
+        return found[-1] if found else None
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.html` from the other artifacts in a folder.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        DataError: `job.json` or `metrics.jsonl` is missing or not what a job writes.
+    """
+    job = _read_job(folder / JOB_JSON)
+    html = render(job, read_metrics(folder / JSONL), _read_findings(folder / FINDINGS))
+    path = folder / REPORT
+    part = folder / f".{REPORT}.part"
+    part.write_text(html, encoding="utf-8")
+    part.replace(path)
+    return path
+
+
+def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mapping[str, Any] | None = None) -> str:
+    """The page as text.
+
+    Args:
+        job: Content of `job.json`.
+        lines: Content of `metrics.jsonl`.
+        findings: Content of `findings.json`, if the method left one.
+
+    Raises:
+        DataError: `job` lacks something.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("kernfed.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    try:
+        return environment.get_template("report.html.j2").render(_page(job, Measured(lines), findings or {}))
+    except (KeyError, TypeError, AttributeError) as err:
+        raise DataError(f"job.json: not the record of a job ({type(err).__name__}: {err}); fetch it again") from err
+
+
+def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any]) -> dict[str, Any]:
+    metric = next(iter(measured.metrics()), None)
+    return {
+        "job": job,
+        "tiles": list(_tiles(job, measured, metric)),
+        "charts": list(_charts(measured, metric)),
+        "sections": [SECTIONS[name](finding) for name, finding in sorted(findings.items()) if name in SECTIONS],
+        "table": _client_table(measured),
+        "rows": measured.rows,
+        "answers": _answers(job["answers"]),
+        "settings": list(_flat(job["settings"])),
+        "submitted": _when(job["submitted_at"]),
+        "started": _when(job["started_at"]),
+        "finished": _when(job["finished_at"]),
+        "failures": job["failures"][:_MAX_ROWS],
+        "notes": job["notes"][:_MAX_ROWS],
+    }
+
+
+def _tiles(job: Mapping[str, Any], measured: Measured, metric: str | None) -> Iterable[tuple[str, str]]:
+    """Headline numbers: name and value."""
+    if metric is not None:
+        for model in measured.models():
+            value = measured.last(metric, model, None)
+            if value is not None:
+                yield f"{_label(metric)}, {model}", _number(value)
+    rounds = f"{job['rounds_closed']} of {job['num_rounds']}" if job["num_rounds"] else str(job["rounds_closed"])
+    yield "rounds", rounds
+    yield "clients", str(len(job["clients"]))
+    if job["started_at"] and job["finished_at"]:
+        took = datetime.fromisoformat(job["finished_at"]) - datetime.fromisoformat(job["started_at"])
+        yield "took", _duration(took.total_seconds())
+    bound = measured.last("relative_distance_bound", TRAINING, None)
+    if bound is not None:
+        yield "distance to optimum", f"≤ {bound:.1e}"
+
+
+def _charts(measured: Measured, metric: str | None) -> Iterable[dict[str, str]]:
+    if metric is not None:
+        curves = [c for model in measured.models() if (c := measured.curve(metric, model)).rounds]
+        if any(len(c.rounds) > 1 for c in curves):
+            title = f"{_label(metric)} by round, over all clients' {measured.rows}"
+            svg = line_chart(title, _label(metric), [c for c in curves if len(c.rounds) > 1])
+            yield {"title": title, "svg": svg, "note": ""}
+        clients = measured.clients()
+        if clients:
+            models = {
+                model: [measured.last(metric, model, client) for client in clients[:MAX_BARS]]
+                for model in measured.models()
+            }
+            models = {model: values for model, values in models.items() if any(v is not None for v in values)}
+            title = f"{_label(metric)} at each client, on its own {measured.rows}"
+            note = "" if len(clients) <= MAX_BARS else f"The first {MAX_BARS} of {len(clients)} clients."
+            yield {"title": title, "svg": bar_chart(title, _label(metric), clients[:MAX_BARS], models), "note": note}
+    recent = measured.curve("mse", _RECENT)
+    if len(recent.rounds) > 1:
+        title = "Mean squared error of the rows since the measurement before"
+        log = suits_log(recent.values)
+        note = "Rises where the data drift away from what was learned." + (" Logarithmic axis." if log else "")
+        yield {"title": title, "svg": line_chart(title, _label("mse"), [recent], log=log), "note": note}
+    names = {line.metric for line in measured.lines if line.model == TRAINING}
+    for name in _ordered(names, _TRAINING_FIRST)[:2]:
+        curve = measured.curve(name, TRAINING)
+        if len(curve.rounds) > 1:
+            log = suits_log(curve.values)
+            title = _TRAINING_TITLES.get(name, f"Training: {_label(name)}")
+            svg = line_chart(title, _label(name), [curve], log=log)
+            yield {"title": title, "svg": svg, "note": "Logarithmic axis." if log else ""}
+
+
+def _client_table(measured: Measured) -> dict[str, Any] | None:
+    models, clients = measured.models(), measured.clients()
+    if not clients:
+        return None
+    keys = [(metric, model) for metric in measured.metrics() for model in models]
+    keys = [k for k in keys if any(measured.last(*k, client) is not None for client in clients)]
+    rows = [
+        (name, [_cell(measured.last(metric, model, client)) for metric, model in keys])
+        for name, client in [*((c, c) for c in clients[:_MAX_ROWS]), ("all rows", None)]
+    ]
+    return {"columns": [(_label(metric), model) for metric, model in keys], "rows": rows}
+
+
+def _answers(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Kinds of information that left, how often, in answer to which steps; clients that are alike share a row."""
+    rows: dict[str, dict[str, Any]] = {}
+    for client, steps in answers.items():
+        counts: dict[str, int] = {}
+        for step in steps:
+            for kind in step["kinds"]:
+                counts[kind] = counts.get(kind, 0) + step["count"]
+        kinds = [(_KINDS.get(kind, kind), counts[kind]) for kind in _ordered(set(counts), tuple(_KINDS))]
+        row = rows.setdefault(json.dumps([kinds, steps]), {"clients": [], "kinds": kinds, "steps": steps})
+        row["clients"].append(client)
+    return list(rows.values())[:_MAX_ROWS]
+
+
+def _read_findings(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as err:
+        raise DataError(f"{path.name}: cannot be read: {err}; fetch it again") from err
+    if not isinstance(found, dict):
+        raise DataError(f"{path.name}: not the findings of a job; fetch it again")
+    return found
+
+
+def _read_job(path: Path) -> dict[str, Any]:
+    try:
+        job = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as err:
+        raise DataError(f"{path}: cannot be read ({err.strerror}); give the folder of a finished job") from err
+    except ValueError as err:
+        raise DataError(f"{path}: not JSON ({err}); fetch the file again") from err
+    if not isinstance(job, dict):
+        raise DataError(f"{path}: not the record of a job; fetch the file again")
+    return job
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{key}", ", ".join(map(str, value))
+        else:
+            yield f"{prefix}{key}", "not set" if value is None else str(value)
+
+
+def _ordered(names: set[str], first: Sequence[str]) -> list[str]:
+    return [name for name in first if name in names] + sorted(names - set(first))
+
+
+def _label(metric: str) -> str:
+    return _LABELS.get(metric, metric.replace("_", " "))
+
+
+def _number(value: float) -> str:
+    return f"{value:.2e}" if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6) else f"{value:.4g}"
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else _number(value)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _when(text: str | None) -> str:
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if text else "never"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the report of the folder named in the arguments; returns an exit status."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m kernfed.report.page FOLDER\n")
+        return 2
+    try:
+        write_report(Path(arguments[0]))
+    except KernfedError as err:
+        sys.stderr.write(f"error: {err}\n")
+        return err.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""NPZ archives into tables: `x` (rows, columns), `y` (rows,) and, optionally, `columns`. Nothing is ever unpickled.
+
+NaN means that there is no value; infinity is a fault.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+from kernfed.tables.raw_table import Integers, RawTable, Source, label_text, locate_columns, merge_labels
+
+
+def read_npz(source: Source) -> RawTable:
+    """Read the columns that the job uses; row numbers count from 1. The target is `y`, whatever the job calls it.
+
+    Raises:
+        DataError: Names file, array or column, and remedy.
+    """
+    file = source.file
+    with file.path.open("rb") as opened:
+        try:
+            archive = np.load(opened, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
+            source.refuse(f"is not an NPZ archive; write it with numpy.savez, or correct {source.key('format')}")
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            source.refuse("is a single array; write x and y into one archive with numpy.savez")
+        with archive:
+            x = _array(source, archive, file.x_key, "x_key")
+            y = _array(source, archive, file.y_key, "y_key")
+            names = list(file.x_columns) if file.x_columns is not None else _names(source, archive)
+    if x.ndim != 2 or x.dtype.kind not in "biuf":
+        source.refuse(
+            f"array {file.x_key!r} has shape {x.shape} and type {x.dtype}; store numbers of shape (rows, columns)"
+        )
+    if y.ndim != 1 or len(y) != len(x):
+        source.refuse(
+            f"array {file.y_key!r} has shape {y.shape} but {file.x_key!r} has {len(x)} rows; "
+            "store one target per row, shape (rows,)"
+        )
+    names = names or [f"x{i}" for i in range(x.shape[1])]
+    if len(names) != x.shape[1]:
+        source.refuse(
+            f"{len(names)} column names for the {x.shape[1]} columns of {file.x_key!r}; "
+            f"correct {source.key('x_columns')}, or the array `columns`"
+        )
+    places = locate_columns(source, names, source.schema.features)
+    with np.errstate(over="ignore"):
+        values = x[:, places].astype(np.float64)
+    rows = np.arange(1, len(x) + 1)
+    if source.has_labels:
+        return RawTable(values, None, *_labels(source, y), rows, "row")
+    if y.dtype.kind not in "biuf":
+        source.refuse(f"array {file.y_key!r} has type {y.dtype} where numbers are needed; store numbers")
+    return RawTable(values, y.astype(np.float64), None, (), rows, "row")
+
+
+def _array(source: Source, archive: Any, name: str, key: str) -> Any:
+    if name not in archive.files:
+        listed = ", ".join(archive.files[:12]) or "none"
+        source.refuse(f"has no array {name!r} but {listed}; correct {source.key(key)}")
+    try:
+        return archive[name]
+    except ValueError:
+        source.refuse(
+            f"array {name!r} holds Python objects or is damaged, and is not read; "
+            "store numbers or text, e.g. with .astype(float) or .astype(str)"
+        )
+    except (EOFError, zipfile.BadZipFile, zlib.error, OSError, RuntimeError):  # encrypted, or packed in another way
+        source.refuse(f"array {name!r} is damaged; write the archive again")
+
+
+def _names(source: Source, archive: Any) -> list[str]:
+    if "columns" not in archive.files:
+        return []
+    names = _array(source, archive, "columns", "x_columns")
+    if names.ndim != 1 or names.dtype.kind != "U":
+        source.refuse("array 'columns' must be text of shape (columns,); write it with .astype(str)")
+    return [str(name) for name in names]
+
+
+def _labels(source: Source, y: Any) -> tuple[Integers, tuple[str, ...]]:
+    if y.dtype.kind not in "biufUS":
+        source.refuse(
+            f"array {source.file.y_key!r} has type {y.dtype}, which cannot name classes; store text or integers"
+        )
+    distinct, codes = np.unique(y, return_inverse=True)
+    return merge_labels([_label(source, value) for value in distinct.tolist()], codes.astype(np.int64))
+
+
+def _label(source: Source, value: Any) -> str | None:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            source.refuse(f"array {source.file.y_key!r} holds bytes that are not UTF-8; store text")
+    return label_text(value)

@@ -1,0 +1,215 @@
+"""Shared parts of the readers of CSV, Parquet and NPZ files: the table they fill and the faults they collect.
+
+Every fault is told with file, column, row and remedy. The text may cross the wire to an operator, so it never holds the
+content of a cell; the names of columns are the most that it tells about a file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import DataError
+from kernfed.federation.messages.data import DataSchema, LearningTask
+from kernfed.jobs.client_file import PartitionFile
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+MAX_LISTED = 12
+"""Most columns or faults that a message lists."""
+
+TEXT = "text where a number is needed; correct it, or, if it means that there is no value, add it to `missing`"
+NOT_FINITE = "infinite or not a number; correct it or leave the cell empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A partition's file, what is expected of it, and how messages call it."""
+
+    file: PartitionFile
+    schema: DataSchema
+    dataset: str
+    partition: str
+
+    @property
+    def where(self) -> str:
+        """Beginning of messages; the folder is left out, for it tells about the site."""
+        return f"data set {self.dataset}, {self.partition} ({self.file.path.name})"
+
+    def key(self, name: str) -> str:
+        """Name a setting of this partition as the site administrator finds it in the client file."""
+        return f"`{name}` of [datasets.{self.dataset}.{self.partition}] in the client file"
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise a DataError about the file."""
+        raise DataError(f"{self.where}: {problem}")
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the target is a class and not a number."""
+        return self.schema.task is not LearningTask.REGRESSION
+
+    def in_file(self, column: str) -> str:
+        """Name in the file of a column of the job."""
+        return self.file.columns.get(column, column)
+
+    def shown(self, column: str) -> str:
+        """Name of a column for messages: the job's, and the file's where it differs."""
+        name = self.in_file(column)
+        return f"column {column!r}" + (f" ({name!r} in the file)" if name != column else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RawTable:
+    """The columns that a job uses, as read. n rows, P feature columns."""
+
+    x: Floats
+    """Features, (n, P); NaN: no value."""
+    y: Floats | None
+    """Numeric target, (n,); NaN: no value. None where the target is a class."""
+    codes: Integers | None
+    """Class of each row as an index into `names`, (n,); -1: no value."""
+    names: tuple[str, ...]
+    row_numbers: Integers
+    """Position of each row in the file, (n,), from 1: lines for CSV."""
+    row_word: str
+    """`line` or `row`."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """Faults found in cells, gathered so that one reading of a file tells all of them."""
+
+    source: Source
+    row_word: str
+    _found: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def add(self, column: str, row: int, problem: str, count: int = 1) -> None:
+        """Note `count` cells of a column with the same problem, the first of them in `row`."""
+        seen = self._found.setdefault((column, problem), [row, 0])
+        seen[0] = min(seen[0], row)
+        seen[1] += count
+
+    def add_rows(self, column: str, rows: Integers, problem: str) -> None:
+        """Note one faulty cell in each of `rows`; none where `rows` is empty."""
+        if rows.size:
+            self.add(column, int(rows.min()), problem, int(rows.size))
+
+    def raise_if_any(self) -> None:
+        """Raise one DataError for everything found, in the order of rows.
+
+        Raises:
+            DataError: One line per column and problem.
+        """
+        if not self._found:
+            return
+        lines = []
+        for (column, problem), (row, count) in sorted(self._found.items(), key=lambda item: item[1]):
+            more = f" (the first of {count:,} {self.row_word}s)" if count > 1 else ""
+            lines.append(f"{self.source.where}: {self.source.shown(column)}, {self.row_word} {row}{more}: {problem}")
+        if len(lines) > MAX_LISTED:
+            lines[MAX_LISTED:] = [f"{self.source.where}: and {len(lines) - MAX_LISTED} more faults"]
+        raise DataError("\n".join(lines))
+
+
+def locate_columns(source: Source, present: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Find the job's columns among those of a file; order does not matter and other columns are ignored.
+
+    Args:
+        source: The file; its `columns` mapping gives the names used in it.
+        present: Names in the file, in order.
+        wanted: Names in the job.
+
+    Returns:
+        For each wanted column its place in `present`.
+
+    Raises:
+        DataError: A column is missing, stands twice in the file, or two of the job's columns read the same one.
+    """
+    places: dict[str, list[int]] = {}
+    for i, name in enumerate(present):
+        places.setdefault(name, []).append(i)
+    found: list[int] = []
+    problems: list[str] = []
+    takers: dict[str, str] = {}
+    for column in wanted:
+        name = source.in_file(column)
+        at = places.get(name, [])
+        if name in takers:
+            problems.append(
+                f"columns {takers[name]!r} and {column!r} of the job are both read from {name!r}; "
+                f"correct {source.key('columns')}"
+            )
+        elif not at:
+            close = difflib.get_close_matches(name.casefold(), [p.casefold() for p in places], n=1, cutoff=0.7)
+            near = [p for p in places if close and p.casefold() == close[0]]
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            problems.append(f"{source.shown(column)} is missing{hint}")
+        elif len(at) > 1:
+            problems.append(f"{source.shown(column)} stands {len(at)} times; rename or remove all but one")
+        takers.setdefault(name, column)
+        found.extend(at[:1])
+    if problems:
+        if any("is missing" in p for p in problems):
+            problems.append(_listing(source, present, bool(found)))
+        source.refuse(f"\n{source.where}: ".join(problems))
+    return found
+
+
+def _listing(source: Source, present: Sequence[str], some_found: bool) -> str:
+    # Without a header the "names" are the cells of the first row, which must not leave the site.
+    if not some_found or any(_is_number(name) for name in present):
+        return (
+            f"the file has {len(present)} columns, but what stands in place of their names does not look like names; "
+            "the first line must name the columns"
+            if source.file.format != "npz"
+            else f"x has {len(present)} columns; name them in {source.key('x_columns')}"
+        )
+    listed = ", ".join(present[:MAX_LISTED])
+    more = f" and {len(present) - MAX_LISTED} more" if len(present) > MAX_LISTED else ""
+    return f"the file has the columns {listed}{more}; rename there, or say which is which in {source.key('columns')}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def label_text(value: str | float | bool | None) -> str | None:
+    """Text of a class label that is stored as a value: 7 and 7.0 are `7`, True is `true`, NaN is None (no value)."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if math.isnan(value):
+        return None
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def merge_labels(values: Sequence[str | None], codes: Integers) -> tuple[Integers, tuple[str, ...]]:
+    """Strip the distinct labels of a column, and give labels that are then equal one code.
+
+    Args:
+        values: Distinct values as read; None or blank: no value.
+        codes: For each row an index into `values`, (n,); negative: no value.
+
+    Returns:
+        Codes (n,), -1 for no value, and the distinct labels that they index, sorted.
+    """
+    stripped = [(value or "").strip() for value in values]
+    names = tuple(sorted({s for s in stripped if s}))
+    index = {name: i for i, name in enumerate(names)}
+    table = np.array([*(index.get(s, -1) for s in stripped), -1], dtype=np.int64)
+    return table[np.where(codes < 0, len(stripped), codes)], names

@@ -1,0 +1,84 @@
+"""Factor a large symmetric positive definite matrix in its own memory, and solve in that of the right-hand side.
+
+`kernfed.tensors.linalg` is for matrices of which memory holds three; here one is all that there is. Only lower
+triangles are read and written. On CPU LAPACK works in place, on the transposed view that is column-major; on CUDA
+torch does what it can.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernfed.errors import NotPositiveDefiniteError, NumericalError
+
+
+def factor_in_place(a: Tensor, *, name: str) -> Tensor:
+    """Replace the lower triangle of A by that of its Cholesky factor L, A = L L'.
+
+    Args:
+        a: Matrix, float64 (n, n), contiguous; only its lower triangle is read. On CPU it is overwritten.
+        name: What the matrix is, for the error.
+
+    Returns:
+        L: on CPU `a` itself, above whose diagonal anything may stand.
+
+    Raises:
+        NotPositiveDefiniteError: There is no factor, or (max L_ii / min L_ii)² exceeds 1/eps, as in
+        `kernfed.tensors.linalg`. NumericalError: The matrix holds NaN or infinity.
+    """
+    if a.shape[0] == 0:
+        return a
+    largest = float(a.diagonal().abs().max())
+    if a.device.type == "cpu":
+        from scipy.linalg.lapack import dpotrf
+
+        _, info = dpotrf(a.numpy().T, lower=0, overwrite_a=1, clean=0)
+        factor = a
+    else:
+        factor, flag = torch.linalg.cholesky_ex(a)
+        info = int(flag)
+    diagonal = factor.diagonal()
+    low, high = float(diagonal.min()), float(diagonal.max())
+    if not (low == low and high < float("inf") and largest < float("inf")):
+        raise NumericalError(f"{name} of size {a.shape[0]} holds NaN or infinity; check the data behind it")
+    if info != 0 or not low > high * torch.finfo(a.dtype).eps ** 0.5:
+        raise NotPositiveDefiniteError(
+            f"{name} of size {a.shape[0]} is not positive definite to working precision (pivots from {low:.3g} to "
+            f"{high:.3g}); increase the ridge"
+        )
+    return factor
+
+
+def solve_rows_in_place(factor: Tensor, b: Tensor, *, transposed: bool = False) -> Tensor:
+    """Compute L⁻¹ B, or L'⁻¹ B, in the memory of B.
+
+    Args:
+        factor: L, from `factor_in_place`, (n, n).
+        b: Right-hand sides, float64 (n, k), contiguous. On CPU it is overwritten.
+        transposed: Whether to solve with L'.
+    """
+    if b.numel() == 0:
+        return b
+    if b.device.type == "cpu":
+        from scipy.linalg.blas import dtrsm
+
+        # Rows are columns of the transposed views: L X = B is X' U = B' with U = L'.
+        dtrsm(1.0, factor.numpy().T, b.numpy().T, side=1, lower=0, trans_a=int(transposed), overwrite_b=1)
+        return b
+    solved: Tensor = torch.linalg.solve_triangular(factor.mT if transposed else factor, b, upper=transposed)
+    return solved
+
+
+def subtract_square(a: Tensor, t: Tensor, scale: float) -> None:
+    """Subtract scale · T T' from the lower triangle of A, block by block.
+
+    Args:
+        a: Matrix, (n, n), overwritten; what lies above its diagonal is not defined afterwards.
+        t: (n, k).
+        scale: Factor.
+    """
+    step = max(64, (1 << 22) // max(1, t.shape[0]))
+    for start in range(0, t.shape[0], step):
+        end = min(start + step, t.shape[0])
+        a[start:end, :end].addmm_(t[start:end], t[:end].T, alpha=-scale)

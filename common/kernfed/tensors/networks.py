@@ -1,0 +1,193 @@
+"""Many networks of one architecture computed at once: predictions, losses and gradient steps.
+
+Each network is a row of an array of parameters; rows of data are the same for all. Dense layers are batched matrix
+products, convolutions grouped ones, so that a client trains the models of a hundred targets in about the time of a few.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernfed import rng
+from kernfed.errors import NumericalError
+from kernfed.federation.messages.data import LearningTask
+from kernfed.models.network_spec import KERNEL_SIZE, NORM_RATE, Layer, NetworkKind, NetworkSpec, layout, norm_entries
+
+NORM_EPSILON = 1e-5
+"""Added to variances."""
+
+
+def dtype_of(spec: NetworkSpec) -> torch.dtype:
+    """Type that networks compute in: float64, but float32 for convolutions, which are slow in float64."""
+    return torch.float32 if spec.kind is NetworkKind.CNN else torch.float64
+
+
+def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+    """Compute the last layer's outputs of every network, without a link function.
+
+    Args:
+        spec: The architecture.
+        parameters: Shape (N, P).
+        x: Rows, shape (n, d), of the same type and device.
+        seen: Where given, batch normalisation uses the mean and variance of these rows, and appends them layer by
+            layer, each of shape (N, 2 outputs); else it uses those among the parameters.
+
+    Returns:
+        Shape (N, n, C).
+    """
+    num = parameters.shape[0]
+    layers = layout(spec)
+    pieces = iter(torch.split(parameters, [size for layer in layers for size in layer.sizes], 1))
+    hidden = x.expand(num, *x.shape)
+    for i, layer in enumerate(layers):
+        weights, bias, *norm = (next(pieces) for _ in layer.sizes)
+        if layer.is_convolution:
+            hidden = _convolution(layer, weights, bias, hidden, first=i == 0, image=spec.image)
+            hidden = functional.max_pool2d(functional.relu(_normalise(norm, hidden, seen)), 2)
+            if not layers[i + 1].is_convolution:
+                hidden = hidden.reshape(hidden.shape[0], num, -1).transpose(0, 1)
+            continue
+        hidden = torch.baddbmm(bias[:, None, :], hidden, weights.reshape(num, *layer.shape).transpose(1, 2))
+        if i < len(layers) - 1:
+            hidden = functional.relu(_normalise(norm, hidden, seen))
+    return hidden
+
+
+def scores(spec: NetworkSpec, parameters: Tensor, x: Tensor) -> Tensor:
+    """Compute predictions in the units of encoded targets, shape (N, n, C): numbers, or probabilities of classes."""
+    found = outputs(spec, parameters, x)
+    if spec.task is LearningTask.REGRESSION:
+        return found
+    return torch.sigmoid(found) if spec.task is LearningTask.BINARY else torch.softmax(found, dim=2)
+
+
+def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Compute the mean loss of every network, shape (N,).
+
+    Args:
+        spec: The architecture and the task, which says which loss.
+        parameters: Shape (N, P).
+        x: Rows, shape (n, d).
+        y: Encoded targets, shape (n, C).
+        weights: Of the rows, for each network, shape (N, n); unset: 1.
+    """
+    return _losses(spec, outputs(spec, parameters, x), y, weights)
+
+
+def _losses(spec: NetworkSpec, found: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    if spec.task is LearningTask.REGRESSION:
+        of_rows = (found - y).square().sum(dim=2)
+    elif spec.task is LearningTask.BINARY:
+        both = functional.binary_cross_entropy_with_logits(found, y.expand_as(found), reduction="none")
+        of_rows = both.sum(dim=2)
+    else:
+        of_rows = -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
+    return (of_rows if weights is None else of_rows * weights).mean(dim=1)
+
+
+def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Compute the gradient of every network's loss, shape (N, P); the arguments are those of `losses`.
+
+    Batch normalisation is over these rows. For its means and variances among the parameters the result holds how far
+    they are from those of the rows, so that a step of `NORM_RATE` against it follows them.
+    """
+    wanted = parameters.detach().requires_grad_(True)
+    seen: list[Tensor] | None = [] if spec.batch_norm else None
+    # The networks share no parameter: the gradient of the sum holds the gradient of each.
+    (found,) = torch.autograd.grad(_losses(spec, outputs(spec, wanted, x, seen), y, weights).sum(), wanted)
+    if seen:
+        statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
+        found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
+    return found
+
+
+def train(
+    spec: NetworkSpec,
+    parameters: Tensor,
+    x: Tensor,
+    y: Tensor,
+    *,
+    learning_rate: float,
+    num_steps: int,
+    batch_size: int = 0,
+    weight_decay: float = 0.0,
+    seed: int = 0,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Take gradient steps from each network on the same rows.
+
+    Args:
+        spec: The architecture.
+        parameters: Shape (N, P); not changed.
+        x: Rows, shape (n, d).
+        y: Encoded targets, shape (n, C).
+        learning_rate: Step size.
+        num_steps: Steps.
+        batch_size: Rows per step; 0, or at least n: all rows. Each epoch visits the rows in a new order.
+        weight_decay: λ of loss + (λ/2) |θ|².
+        seed: Of the orders.
+        weights: Of the rows, for each network, shape (N, n); unset: 1.
+
+    Returns:
+        Shape (N, P).
+
+    Raises:
+        NumericalError: A network left the range of numbers.
+    """
+    current = parameters.clone()
+    order = rng.stream(seed, "networks", "batches")
+    batches: list[Tensor] = []
+    whole = batch_size == 0 or batch_size >= x.shape[0]
+    for _ in range(num_steps):
+        rows_x, rows_y, rows_w = x, y, weights
+        if not whole:
+            if not batches:
+                shuffled = torch.from_numpy(order.permutation(x.shape[0])).to(x.device)
+                batches = list(torch.split(shuffled, batch_size))[::-1]
+            rows = batches.pop()
+            rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
+        gradient = gradients(spec, current, rows_x, rows_y, rows_w)
+        if spec.batch_norm:
+            norm, statistics = (torch.from_numpy(mask).to(x.device) for mask in norm_entries(spec))
+            step = current * weight_decay * ~norm + gradient
+            current = current - torch.where(statistics, NORM_RATE, learning_rate) * step
+        else:
+            current = current * (1.0 - learning_rate * weight_decay) - learning_rate * gradient
+    if not bool(torch.isfinite(current).all()):
+        raise NumericalError(
+            f"networks trained with learning rate {learning_rate:g} left the range of numbers; lower "
+            "method.learning_rate, or scale the columns (data.standardise)"
+        )
+    return current
+
+
+def _convolution(
+    layer: Layer, weights: Tensor, bias: Tensor, hidden: Tensor, *, first: bool, image: tuple[int, ...]
+) -> Tensor:
+    """Convolve; images are (n, N * channels, h, w) between layers."""
+    num = weights.shape[0]
+    kernels = weights.reshape(num * layer.shape[0], *layer.shape[1:])
+    if first:  # all networks see the same images: one convolution with the kernels of all
+        rows = hidden[0].reshape(hidden.shape[1], *image)
+        found = functional.conv2d(rows, kernels, bias.reshape(-1), padding=KERNEL_SIZE // 2)
+    else:
+        found = functional.conv2d(hidden, kernels, bias.reshape(-1), groups=num)
+    return found
+
+
+def _normalise(norm: list[Tensor], hidden: Tensor, seen: list[Tensor] | None) -> Tensor:
+    """Batch normalisation of images (n, N * channels, h, w) or rows (N, n, outputs); none without its parameters."""
+    if not norm:
+        return hidden
+    scale, shift, mean, variance = norm
+    num, size = scale.shape
+    images = hidden.dim() == 4
+    values = hidden.reshape(hidden.shape[0], num, size, -1) if images else hidden[..., None].transpose(0, 1)
+    if seen is not None:  # (n, N, outputs, pixels)
+        mean, variance = values.mean(dim=(0, 3)), values.var(dim=(0, 3), correction=0)
+        seen.append(torch.cat([mean, variance], dim=1))
+    factor = scale * torch.rsqrt(variance + NORM_EPSILON)
+    found = values * factor[None, :, :, None] + (shift - mean * factor)[None, :, :, None]
+    return found.reshape(hidden.shape) if images else found[..., 0].transpose(0, 1)

@@ -1,0 +1,193 @@
+"""One client's ridge problem on features: factor once, then solve, differentiate and step.
+
+F_j(W) = |Z W - Y|²/(2 n) + (ridge/2) |W|², with H = Z'Z/n + ridge I and c = Z'Y/n (FedNewton paper, Algorithm 1).
+M features, C outputs. Everything keeps the type and device of Z; statistics belong in float64.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernfed import rng
+from kernfed.errors import DataError, NumericalError
+from kernfed.tensors.linalg import Cholesky, cholesky, largest_eigenvalue, self_product
+
+
+def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Encode class indices as rows of zeros with a single one.
+
+    Args:
+        labels: Class indices, shape (n,), each from 0 to `num_classes` - 1.
+        num_classes: Number of classes C.
+        dtype: Of the result.
+
+    Returns:
+        Targets, shape (n, C).
+
+    Raises:
+        DataError: A label is outside the range.
+    """
+    if labels.numel() and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+        raise DataError(
+            f"class indices run from {int(labels.min())} to {int(labels.max())}, want 0 to {num_classes - 1}"
+        )
+    out = torch.zeros(labels.shape[0], num_classes, dtype=dtype, device=labels.device)
+    return out.scatter_(1, labels.long()[:, None], 1.0)
+
+
+class LocalRidge:
+    """The ridge problem of one client's rows.
+
+    With at least M/2 rows H is formed and factored (M x M). With fewer, the n x n matrix K = ZZ'/n + ridge I stands in
+    for it: H⁻¹ B = (B - Z'K⁻¹ Z B/n)/ridge (Woodbury), and no M x M matrix is ever formed. Factors are made when first
+    needed and kept. Without rows H = ridge I and c = 0.
+
+    Not safe for use by two threads at once.
+
+    Attributes:
+        num_rows: Rows n.
+        ridge: The ridge, above 0.
+    """
+
+    def __init__(self, z: Tensor, y: Tensor, ridge: float) -> None:
+        """Take the rows of a problem; they are kept, not copied.
+
+        Args:
+            z: Features, shape (n, M).
+            y: Targets, shape (n, C), of the type and device of `z`.
+            ridge: Above 0.
+
+        Raises:
+            DataError: Rows of features and targets do not pair up.
+            NumericalError: The ridge is not above 0.
+        """
+        if z.ndim != 2 or y.ndim != 2 or z.shape[0] != y.shape[0]:
+            raise DataError(f"features {tuple(z.shape)} and targets {tuple(y.shape)} do not pair row by row")
+        if not ridge > 0:
+            raise NumericalError(f"ridge is {ridge}; give a number above 0, else H need not be invertible")
+        self.num_rows = z.shape[0]
+        self.ridge = ridge
+        self._z = z
+        self._y = y
+        self._per_row = 1.0 / max(1, self.num_rows)
+        self._dual = 2 * z.shape[0] <= z.shape[1]
+        self._gram: Tensor | None = None
+        self._factors: dict[float, Cholesky] = {}
+        self._moment: Tensor | None = None
+
+    def moment(self) -> Tensor:
+        """Compute c = Z'Y/n, shape (M, C)."""
+        if self._moment is None:
+            self._moment = (self._z.T @ self._y).mul_(self._per_row)
+        return self._moment.clone()
+
+    def solve(self) -> Tensor:
+        """Compute the minimiser H⁻¹ c, shape (M, C): the client's own ridge solution."""
+        if self._dual:  # Z'K⁻¹ Y/n: nothing cancels
+            return (self._z.T @ self._factor(self.ridge).solve(self._y)).mul_(self._per_row)
+        return self.newton_step(self.moment())
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """Compute the gradient H W - c at W, shape (M, C) (Algorithm 1, line 5)."""
+        if self._dual:  # from residuals, which are small near a solution
+            residual = torch.addmm(self._y, self._z, w, beta=-1.0)
+            return torch.addmm(w, self._z.T, residual, beta=self.ridge, alpha=self._per_row)
+        return self.hessian_product(w).sub_(self.moment())
+
+    def newton_step(self, g: Tensor) -> Tensor:
+        """Compute H⁻¹ G for G of shape (M, C) (Algorithm 1, line 7)."""
+        return self._solve_shifted(g, self.ridge)
+
+    def hessian_product(self, v: Tensor) -> Tensor:
+        """Compute H V for V of shape (M, C)."""
+        return self._shifted_product(v, self.ridge)
+
+    def largest_eigenvalue(self) -> float:
+        """Compute the largest eigenvalue of H: gradient descent converges with learning rates below 2 over it."""
+        if self.num_rows == 0:
+            return self.ridge
+        return largest_eigenvalue(self._gram_matrix()) + self.ridge
+
+    def gradient_descent(
+        self, w: Tensor, *, learning_rate: float, num_steps: int, batch_size: int = 0, seed: int = 0
+    ) -> Tensor:
+        """Take gradient steps from W on this client's objective (FedAvg's local update).
+
+        Args:
+            w: Where to start, shape (M, C); not changed.
+            learning_rate: Step size.
+            num_steps: Steps to take.
+            batch_size: Rows per step; 0, or at least n: all rows. Each epoch visits the rows in a new random order,
+                and its last batch may be smaller.
+            seed: Of the orders.
+
+        Returns:
+            Weights, shape (M, C).
+
+        Raises:
+            NumericalError: The weights left the range of numbers: the learning rate is too large.
+        """
+        w = w.clone()
+        if batch_size == 0 or batch_size >= self.num_rows:
+            for _ in range(num_steps):
+                w.sub_(self.gradient(w), alpha=learning_rate)
+        else:
+            order = rng.stream(seed, "ridge", "batches")
+            batches: list[Tensor] = []
+            for _ in range(num_steps):
+                if not batches:
+                    rows = torch.from_numpy(order.permutation(self.num_rows)).to(self._z.device)
+                    batches = list(torch.split(rows, batch_size))[::-1]
+                w.sub_(self._batch_gradient(w, batches.pop()), alpha=learning_rate)
+        if not bool(torch.isfinite(w).all()):
+            raise NumericalError(
+                f"gradient descent with learning rate {learning_rate:g} left the range of numbers; keep it below "
+                "2 over the largest eigenvalue of the Hessian"
+            )
+        return w
+
+    def proximal_solve(self, w: Tensor, proximal: float) -> Tensor:
+        """Compute argmin over V of F_j(V) + (proximal/2) |V - W|², shape (M, C): FedProx's local problem.
+
+        Args:
+            w: The global weights, shape (M, C).
+            proximal: At least 0; 0 gives the client's own solution.
+        """
+        return self._solve_shifted(torch.add(self.moment(), w, alpha=proximal), self.ridge + proximal)
+
+    def _batch_gradient(self, w: Tensor, rows: Tensor) -> Tensor:
+        z = self._z[rows]
+        residual = torch.addmm(self._y[rows], z, w, beta=-1.0)
+        return torch.addmm(w, z.T, residual, beta=self.ridge, alpha=1.0 / rows.shape[0])
+
+    def _gram_matrix(self) -> Tensor:
+        """Z'Z/n, or ZZ'/n in the dual form; what they have of eigenvalues above 0 is the same."""
+        if self._gram is None:
+            self._gram = self_product(self._z.T if self._dual else self._z).mul_(self._per_row)
+        return self._gram
+
+    def _factor(self, shift: float) -> Cholesky:
+        if shift not in self._factors:
+            shifted = self._gram_matrix().clone()
+            shifted.diagonal().add_(shift)
+            name = "ZZ'/n + ridge I" if self._dual else "local Hessian Z'Z/n + ridge I"
+            self._factors[shift] = cholesky(shifted, name=f"{name} (ridge {shift:g}, {self.num_rows} rows)")
+        return self._factors[shift]
+
+    def _solve_shifted(self, b: Tensor, shift: float) -> Tensor:
+        """(Z'Z/n + shift I)⁻¹ b."""
+        if not self._dual:
+            return self._factor(shift).solve(b)
+        x = self._woodbury(b, shift)
+        # Woodbury subtracts nearly equal numbers where b lies in the rows' span; one step of refinement restores them.
+        return x.add_(self._woodbury(b - self._shifted_product(x, shift), shift))
+
+    def _woodbury(self, b: Tensor, shift: float) -> Tensor:
+        inner = self._factor(shift).solve(self._z @ b)
+        return torch.addmm(b, self._z.T, inner, alpha=-self._per_row).div_(shift)
+
+    def _shifted_product(self, v: Tensor, shift: float) -> Tensor:
+        if self._dual:
+            return torch.addmm(v, self._z.T, self._z @ v, beta=shift, alpha=self._per_row)
+        return torch.addmm(v, self._gram_matrix(), v, beta=shift)

@@ -1,0 +1,1 @@
+"""Who is connected, and requests to many clients."""

@@ -1,0 +1,108 @@
+"""Clients as operators see them: those with a session, those seen in an earlier life, those only enrolled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from kernfed.errors import UnavailableError
+from kernfed.jobs.info import ClientInfo
+from kernfed_server.jobs.schedule import SeenClient
+from kernfed_server.keeping.store import Store
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 1.0
+
+
+class Sessions(Protocol):
+    """The clients' sessions, as jobs need them."""
+
+    def clients(self) -> Mapping[str, SeenClient]:
+        """Every client that is connected or was, since the coordinator started."""
+        ...
+
+    async def wait_change(self, timeout_s: float) -> None:
+        """Wait until a client comes, goes or reports something, at most `timeout_s` seconds."""
+        ...
+
+    def end_job(self, job_id: str, why: str) -> None:
+        """Tell clients that a job is over, so that they drop its state."""
+        ...
+
+
+class ClientBook:
+    """Remembers clients beyond the coordinator's own life."""
+
+    def __init__(self, store: Store, sessions: Sessions, known_clients: Callable[[], set[str] | None]) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._known_clients = known_clients
+        self._noted: dict[str, ClientInfo] = {}
+        self._expected: frozenset[str] = frozenset()
+
+    async def load(self) -> None:
+        """Read the clients that were there in the lives before."""
+        self._expected = frozenset(await self._store.clients())
+
+    def all_back(self) -> bool:
+        """Whether every client of the lives before is connected."""
+        return self._expected <= {name for name, seen in self._sessions.clients().items() if seen.connected}
+
+    async def enrolled(self) -> set[str] | None:
+        """Names of the enrolled clients; None where they are not known here."""
+        return await asyncio.to_thread(self._known_clients)
+
+    async def listing(self, running: Mapping[str, Collection[str]]) -> list[ClientInfo]:
+        """All clients, sorted by name.
+
+        Args:
+            running: Cohorts of the running jobs, by job id.
+        """
+        found = {name: ClientInfo(name) for name in await self.enrolled() or ()}
+        found |= await self._store.clients()
+        found |= self._current()
+        return [
+            replace(client, job_ids=tuple(sorted(job_id for job_id, cohort in running.items() if name in cohort)))
+            for name, client in sorted(found.items())
+        ]
+
+    async def devices(self, names: Iterable[str]) -> dict[str, str]:
+        """What clients compute on, as they last reported, by client; those that never did are left out."""
+        seen = await self._store.clients() | self._current()
+        return {name: seen[name].device for name in names if name in seen and seen[name].device}
+
+    async def follow(self, on_change: Callable[[], None]) -> None:
+        """Until cancelled: store what changes, and tell of it."""
+        while True:
+            current = self._current()
+            changed = [client for name, client in current.items() if self._noted.get(name) != client]
+            if changed:
+                self._noted = current
+                on_change()
+                try:
+                    await self._store.save_clients(changed)
+                except UnavailableError as err:
+                    log.error("clients not stored", error=str(err))
+            await self._sessions.wait_change(_LOOK_S)
+
+    def _current(self) -> dict[str, ClientInfo]:
+        return {name: _client_info(seen) for name, seen in self._sessions.clients().items()}
+
+
+def _client_info(seen: SeenClient) -> ClientInfo:
+    return ClientInfo(
+        name=seen.name,
+        connected=seen.connected,
+        datasets=tuple(seen.datasets),
+        steps=tuple(sorted(seen.steps)),
+        device=seen.device,
+        software_version=seen.software_version,
+        certificate_expires_at=seen.certificate_expires_at,
+        peer=seen.peer,
+        last_seen_at=seen.last_seen_at,
+    )

@@ -1,0 +1,282 @@
+"""The clients' sessions: who is connected, one session per identity, and the calls that are open to them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kernfed.errors import AlreadyConnectedError, VersionMismatchError
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.jobs.info import ClientInfo
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.frames import PROTOCOL_VERSION
+from kernfed.wire.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from kernfed_server.federation.exchange import OpenCall
+
+log = structlog.get_logger(__name__)
+
+KEPT_CALLS = 512
+"""Closed calls of which it is known whose replies were counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Times and sizes of a session.
+
+    Attributes:
+        heartbeat_interval_s: Seconds between heartbeats, both ways.
+        heartbeat_timeout_s: A peer silent for this long is taken for dead.
+        max_body_bytes: Largest reply body.
+        spool_bytes: Reply bodies above this go to a file as they arrive.
+        max_inflight_bytes: Bytes of a client's replies that may be under way at a time, as declared.
+        max_frames_per_s: Frames of a client that are read per second, pieces of bodies not counted; more wait.
+    """
+
+    heartbeat_interval_s: float = 5.0
+    heartbeat_timeout_s: float = 20.0
+    max_body_bytes: int = 8 << 30
+    spool_bytes: int = 4 << 20
+    max_inflight_bytes: int = 16 << 30
+    max_frames_per_s: float = 5000.0
+
+
+@dataclass(eq=False)
+class Session:
+    """One client's stream."""
+
+    info: ClientInfo
+    instance_id: str
+    serial: str
+    known_task_ids: set[str]
+    """Tasks that the client has in full, and whose answers are still to come; they are not sent again."""
+    outgoing: Outgoing = field(default_factory=Outgoing)
+    last_heard: float = field(default_factory=time.monotonic)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: frozenset[str] = frozenset()
+    """Tasks that the client was receiving or computing at its last heartbeat."""
+
+    @property
+    def name(self) -> str:
+        """Name in the client's certificate."""
+        return self.info.name
+
+    def send(self, frame: pb.ConnectResponse) -> None:
+        """Queue a small frame."""
+        self.outgoing.put(frame.SerializeToString())
+
+    def end(self, reason: str, message: str) -> None:
+        """Say goodbye and end the session."""
+        if not self.ended.is_set():
+            self.send(pb.ConnectResponse(goodbye=pb.Goodbye(reason=reason, message=message)))
+            self.outgoing.close()
+            self.ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _ClosedCall:
+    """The kept part of a closed call: clients that lost the acknowledgement of a counted reply send it again."""
+
+    job_id: str
+    round_num: int
+    step: str
+    digests: Mapping[str, bytes]
+    observe: Callable[[JobEvent], None]
+
+    def counted(self, client: str) -> bytes | None:
+        return self.digests.get(client)
+
+
+class SessionRegistry:
+    """All sessions of the coordinator, and the calls that wait for replies."""
+
+    def __init__(self, limits: SessionLimits, spool: Path) -> None:
+        self.limits = limits
+        self.spool = spool
+        self.coordinator_id = secrets.token_hex(8)
+        self.draining = False
+        self._sessions: dict[str, Session] = {}
+        self._seen: dict[str, ClientInfo] = {}
+        self._calls: dict[str, OpenCall] = {}
+        self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
+        self._transfers = itertools.count(1)
+        self._change = asyncio.Event()
+
+    def open(self, info: ClientInfo, serial: str, hello: pb.Hello) -> Session:
+        """Begin a session.
+
+        Raises:
+            VersionMismatchError: The client speaks another protocol version.
+            AlreadyConnectedError: Another daemon is connected under this identity.
+        """
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise VersionMismatchError(
+                f"client {info.name} ({hello.software_version[:40]}) speaks protocol {hello.protocol_version}, "
+                f"this coordinator speaks {PROTOCOL_VERSION}; install matching releases of kernfed"
+            )
+        held = self._sessions.get(info.name)
+        if held is not None and held.instance_id != hello.instance_id and self._alive(held):
+            since = held.info.last_seen_at
+            raise AlreadyConnectedError(
+                f"client {info.name} is already connected from {held.info.peer}"
+                f"{f' since {since:%Y-%m-%d %H:%M:%S} UTC' if since else ''}; stop that daemon, "
+                "or enrol this one under its own name"
+            )
+        if held is not None:
+            held.end("REPLACED", "a newer stream of the same daemon took over")
+        session = Session(
+            info=replace(
+                info,
+                connected=True,
+                datasets=tuple(d.name for d in hello.datasets),
+                steps=tuple(hello.steps),
+                software_version=hello.software_version,
+                last_seen_at=datetime.now(UTC),
+            ),
+            instance_id=hello.instance_id,
+            serial=serial,
+            known_task_ids=set(hello.known_task_ids),
+        )
+        self._sessions[info.name] = session
+        self._seen[info.name] = session.info
+        self._changed()
+        return session
+
+    def start(self, session: Session) -> None:
+        """After the welcome: hand the client the open calls that it has not answered."""
+        for call in self._calls.values():
+            call.send_to(session)
+
+    def closed(self, session: Session) -> None:
+        """A stream ended, for whatever reason."""
+        session.ended.set()
+        if self._sessions.get(session.name) is session:
+            del self._sessions[session.name]
+            self._seen[session.name] = replace(session.info, connected=False, last_seen_at=datetime.now(UTC))
+            self._changed()
+
+    def heard(self, session: Session) -> None:
+        """Any frame came in: the client is alive."""
+        session.last_heard = time.monotonic()
+
+    def report_device(self, session: Session, device: str) -> None:
+        """The client says what it computes on."""
+        session.info = replace(session.info, device=device[:200])
+        self._seen[session.name] = session.info
+        self._changed()
+
+    def _alive(self, session: Session) -> bool:
+        silent = time.monotonic() - session.last_heard
+        return not session.ended.is_set() and silent < self.limits.heartbeat_timeout_s
+
+    def get(self, name: str) -> Session | None:
+        """The session of a client, if it has one."""
+        return self._sessions.get(name)
+
+    def present(self) -> frozenset[str]:
+        """Names of the clients that have a session."""
+        return frozenset(self._sessions)
+
+    def clients(self) -> Mapping[str, ClientInfo]:
+        """Every client that is connected or was, since the coordinator started."""
+        return dict(sorted(self._seen.items()))
+
+    async def wait_change(self, timeout_s: float) -> None:
+        """Wait until a client comes, goes or reports something, at most `timeout_s` seconds."""
+        change = self._change
+        try:
+            async with asyncio.timeout(timeout_s):
+                await change.wait()
+        except TimeoutError:
+            return
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+        for call in self._calls.values():
+            call.wake()
+
+    def next_transfer(self) -> int:
+        """A number for the fragments of the next body; wraps after 2³² bodies."""
+        return (next(self._transfers) - 1) % (2**32 - 1) + 1
+
+    def add_call(self, call: OpenCall) -> None:
+        """Send a call to its clients that are connected, and to the others when they come."""
+        self._calls[call.task_id] = call
+        for name in call.clients:
+            session = self._sessions.get(name)
+            if session is not None:
+                call.send_to(session)
+
+    def remove_call(self, call: OpenCall) -> None:
+        """A call is over: clients that have not answered stop working on it."""
+        self._calls.pop(call.task_id, None)
+        self._closed[call.task_id] = _ClosedCall(call.job_id, call.round_num, call.step, call.all_counted, call.observe)
+        if len(self._closed) > KEPT_CALLS:
+            self._closed.popitem(last=False)
+        for name in call.unanswered:
+            session = self._sessions.get(name)
+            if session is not None:
+                session.known_task_ids.discard(call.task_id)
+                session.outgoing.drop(call.transfer_to(name))
+                session.send(
+                    pb.ConnectResponse(
+                        cancel=task_pb2.Cancel(job_id=call.job_id, task_id=call.task_id, why="the step is closed")
+                    )
+                )
+
+    def call(self, task_id: str) -> OpenCall | None:
+        """The open call of a task."""
+        return self._calls.get(task_id)
+
+    def counted(self, task_id: str, client: str) -> bytes | None:
+        """Digest of a client's reply to a task that was counted, lately; None: none was."""
+        call = self._calls.get(task_id) or self._closed.get(task_id)
+        return call.counted(client) if call else None
+
+    def report_second_reply(self, task_id: str, client: str) -> None:
+        """A client answered a task that it had answered, and differently: the job's operator reads so."""
+        log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)
+        call = self._calls.get(task_id) or self._closed.get(task_id)
+        if call is not None:
+            text = "a second, different reply to a task that it had answered was refused; the first one counts"
+            call.observe(JobEvent(EventKind.NOTE, call.round_num, call.step, client, f"{client}, {call.step}: {text}"))
+
+    def what_is_known(self, client: str, task_id: str) -> str:
+        """State of a client whose answer to a task is missing, as words that follow a sentence; may be empty."""
+        session = self._sessions.get(client)
+        if session is None:
+            return "; not connected"
+        return "; still at work on it" if task_id in session.busy else ""
+
+    def end_job(self, job_id: str, why: str) -> None:
+        """Tell every connected client that a job is over, so that it drops the job's state."""
+        for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
+            del self._closed[task_id]
+        for session in self._sessions.values():
+            session.send(pb.ConnectResponse(cancel=task_pb2.Cancel(job_id=job_id, why=why[:500])))
+
+    def cut(self, serials: frozenset[str], reason: str, message: str) -> None:
+        """End the sessions of certificates, e.g. because they were revoked."""
+        for session in list(self._sessions.values()):
+            if session.serial in serials:
+                log.warning("session cut", client=session.name, reason=reason)
+                session.end(reason, message)
+
+    def drain(self, message: str) -> None:
+        """End all sessions: the coordinator stops."""
+        self.draining = True
+        for session in list(self._sessions.values()):
+            session.end("UNAVAILABLE", message)

@@ -1,0 +1,62 @@
+"""The parts of every model of a job: the agreement before round 1, and the facts of the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+import kernfed
+from kernfed.federation.messages.base import Array
+from kernfed_server.jobs.preparation import Setup
+
+if TYPE_CHECKING:
+    from kernfed.models.global_model import GlobalModel, Link
+
+
+def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
+    """Origin of a model, for its `model.json`: JSON values only."""
+    return {
+        "method": method.model_dump(mode="json"),
+        "seed": setup.schema.seed,
+        "clients": sorted(setup.num_rows),
+        "kernfed": kernfed.__version__,
+    }
+
+
+def agreed(setup: Setup) -> dict[str, Any]:
+    """Arguments that models of every kind take: columns, classes and scales."""
+    return {
+        "task": setup.schema.task,
+        "feature_names": setup.schema.features,
+        "target": setup.schema.target,
+        "classes": setup.classes,
+        "mean": setup.mean,
+        "deviation": setup.deviation,
+    }
+
+
+def feature_model(
+    setup: Setup, weights: Array, facts: dict[str, Any], *, target_mean: Array | None = None, link: Link | None = None
+) -> GlobalModel:
+    """A model that is linear in the centred features.
+
+    Args:
+        setup: What was agreed.
+        weights: Shape (M, C).
+        facts: From `job_facts`.
+        target_mean: Added to predictions, shape (C,); None: the pooled mean of the targets.
+        link: From scores to predictions; None: the identity.
+    """
+    from kernfed.models.global_model import GlobalModel, Link
+
+    return GlobalModel(
+        **agreed(setup),
+        spec=setup.spec,
+        fingerprint=setup.fingerprint,
+        weights=weights,
+        feature_mean=setup.feature_mean,
+        target_mean=setup.target_mean if target_mean is None else target_mean,
+        link=Link.IDENTITY if link is None else link,
+        job=facts,
+    )

@@ -1,0 +1,25 @@
+"""The error of a run that moves away from its solution, with the last model that was any good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernfed.errors import DivergedError
+from kernfed.federation.messages.base import Array
+
+if TYPE_CHECKING:
+    from kernfed.models.global_model import GlobalModel
+
+
+class DivergedRunError(DivergedError):
+    """A run was stopped since its iteration diverges.
+
+    Attributes:
+        weights: Those with the best certificate before the run was stopped, shape (M, C).
+        model: The same as a model, once `kernfed_server.jobs.execute.execute` has passed the error on.
+    """
+
+    def __init__(self, message: str, weights: Array) -> None:
+        super().__init__(message)
+        self.weights = weights
+        self.model: GlobalModel | None = None

@@ -1,0 +1,445 @@
+"""Jobs from submission to artifacts: queues them, runs those whose clients are free, resumes them after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownClientError
+from kernfed.federation.cohort import Cohort, Exchange, Quorum
+from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
+from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.methods.settings import num_rounds
+from kernfed_server.federation.client_book import ClientBook, Sessions
+from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, may_join, plan
+from kernfed_server.jobs.task import ActiveJob, finish_job, run_job
+from kernfed_server.keeping.artifacts import ArtifactShelf, Model
+from kernfed_server.keeping.history import WATCHER_LIMIT, History
+from kernfed_server.keeping.store import Store, StoredJob
+from kernfed_server.keeping.uploads import Uploads
+
+log = structlog.get_logger(__name__)
+
+MAX_FILE_BYTES = 1 << 20
+MAX_LIVE_JOBS = 10_000
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+_REPLAY_PAGE = 1000
+_DRAIN_LOOK_S = 0.02
+
+
+Execute = Callable[[JobFile, Cohort, Run], Awaitable[Model | None]]
+"""Runs the workflow of a job; see `kernfed_server.jobs.execute.execute`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Limits and waits of the run manager.
+
+    Attributes:
+        jobs_per_client: Jobs that a client works for at a time.
+        settle_s: After a start, jobs without named clients wait this long for clients to come back.
+        report_timeout_s: For writing `report.html`.
+        cancel_timeout_s: How long `cancel` waits for a job to end.
+        watcher_limit: Events that may wait for one watcher.
+    """
+
+    jobs_per_client: int = 1
+    settle_s: float = 10.0
+    report_timeout_s: float = 120.0
+    cancel_timeout_s: float = 30.0
+    watcher_limit: int = WATCHER_LIMIT
+
+
+class RunManager:
+    """All jobs of the coordinator. `run` must be going for anything to happen."""
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        make_exchange: Callable[[JobInfo], Exchange],
+        folder: Path,
+        *,
+        execute: Execute | None = None,
+        known_clients: Callable[[], set[str] | None] = lambda: None,
+        limits: RunLimits | None = None,
+    ) -> None:
+        """Make the manager.
+
+        Args:
+            store: Where jobs are kept.
+            sessions: The clients' sessions.
+            make_exchange: How a job's requests reach its clients.
+            folder: The coordinator's data folder; artifacts go to `jobs/<job>/artifacts` in it.
+            execute: Runs a workflow; `kernfed_server.jobs.execute.execute` where unset.
+            known_clients: Names of all enrolled clients, or None where they are not known here. May block.
+            limits: Limits and waits.
+        """
+        self._store = store
+        self._sessions = sessions
+        self._make_exchange = make_exchange
+        self._folder = folder
+        self.uploads = Uploads(folder / "uploads")
+        """Files that jobs name by their SHA-256."""
+        self._execute = execute or _default_execute(self.uploads)
+        self._book = ClientBook(store, sessions, known_clients)
+        self._limits = limits or RunLimits()
+        self._active: dict[str, ActiveJob] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._draining = False
+        self._wake = asyncio.Event()
+        self._reports = asyncio.Semaphore(1)
+        self._shelf = ArtifactShelf()
+        self._started_at = time.monotonic()
+        self.ready = asyncio.Event()
+        """Set once the jobs of the last life go on."""
+
+    async def run(self) -> None:
+        """Resume what was under way, then run jobs until cancelled. On cancellation jobs stop where they are."""
+        self._started_at = time.monotonic()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                await self._book.load()
+                for stored in await self._store.unfinished_jobs():
+                    await self._take_up(stored)
+                group.create_task(self._book.follow(self._wake.set))
+                self.ready.set()
+                while True:
+                    self._wake.clear()
+                    self._schedule()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(1.0):  # waits run out by the clock
+                            await self._wake.wait()
+        finally:
+            self._group = None
+            self.drain()
+
+    async def finish_rounds(self, grace_s: float) -> None:
+        """The coordinator is about to stop: take and start no more jobs, and let each that runs close its round.
+
+        A job stops behind the checkpoint of its round, or ends. Those that wait for clients or for the disk are not
+        waited for; they, and rounds that take longer than `grace_s` seconds, go on from the checkpoint before.
+        """
+        self._draining = True
+        for active in self._active.values():
+            active.stops = True
+        end = time.monotonic() + grace_s
+        # Looked at, not waited for: a job stops being busy by parking, ending, or waiting for clients or the disk.
+        while (left := [j for j, active in self._active.items() if active.busy]) and time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_LOOK_S)
+        if left:
+            log.warning("rounds cut short, to be done again", jobs=left)
+
+    def drain(self) -> None:
+        """The coordinator stops: take no more jobs, and let the watchers go."""
+        self._draining = True
+        for active in self._active.values():
+            active.history.end(UnavailableError("the coordinator is shutting down; the job goes on when it is back"))
+
+    async def submit(self, job_toml: str, request_id: str, operator: str) -> JobInfo:
+        """Check a job file and queue it.
+
+        Args:
+            job_toml: Text of the file.
+            request_id: The same operator gets the same job for the same id; empty: always a new one.
+            operator: Who submits, from the certificate.
+
+        Raises:
+            ConfigError: The file is wrong; or the request id was used for another file.
+            UnknownClientError: It names a client that is not enrolled.
+            BusyError: Too many jobs are queued.
+        """
+        if len(job_toml.encode()) > MAX_FILE_BYTES:
+            raise ConfigError(f"job file: more than {MAX_FILE_BYTES} bytes; a job file holds settings, not data")
+        if len(request_id) > 128:
+            raise ConfigError("request id: more than 128 characters")
+        file = parse_job(job_toml)
+        await self._check_clients(file)
+        await asyncio.to_thread(self.uploads.check, file)
+        if self._draining:
+            raise UnavailableError("the coordinator is shutting down; submit again when it is back")
+        if len(self._active) >= MAX_LIVE_JOBS:
+            raise BusyError(f"{MAX_LIVE_JOBS} jobs are queued or running; submit again when some are over")
+        new = JobInfo(
+            job_id=f"{file.name}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}",
+            name=file.name,
+            method=file.method.name,
+            state=JobState.QUEUED,
+            submitted_by=operator,
+            submitted_at=datetime.now(UTC),
+            num_rounds=num_rounds(file.method),
+            clients=tuple(sorted(file.cohort.clients or ())),
+            job_toml=job_toml,
+        )
+        info, is_new = await self._store.submit(new, request_id)
+        if not is_new:
+            if info.job_toml != job_toml:
+                raise ConfigError(f"request id {request_id!r} was used for another job file; use a new one")
+            return await self.get(info.job_id)
+        active = ActiveJob(info, file, History(self._store, info.job_id, watcher_limit=self._limits.watcher_limit))
+        active.history.note(JobEvent(EventKind.STATE, message=f"queued by {operator}"))
+        self._active[info.job_id] = active
+        self._wake.set()
+        log.info("job queued", job_id=info.job_id, method=info.method, operator=operator)
+        return info
+
+    async def cancel(self, job_id: str, operator: str) -> JobInfo:
+        """Stop a job, and wait until it has stopped; of a cancelled job, say so again.
+
+        Raises:
+            UnknownJobError: There is none.
+            JobError: It is over.
+            BusyError: It does not stop in time; it will.
+        """
+        info = await self.get(job_id)
+        active = self._active.get(info.job_id)
+        if active is None:
+            info = await self.get(info.job_id)
+            if info.state is not JobState.CANCELLED:
+                raise JobError(f"job {info.job_id} is over ({info.state}); there is nothing to cancel")
+            return info
+        if not active.finishing and not active.cancelled_by:
+            if active.task is None:
+                self._start_task(active)
+            elif active.begun:
+                active.task.cancel()
+            active.cancelled_by = operator
+            try:
+                await self._store.note_action(operator, "cancel", info.job_id)
+            except UnavailableError as err:  # a full disk keeps nobody from cancelling; the last event says who did
+                log.error("action not noted", operator=operator, action="cancel", job_id=info.job_id, error=str(err))
+        try:
+            async with asyncio.timeout(self._limits.cancel_timeout_s):
+                await active.done.wait()
+        except TimeoutError:
+            raise BusyError(f"job {info.job_id} is still stopping; `kernfed job show` tells when it has") from None
+        return active.info
+
+    async def get(self, job_id: str) -> JobInfo:
+        """A job by its id or a unique beginning of it.
+
+        Raises:
+            UnknownJobError: There is none, or several.
+        """
+        if (active := self._active.get(job_id)) is not None:
+            return active.info
+        info = await self._store.find_job(job_id)
+        return self._active[info.job_id].info if info.job_id in self._active else info
+
+    async def list_jobs(self, page_size: int, page_token: str) -> JobPage:
+        """Jobs, newest first, without their files.
+
+        Raises:
+            ConfigError: The page token is not one.
+        """
+        if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
+            raise ConfigError(f"page token {page_token[:40]!r} is not one that the coordinator gave")
+        page = await self._store.list_jobs(min(page_size or 100, 1000), before=int(page_token) if page_token else None)
+        live = {job_id: active.info for job_id, active in self._active.items()}
+        jobs = tuple(replace(live.get(info.job_id, info), job_toml="") for info in page.jobs)
+        return replace(page, jobs=jobs)
+
+    async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[JobUpdate, None]:
+        """The job, its events from one on, the job, events to come, and at the end the job again.
+
+        A caller that only wants the events so far stops at the second update without an event.
+
+        Raises:
+            UnknownJobError: There is none.
+            BusyError: The caller reads too slowly.
+            UnavailableError: The coordinator stops.
+        """
+        info = await self.get(job_id)
+        seen = max(from_sequence, 1) - 1
+        active = self._active.get(info.job_id)
+        if active is None:
+            info = await self.get(info.job_id)
+            yield JobUpdate(job=info)
+            async for update in self._replay(info.job_id, seen):
+                yield update
+            yield JobUpdate(job=info)
+            return
+        with active.history.subscribe() as subscription:
+            yield JobUpdate(job=active.info)
+            async for update in self._replay(info.job_id, seen):
+                seen = update.event.sequence if update.event else seen
+                yield update
+            yield JobUpdate(job=active.info)
+            while (live := await subscription.next(seen)) is not None:
+                yield live
+        yield JobUpdate(job=active.info)
+
+    async def artifacts(self, job_id: str) -> list[ArtifactInfo]:
+        """Files that a job left, sorted by name."""
+        info = await self.get(job_id)
+        return await self._shelf.listing(self.artifact_folder(info.job_id))
+
+    async def find_artifact(self, job_id: str, name: str) -> tuple[ArtifactInfo, Path]:
+        """One of them, and where it lies.
+
+        Raises:
+            UnknownArtifactError: There is none of this name.
+        """
+        info = await self.get(job_id)
+        return await self._shelf.find(self.artifact_folder(info.job_id), name)
+
+    def artifact_folder(self, job_id: str) -> Path:
+        """Folder of a job's artifacts; `job_id` is one that the coordinator made."""
+        return self._folder / "jobs" / job_id / "artifacts"
+
+    async def clients(self) -> list[ClientInfo]:
+        """Clients that are connected, were seen, or are enrolled; sorted by name."""
+        return await self._book.listing(self._running())
+
+    async def _replay(self, job_id: str, seen: int) -> AsyncIterator[JobUpdate]:
+        while page := await self._store.events(job_id, seen + 1, _REPLAY_PAGE):
+            for event in page:
+                yield JobUpdate(event)
+            seen = page[-1].sequence
+
+    async def _check_clients(self, file: JobFile) -> None:
+        if file.cohort.clients is None:
+            return
+        known = await self._book.enrolled()
+        unknown = sorted(set(file.cohort.clients) - known) if known is not None else []
+        if unknown:
+            raise UnknownClientError(
+                f"job file: cohort.clients names {', '.join(unknown)}, not enrolled in this federation; enrolled: "
+                f"{', '.join(sorted(known or ())) or 'nobody yet'}"
+            )
+
+    async def _take_up(self, stored: StoredJob) -> None:
+        """Go on with a job of an earlier life."""
+        info = stored.info
+        history = History(self._store, info.job_id, stored.last_sequence, watcher_limit=self._limits.watcher_limit)
+        try:
+            file = parse_job(info.job_toml, f"file of job {info.job_id}")
+        except ConfigError as err:  # another release wrote it
+            log.error("job cannot go on", job_id=info.job_id, error=str(err))
+            history.note(JobEvent(EventKind.STATE, info.round_num, message=str(err)))
+            now = datetime.now(UTC)
+            failed = replace(info, state=JobState.FAILED, finished_at=now, error_reason=err.reason)
+            await self._store.update_job(replace(failed, error_message=str(err)))
+            return
+        active = self._active[info.job_id] = ActiveJob(info, file, history)
+        if info.state is JobState.RUNNING:
+            active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="the coordinator was restarted"))
+            log.info("job resumed", job_id=info.job_id, round_num=info.round_num)
+            self._start_task(active)
+
+    def _schedule(self) -> None:
+        if self._draining:
+            return
+        queued = {i: a for i, a in self._active.items() if a.info.state is JobState.QUEUED and a.task is None}
+        if not queued:
+            return
+        now = time.monotonic()
+        decisions = plan(
+            [_queued_job(active, now) for active in queued.values()],
+            self._sessions.clients(),
+            self._running(),
+            jobs_per_client=self._limits.jobs_per_client,
+            settled=self._book.all_back() or now - self._started_at >= self._limits.settle_s,
+        )
+        for job_id, decision in decisions.items():
+            active = queued[job_id]
+            if isinstance(decision, Start):
+                active.info = replace(active.info, clients=decision.clients, waiting_for="")
+                self._start_task(active)
+            else:
+                self._wait(active, decision, now)
+
+    def _running(self) -> dict[str, tuple[str, ...]]:
+        return {job_id: a.info.clients for job_id, a in self._active.items() if a.holds_clients}
+
+    def _candidates(self, active: ActiveJob) -> list[str]:
+        """Clients that may join a running job; none where it names its own."""
+        if active.file.cohort.clients is not None or active.file.data is None:
+            return []
+        wanted = {
+            c for a in self._active.values() if a.info.state is JobState.QUEUED for c in a.file.cohort.clients or ()
+        }
+        return may_join(
+            active.file.cohort.dataset,
+            self._sessions.clients(),
+            self._running(),
+            wanted,
+            jobs_per_client=self._limits.jobs_per_client,
+        )
+
+    def _wait(self, active: ActiveJob, wait: Wait, now: float) -> None:
+        if wait.for_connections:
+            active.waiting_since = active.waiting_since or now
+        else:
+            active.waiting_since = None
+        if wait.why != active.info.waiting_for:
+            active.journal.event(JobEvent(EventKind.WAITING, message=wait.why))
+        limit = active.file.cohort.wait_s
+        if active.waiting_since is not None and now - active.waiting_since > limit:
+            active.gave_up = f"{wait.why.removeprefix('waiting: ')}; gave up after {limit:g} s (cohort.wait_s)"
+            self._start_task(active)
+
+    def _start_task(self, active: ActiveJob) -> None:
+        if self._group is None:
+            raise UnavailableError("the coordinator is starting or shutting down; try again in a moment")
+        active.task = self._group.create_task(self._work(active), name=f"job {active.info.job_id}")
+
+    async def _work(self, active: ActiveJob) -> None:
+        with structlog.contextvars.bound_contextvars(job_id=active.info.job_id):
+            active.begun = True
+            try:
+                exchange = self._make_exchange(active.info)
+                candidates = functools.partial(self._candidates, active)
+                outcome = await run_job(active, self._store, exchange, self._execute, candidates)
+                active.finishing = True
+                self._sessions.end_job(active.info.job_id, outcome.state.value)
+                self._wake.set()  # its clients are free
+                folder = self.artifact_folder(active.info.job_id)
+                await finish_job(
+                    active,
+                    outcome,
+                    self._store,
+                    folder,
+                    cache=self._folder / "cache" / "matplotlib",
+                    report_timeout_s=self._limits.report_timeout_s,
+                    reports=self._reports,
+                    devices_of=self._book.devices,
+                )
+                active.history.end()
+            except Exception as err:
+                # The store or the disk failed: the job is taken up again when the coordinator starts anew.
+                log.exception("job cannot be ended")
+                active.history.end(err if isinstance(err, UnavailableError) else UnavailableError("internal error"))
+            self._active.pop(active.info.job_id, None)
+            active.done.set()
+            self._wake.set()
+
+
+def _queued_job(active: ActiveJob, now: float) -> QueuedJob:
+    cohort = active.file.cohort
+    return QueuedJob(
+        job_id=active.info.job_id,
+        clients=None if cohort.clients is None else tuple(cohort.clients),
+        dataset=cohort.dataset if active.file.data is not None else None,
+        quorum=Quorum(cohort.min_clients, cohort.min_fraction, cohort.deadline_s, cohort.wait_s),
+        needs_all=cohort.preflight == "all",
+        waited_s=now - active.waiting_since if active.waiting_since is not None else 0.0,
+    )
+
+
+def _default_execute(uploads: Uploads) -> Execute:
+    from kernfed_server.jobs.execute import execute
+
+    return functools.partial(execute, read_file=uploads.read)

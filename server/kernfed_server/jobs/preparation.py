@@ -1,0 +1,378 @@
+"""The start of every method on data: check the data, agree on classes, scales and features, centre.
+
+All of it is deterministic, so that a resumed run repeats it and gets the same: clients answer tasks that they know from
+memory, and compute the others again to the same bits.
+
+What leaves a client: row counts, class names and counts, per-column means and deviations, the median distance between
+rows for the median heuristic (`summary`), and the mean of features and targets where the model has an
+intercept (`mean_embedding`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NoReturn, TypeVar
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
+from kernfed.features.spec import EXACT_KERNELS, FeatureSpec, fingerprint, make_spec
+from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.data import (
+    CentreRequest,
+    DataDescription,
+    DataSchema,
+    DescribeDataRequest,
+    LearningTask,
+    MapFeaturesRequest,
+    MeanEmbeddingRequest,
+    Standardised,
+    StandardiseRequest,
+)
+from kernfed.jobs.job_file import DataSection, JobFile, data_schema
+from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
+from kernfed_server.jobs.run import Run
+
+R = TypeVar("R", bound=Reply)
+
+_MAX_LISTED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Agreement of coordinator and clients before round 1. P feature columns, M features, C outputs."""
+
+    schema: DataSchema
+    classes: tuple[str, ...]
+    """In the order of the outputs; binary: the positive class is the second. Empty for regression."""
+    mean: Array
+    """Subtracted from the columns, shape (P,)."""
+    deviation: Array
+    """By which the columns are divided, shape (P,)."""
+    spec: FeatureSpec
+    fingerprint: str
+    num_outputs: int
+    feature_mean: Array
+    """Subtracted from the features, shape (M,); zeros without intercept."""
+    target_mean: Array
+    """Added to predictions, shape (C,); zeros without intercept."""
+    num_rows: Mapping[str, int]
+    """Training rows by client."""
+    baseline: RoundMetrics = field(default_factory=RoundMetrics)
+    """Every client's own ridge model, measured on its own test rows before round 1."""
+    strict: bool = True
+    """Whether every client must pass what comes before round 1, else the job is refused."""
+    intercept: bool = True
+    """Whether features and targets are centred by the pooled means."""
+    public: Array | None = None
+    """Public points of a job that names some, in the units of the data, shape (N_p, P)."""
+    backbone: str = ""
+    """Fingerprint of the clients' frozen backbone; empty: none."""
+
+    @property
+    def num_features(self) -> int:
+        """Features M."""
+        return self.spec.num_features
+
+
+async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True) -> Setup:
+    """Check every client's data and agree on all that the method needs before round 1.
+
+    A client that fails a step stops the job with `cohort.preflight = "all"`. With "quorum" it is left out of the job,
+    which is noted.
+
+    Args:
+        job: What to run.
+        cohort: On whom.
+        run: Where notes go.
+        map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
+            lengthscale, and `Setup` has no features.
+
+    Raises:
+        JobError: A client's data or policy do not allow the job; one line per client.
+        QuorumNotMetError: Fewer clients than the quorum are left.
+        DataError: The clients' classes do not fit the task.
+    """
+    schema = data_schema(job)
+    data = job.data
+    assert data is not None  # noqa: S101  # data_schema refuses a job without
+    gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
+
+    later = LaterDescription(schema, cohort)
+    described = await gate.ask(
+        DescribeDataRequest(dataset=job.cohort.dataset, schema=schema),
+        check=lambda _, description: _check_description(schema, description),
+        later=later,
+    )
+    num_rows = {client: d.num_rows for client, d in described.items()}
+    cohort.register_rows(num_rows)
+    _note_dropped(described, run)
+    later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
+    classes = unite_classes(schema, (d.classes for d in described.values()))
+    mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
+
+    median = _lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
+    standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
+    num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
+    spec = agree_features(job, standardised, run)
+    if not map_features:
+        present = {client: num_rows[client] for client in cohort.clients}
+        nothing = np.zeros(0)
+        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
+        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
+    own = await asyncio.to_thread(fingerprint, spec)
+    await gate.ask(
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
+        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
+    )
+
+    feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
+    if job.features.intercept:
+        embedded = await gate.ask(MeanEmbeddingRequest(spec.num_features, num_outputs))
+        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        feature_mean, target_mean = _as_sent(pooled.feature_mean, job), _as_sent(pooled.target_mean, job)
+        await gate.ask(CentreRequest(feature_mean, target_mean))
+
+    num_rows = {client: num_rows[client] for client in cohort.clients}
+    _warn_few_rows(job, num_rows, spec, run)
+    return Setup(
+        schema=schema,
+        classes=classes,
+        mean=mean,
+        deviation=deviation,
+        spec=spec,
+        fingerprint=own,
+        num_outputs=num_outputs,
+        feature_mean=feature_mean,
+        target_mean=target_mean,
+        num_rows=num_rows,
+        strict=job.cohort.preflight == "all",
+        intercept=job.features.intercept,
+        backbone=later.backbone,
+    )
+
+
+@dataclass
+class LaterDescription:
+    """Checks the description of a client's data that is asked for when others have passed: it joins, or lost its state.
+
+    Attributes:
+        schema: Of the job.
+        cohort: Is told of its rows.
+        backbone: Fingerprint of the others' backbone.
+    """
+
+    schema: DataSchema
+    cohort: Cohort
+    backbone: str = ""
+
+    def __call__(self, client: str, description: DataDescription) -> None:
+        """See `kernfed.federation.cohort.Check`."""
+        _check_description(self.schema, description)
+        _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
+        self.cohort.register_rows({client: description.num_rows})
+
+
+def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Agree on the classes: those that the job names, else all that any client has, in order.
+
+    The order is that of numbers where every class is one ("2" before "10"), else that of texts.
+
+    Raises:
+        DataError: There are too few, or the task is binary and there are not two.
+    """
+    if schema.task is LearningTask.REGRESSION:
+        return ()
+    classes = schema.classes or tuple(_sorted_classes({c for classes in found for c in classes}))
+    listed = ", ".join(classes[:_MAX_LISTED]) + (", ..." if len(classes) > _MAX_LISTED else "")
+    if schema.task is LearningTask.BINARY and len(classes) != 2:
+        raise DataError(
+            f"task is binary, but the clients' data have {len(classes)} classes in {schema.target!r} ({listed}); "
+            'name both in data.classes, or use task = "classification"'
+        )
+    if len(classes) < 2:
+        raise DataError(
+            f"all clients' rows are of one class in {schema.target!r} ({listed}); name the others in data.classes, or "
+            "ask for another target"
+        )
+    return classes
+
+
+class Gate:
+    """Asks all clients; one without a valid answer stops the job, or is left out of it."""
+
+    def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
+        self._cohort = cohort
+        self._run = run
+        self._strict = strict
+
+    async def ask(
+        self,
+        request: Request[R],
+        check: Callable[[str, R], None] = pass_all,
+        clients: Iterable[str] | None = None,
+        *,
+        fresh: bool = False,
+        later: Callable[[str, R], None] | None = None,
+    ) -> dict[str, R]:
+        """Replies by client name.
+
+        Args:
+            request: What to ask.
+            check: Raises a KernfedError where a reply does not hold up.
+            clients: Whom, where not all are asked; the quorum then counts among these.
+            fresh: As in `Cohort.ask`.
+            later: As `check`, for clients that are asked later; unset: the same.
+        """
+        asked = self._cohort.clients if clients is None else tuple(clients)
+        replies = await self._cohort.ask(
+            request,
+            clients=clients,
+            everyone=self._strict,
+            drawn=clients is not None,
+            fresh=fresh,
+            check=later or check,
+        )
+        faults = self._cohort.faults
+        absent: dict[str, Fault] = {}
+        for client in asked:
+            if client not in replies:
+                absent[client] = faults.get(client, NO_ANSWER)
+                continue
+            try:
+                check(client, replies[client])
+            except KernfedError as err:
+                absent[client] = Fault(err.reason, str(err))
+        if absent and self._strict:
+            _refuse(request.step, len(asked), absent)
+        for client, fault in absent.items():
+            replies.pop(client, None)
+            self._cohort.exclude(client, fault)
+            self._run.note(f"{client} is left out of this job: {fault.reason}: {fault.message}")
+        if not replies:
+            _refuse(request.step, len(asked), absent)
+        return replies
+
+
+def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:
+    lines = [f"before round 1, {len(absent)} of {num_clients} clients did not pass {step}; nothing was trained"]
+    for client, fault in sorted(absent.items()):
+        text = fault.message.replace("\n", "\n    ")
+        lines.append(f"  {client}: {fault.reason}: {text}")
+    lines.append('  correct this, leave the client out of cohort.clients, or set cohort.preflight = "quorum"')
+    raise JobError("\n".join(lines))
+
+
+def _check_description(schema: DataSchema, description: DataDescription) -> None:
+    if description.num_rows < 1:
+        raise InvalidReplyError("states no training row")
+    if (description.sum_squares < 0).any():
+        raise InvalidReplyError("states a negative sum of squares")
+    if schema.task is not LearningTask.REGRESSION:
+        counts = description.class_counts
+        if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
+            raise InvalidReplyError(
+                f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
+            )
+
+
+def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
+    """Fingerprint of the backbone: all clients must see the world through the same eyes.
+
+    Raises:
+        DataError: Their backbones differ; names each client's.
+    """
+    if len(set(found.values())) > 1:
+        listed = "; ".join(f"{client}: {digest[:12] or 'none'}" for client, digest in sorted(found.items()))
+        raise DataError(
+            f"the clients' backbones {schema.backbone!r} differ (fingerprints {listed}); give every client file the "
+            f"same source, weights and transforms in [backbones.{schema.backbone}]"
+        )
+    return next(iter(found.values()))
+
+
+def _check_fingerprint(client: str, found: str, own: str) -> None:
+    if found != own:
+        raise InvalidReplyError(
+            f"{client} drew other random features (fingerprint {found[:12]!r}, the coordinator's is {own[:12]!r}); "
+            "install the same version of kernfed at both ends"
+        )
+
+
+def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
+    for client, d in described.items():
+        if d.num_dropped_rows:
+            run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
+
+
+def _agree_scales(data: DataSection, described: list[DataDescription], run: Run) -> tuple[Array, Array]:
+    num_columns = len(data.features)
+    if not data.standardise:
+        return np.zeros(num_columns), np.ones(num_columns)
+    pooled = pool_moments([Moments(d.num_rows, d.mean, d.sum_squares) for d in described])
+    constant = [name for name, flat in zip(data.features, constant_columns(pooled), strict=True) if flat]
+    if constant:
+        run.note(f"columns that are the same everywhere and tell nothing: {', '.join(constant[:_MAX_LISTED])}")
+    return pooled.mean, pooled_deviation(pooled)
+
+
+def _as_sent(array: Array, job: JobFile) -> Array:
+    """An array as clients get it: the model must subtract what they subtract."""
+    return array.astype(np.float32).astype(np.float64) if job.precision == "float32" else array
+
+
+def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
+    """The feature map, by the clients' median distances where the job leaves its lengthscale to them."""
+    section = job.features
+    seed = section.seed
+    if seed is None:
+        seed = int(rng.stream(job.seed, "features").integers(2**63, 1)[0])
+    scale = _lengthscale(job)
+    if scale == "median":
+        agreed = agree_lengthscale(
+            [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
+        )
+        if section.kernel in EXACT_KERNELS:
+            scale = 1.0
+        else:
+            scale = agreed.value
+            run.note(f"lengthscale {scale:.6g}: the row-weighted median of the clients' median distances")
+            if agreed.floored:
+                key = "method" if job.method.name == "distill" else "features"
+                run.note(f"the median distance between rows is (nearly) 0; give {key}.lengthscale yourself")
+    assert job.data is not None  # noqa: S101  # checked by the caller
+    return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+
+
+def _lengthscale(job: JobFile) -> float | list[float] | Literal["median"]:
+    """Of the feature map, or of the exact kernel where a method has one."""
+    return job.method.lengthscale if job.method.name == "distill" else job.features.lengthscale
+
+
+def _warn_few_rows(job: JobFile, num_rows: Mapping[str, int], spec: FeatureSpec, run: Run) -> None:
+    few = [client for client, rows in num_rows.items() if rows < spec.num_features]
+    if job.method.name == "newton" and job.method.step == "paper" and few:
+        run.note(
+            f"{', '.join(few[:_MAX_LISTED])}: fewer rows than the {spec.num_features} features; "
+            'the paper\'s step will likely diverge, step = "auto" cannot'
+        )
+
+
+def _sorted_classes(classes: set[str]) -> list[str]:
+    def number(name: str) -> float:
+        value = float(name)
+        if not math.isfinite(value):
+            raise ValueError(name)
+        return value
+
+    try:
+        return sorted(classes, key=lambda name: (number(name), name))
+    except ValueError:
+        return sorted(classes)

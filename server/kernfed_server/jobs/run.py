@@ -1,0 +1,194 @@
+"""A run of a job as its workflow sees it: rounds that can be resumed, records, notes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.federation.messages.base import Array
+
+State = Mapping[str, Array]
+"""State from which a workflow goes on after a round: named arrays."""
+
+
+PART = "part."
+"""Beginning of the names of a part's arrays; see `Run.part`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A finished round and the state after it."""
+
+    round_num: int
+    state: State
+
+
+class Model(Protocol):
+    """Something that a job leaves and that can be saved."""
+
+    def save(self, folder: Path | str) -> None:
+        """Write its files to a folder."""
+        ...
+
+
+class Journal(Protocol):
+    """Record of a run: the coordinator's store, or memory."""
+
+    def event(self, event: JobEvent) -> None:
+        """Note a fact; never blocks for long."""
+        ...
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Keep the state after a round, atomically, in place of the one before."""
+        ...
+
+
+@dataclass
+class MemoryJournal:
+    """Keeps events in a list and the last checkpoint in memory."""
+
+    events: list[JobEvent] = field(default_factory=list)
+    last: Checkpoint | None = None
+
+    def event(self, event: JobEvent) -> None:
+        """See `Journal.event`."""
+        self.events.append(event)
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `Journal.checkpoint`."""
+        self.last = checkpoint
+
+
+class Run:
+    """One job's run: what a workflow uses beside its cohort."""
+
+    def __init__(self, cohort: Cohort, journal: Journal, resumed: Checkpoint | None = None, evaluate_every: int = 1):
+        self._cohort = cohort
+        self._journal = journal
+        self._resumed = resumed
+        self._evaluate_every = evaluate_every
+        self._round = resumed.round_num if resumed else 0
+        self._kept: Callable[[], Model | None] | None = None
+
+    @property
+    def round_num(self) -> int:
+        """The last closed round."""
+        return self._round
+
+    @property
+    def resumed(self) -> State | None:
+        """State after the last finished round of an earlier life of this run, else None."""
+        return self._resumed.state if self._resumed else None
+
+    async def rounds(self, last: int) -> AsyncIterator[int]:
+        """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
+        for round_num in range(self._round + 1, last + 1):
+            self._cohort.enter_round(round_num)
+            self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
+            yield round_num
+
+    @property
+    def last_round(self) -> int:
+        """The last round that was closed; 0 before the first."""
+        return self._round
+
+    def part(
+        self, keep: State, resumed: State | None, measured: Callable[[RoundMetrics], RoundMetrics] = lambda m: m
+    ) -> Run:
+        """Open a run within this one, for a workflow that uses another one: its rounds follow those closed so far.
+
+        Args:
+            keep: Goes into every checkpoint beside the other workflow's state, whose names begin with `part.` there.
+            resumed: State from which the other workflow goes on, without that beginning; None: it starts.
+            measured: The metrics to record for those of its rounds.
+        """
+        journal = _PartJournal(self, keep, measured)
+        checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
+        inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
+        inner._round = self._round
+        return inner
+
+    def evaluates(self, round_num: int, last: int) -> bool:
+        """Whether this round's model is to be measured at the clients."""
+        return round_num == last or round_num % self._evaluate_every == 0
+
+    async def record(self, round_num: int, state: State, metrics: RoundMetrics | None = None) -> None:
+        """Close a round: its state is on disk before the next one opens."""
+        # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
+        await self._journal.checkpoint(Checkpoint(round_num, state))
+        self._round = round_num
+
+    def close(self, round_num: int, state: State, metrics: RoundMetrics | None = None) -> Awaitable[None]:
+        """Close a round whose state goes to disk while the next one is under way.
+
+        For methods whose clients can fall back two rounds: a coordinator that dies meanwhile does both again.
+
+        Args:
+            round_num: The round.
+            state: After it; not to be changed any more.
+            metrics: Of the round.
+
+        Returns:
+            What writes the state; to be awaited before the next round is closed.
+        """
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
+        self._round = round_num
+        return self._journal.checkpoint(Checkpoint(round_num, state))
+
+    def keep(self, model: Callable[[], Model | None]) -> None:
+        """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.
+
+        Args:
+            model: Called once, when the job was cancelled.
+        """
+        self._kept = model
+
+    @property
+    def kept(self) -> Model | None:
+        """The model of a job that was cancelled; None where its method keeps none."""
+        return self._kept() if self._kept is not None else None
+
+    def publish(self, name: str, finding: Mapping[str, Any]) -> None:
+        """Keep a result of the method for the artifacts (`findings.json`) and the report.
+
+        Args:
+            name: Which result; a later one of the same name takes its place. The report shows those that
+                `kernfed.report.sections` knows.
+            finding: JSON values.
+        """
+        self._journal.event(JobEvent(EventKind.FINDING, self._round, message=name, finding=finding))
+
+    def joined(self, client: str) -> None:
+        """Tell that a client takes part from now on that did not before."""
+        message = f"{client} joined behind round {self._round}"
+        self._journal.event(JobEvent(EventKind.CLIENT_JOINED, self._round, client=client, message=message))
+
+    def note(self, message: str) -> None:
+        """Tell the operator something, once, in words."""
+        self._journal.event(JobEvent(EventKind.NOTE, self._round, message=message))
+
+
+@dataclass(frozen=True)
+class _PartJournal:
+    """Writes a part's facts and checkpoints into the journal of the whole run."""
+
+    whole: Run
+    keep: State
+    measured: Callable[[RoundMetrics], RoundMetrics]
+
+    def event(self, event: JobEvent) -> None:
+        """See `Journal.event`."""
+        if event.metrics is not None:
+            event = replace(event, metrics=self.measured(event.metrics))
+        self.whole._journal.event(event)
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `Journal.checkpoint`."""
+        state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
+        await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, state))
+        self.whole._round = checkpoint.round_num

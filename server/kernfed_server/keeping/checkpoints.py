@@ -1,0 +1,125 @@
+"""Files that hold the state of a run after a round: safetensors, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from kernfed.errors import JobError
+from kernfed.federation.messages.base import Array
+from kernfed_server.jobs.run import Checkpoint, State
+
+_DTYPES: Final = {
+    "float64": "F64",
+    "float32": "F32",
+    "int64": "I64",
+    "int32": "I32",
+    "uint8": "U8",
+    "uint64": "U64",
+    "bool": "BOOL",
+}
+_PIECE = 1 << 20
+SUFFIX: Final = ".safetensors"
+
+
+def write_checkpoint(folder: Path, job_id: str, checkpoint: Checkpoint) -> tuple[str, str]:
+    """Write a checkpoint beside the ones before; it counts once its name is in the store.
+
+    The arrays are written piece by piece, so that a state of many GiB is not copied. The name holds the beginning of
+    the digest, so that other content never takes the place of a file that counts.
+
+    Returns:
+        File name in `folder`, and SHA-256 of its content.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{job_id}.{checkpoint.round_num}{SUFFIX}.part"
+    part.unlink(missing_ok=True)
+    try:
+        sha256 = _write(part, checkpoint.state)
+        name = f"{job_id}.{checkpoint.round_num}.{sha256[:16]}{SUFFIX}"
+        part.rename(folder / name)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+    return name, sha256
+
+
+def read_checkpoint(path: Path, round_num: int, sha256: str) -> Checkpoint:
+    """Read a checkpoint back.
+
+    Raises:
+        JobError: The file is gone or was changed.
+    """
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as err:
+        raise JobError(
+            f"the checkpoint of round {round_num} cannot be read ({err.strerror}: {path.name}); submit the job again"
+        ) from err
+    if found != sha256:
+        raise JobError(
+            f"the checkpoint of round {round_num} is damaged ({path.name}: SHA-256 is not the one noted); "
+            "check the disk and submit the job again"
+        )
+    return Checkpoint(round_num, load_file(path))
+
+
+def remove_orphans(folder: Path, keep: set[str]) -> None:
+    """Delete the checkpoints that a crash left between file and store, and those of finished jobs."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.name not in keep and (path.suffix == SUFFIX or path.name.endswith(f"{SUFFIX}.part")):
+                path.unlink(missing_ok=True)
+
+
+def _write(path: Path, state: State) -> str:
+    arrays = {name: _prepared(name, state[name]) for name in sorted(state)}
+    header: dict[str, object] = {}
+    offset = 0
+    for name, array in arrays.items():
+        header[name] = {
+            "dtype": _DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    digest = hashlib.sha256()
+    with path.open("xb") as file:
+        for part in (len(head).to_bytes(8, "little"), head):
+            file.write(part)
+            digest.update(part)
+        for array in arrays.values():
+            data = array.reshape(-1).view(np.uint8).data
+            for start in range(0, len(data), _PIECE):
+                piece = data[start : start + _PIECE]
+                file.write(piece)
+                digest.update(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _prepared(name: str, value: Array) -> Array:
+    array = np.asarray(value)
+    if array.dtype.name not in _DTYPES:
+        raise TypeError(f"state {name!r} is of type {array.dtype}; a checkpoint holds {', '.join(_DTYPES)}")
+    # Not ascontiguousarray: it would make a number an array of one.
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,148 @@
+"""Files in the coordinator's data folder that nothing refers to any more: found, and removed.
+
+A coordinator may be at work on the same folder meanwhile: what it makes is written before it is noted, so what nothing
+refers to is removed only once it is old enough that nobody can be about to note it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from kernfed.errors import ConfigError
+from kernfed.federation.events import JobState
+from kernfed_server.keeping import tables as t
+from kernfed_server.keeping.checkpoints import SUFFIX
+from kernfed_server.keeping.schema import reading
+
+NOTED_WITHIN_S: Final = 3600.0
+"""A checkpoint or a folder of artifacts that is older is not about to be noted in the store."""
+SUBMITTED_WITHIN_S: Final = 24 * 3600.0
+"""An upload that is older waits for no job."""
+_DAY_S: Final = 24 * 3600.0
+_UNFINISHED: Final = (JobState.QUEUED.value, JobState.RUNNING.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """A file or folder that may go.
+
+    Attributes:
+        path: Where it lies.
+        what: checkpoint, upload or artifacts.
+        why: In words.
+        num_bytes: Its size, of a folder with all that is in it.
+    """
+
+    path: Path
+    what: str
+    why: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Files that the store refers to."""
+
+    finished_at: dict[str, float | None]
+    """Job to the end of it, in seconds since 1970; None while it is not over."""
+    checkpoints: set[str]
+    uploads: set[str]
+
+
+def find_garbage(url: str, folder: Path, *, older_than_days: float | None = None) -> list[Garbage]:
+    """Find what may go; nothing is changed. Blocks.
+
+    Args:
+        url: The store's database, as for `kernfed_server.keeping.schema.make_engine`.
+        folder: The coordinator's data folder.
+        older_than_days: Artifacts of jobs that have been over for longer count too; None: no artifacts of known jobs.
+
+    Raises:
+        ConfigError: There is no store, or it is another release's.
+        UnavailableError: The database cannot be read.
+    """
+    known = _known(url)
+    now = time.time()
+    found = [*_checkpoints(folder / "checkpoints", known, now), *_uploads(folder / "uploads", known, now)]
+    return [*found, *_artifacts(folder / "jobs", known, now, older_than_days)]
+
+
+def remove(garbage: Iterable[Garbage]) -> None:
+    """Remove what was found. Blocks.
+
+    Raises:
+        ConfigError: Something may not be removed.
+    """
+    for item in garbage:
+        try:
+            if item.path.is_dir():
+                shutil.rmtree(item.path)
+            else:
+                item.path.unlink(missing_ok=True)
+        except OSError as err:
+            raise ConfigError(
+                f"{err.filename or item.path} cannot be removed: {err.strerror}; run this as the coordinator's user"
+            ) from err
+
+
+def _known(url: str) -> _Known:
+    with reading(url) as db:
+        # Checkpoints last: a job that ends meanwhile leaves its file to the next time.
+        jobs = db.execute(sa.select(t.jobs.c.job_id, t.jobs.c.state, t.jobs.c.finished_at)).all()
+        texts = db.execute(sa.select(t.jobs.c.job_toml).where(t.jobs.c.state.in_(_UNFINISHED))).scalars().all()
+        checkpoints = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())
+    uploads = {digest for text in texts for digest in tomllib.loads(text).get("files", {}).values()}
+    ends = {job.job_id: None if job.state in _UNFINISHED else job.finished_at for job in jobs}
+    return _Known(ends, checkpoints, uploads)
+
+
+def _checkpoints(folder: Path, known: _Known, now: float) -> Iterator[Garbage]:
+    for path in _entries(folder):
+        checkpoint = path.suffix == SUFFIX or path.name.endswith(f"{SUFFIX}.part")
+        if checkpoint and path.name not in known.checkpoints and _age_s(path, now) > NOTED_WITHIN_S:
+            yield Garbage(path, "checkpoint", "no job goes on from it", _size(path))
+
+
+def _uploads(folder: Path, known: _Known, now: float) -> Iterator[Garbage]:
+    for path in _entries(folder):
+        if path.name not in known.uploads and _age_s(path, now) > SUBMITTED_WITHIN_S:
+            yield Garbage(path, "upload", "no unfinished job names it", _size(path))
+
+
+def _artifacts(folder: Path, known: _Known, now: float, older_than_days: float | None) -> Iterator[Garbage]:
+    for path in _entries(folder):
+        if path.name not in known.finished_at:
+            if _age_s(path, now) > NOTED_WITHIN_S:
+                yield Garbage(path, "artifacts", "of no job in the store", _size(path))
+            continue
+        ended = known.finished_at[path.name]
+        if ended is None:
+            continue
+        if older_than_days is not None and now - ended > older_than_days * _DAY_S:
+            yield Garbage(path, "artifacts", f"the job ended {(now - ended) / _DAY_S:.0f} days ago", _size(path))
+        elif (half := path / "artifacts.new").is_dir() and now - ended > NOTED_WITHIN_S:
+            yield Garbage(half, "artifacts", "half written", _size(half))
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _age_s(path: Path, now: float) -> float:
+    try:
+        return now - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(p.lstat().st_size for p in files if p.is_file())

@@ -1,0 +1,1 @@
+"""Learning from each other's predictions: the coordinator's half."""

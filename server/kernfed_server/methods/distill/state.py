@@ -1,0 +1,89 @@
+"""State of an iteration of distillation, from which a run goes on after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.federation.messages.base import Array
+from kernfed.methods.distill.consensus import Floats, relative_movement
+from kernfed.methods.distill.messages import PublicPredictions
+from kernfed_server.jobs.run import State
+
+_UNKNOWN = -1.0
+"""Stands for a distance that was never measured."""
+
+
+@dataclass
+class Iteration:
+    """State of the iteration: all that a resumed run needs."""
+
+    clients: tuple[str, ...]
+    consensus: Floats | None
+    """V, (N_p, C), before de-regularisation."""
+    movements: list[float]
+    """|V_t - V_t-1|/|V_t| of rounds 2, 3, ..."""
+    targets: dict[int, Floats]
+    """W of the rounds that a client may still be asked to fit."""
+    trained: dict[str, int]
+    """Round whose W each client is asked to fit when it is next asked; 0: own rows alone."""
+    first: dict[str, float]
+    """Of each client: root mean square difference between its first predictions and the consensus made of them."""
+    last: dict[str, float]
+    """The same of its latest predictions."""
+    finished: bool = False
+
+    @classmethod
+    def start(cls, clients: tuple[str, ...]) -> Iteration:
+        """Before round 1."""
+        return cls(clients, None, [], {}, dict.fromkeys(clients, 0), {}, {})
+
+    @classmethod
+    def resume(cls, state: State, clients: tuple[str, ...]) -> Iteration:
+        """After the last round that an earlier life of the run closed; clients that are new begin anew."""
+        rounds, targets = state["target_rounds"].tolist(), state["targets"]
+        names = state["clients"].tobytes().decode().split("\n")
+        trained = dict(zip(names, state["trained"].tolist(), strict=True))
+        first, last = (
+            {c: float(d) for c, d in zip(names, state[key].tolist(), strict=True) if d >= 0}
+            for key in ("first", "last")
+        )
+        return cls(
+            clients=clients,
+            consensus=np.array(state["consensus"], dtype=np.float64),
+            movements=state["movements"].tolist(),
+            targets={int(r): np.array(t, dtype=np.float64) for r, t in zip(rounds, targets, strict=True)},
+            trained={client: int(trained.get(client, 0)) for client in clients},
+            first=first,
+            last=last,
+            finished=bool(state["finished"][0]),
+        )
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The arrays that `resume` reads."""
+        assert self.consensus is not None  # noqa: S101  # a round was closed
+        rounds = sorted(self.targets)
+        stacked = [self.targets[r] for r in rounds]
+        return {
+            "consensus": self.consensus,
+            "movements": np.array(self.movements, dtype=np.float64),
+            "target_rounds": np.array(rounds, dtype=np.int64),
+            "targets": np.stack(stacked) if stacked else np.empty((0, *self.consensus.shape)),
+            "clients": np.frombuffer("\n".join(self.clients).encode(), dtype=np.uint8),
+            "trained": np.array([self.trained[c] for c in self.clients], dtype=np.int64),
+            "first": np.array([self.first.get(c, _UNKNOWN) for c in self.clients]),
+            "last": np.array([self.last.get(c, _UNKNOWN) for c in self.clients]),
+            "finished": np.array([self.finished], dtype=np.int64),
+        }
+
+    def note_round(self, before: Floats | None, replies: Mapping[str, PublicPredictions]) -> None:
+        """Note how far the consensus moved, and how far each client's predictions are from it."""
+        assert self.consensus is not None  # noqa: S101  # just made
+        if before is not None:
+            self.movements.append(relative_movement(before, self.consensus))
+        for client, reply in replies.items():
+            distance = float(np.sqrt(np.mean(np.square(reply.predictions - self.consensus))))
+            self.first.setdefault(client, distance)
+            self.last[client] = distance

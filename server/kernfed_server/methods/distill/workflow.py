@@ -1,0 +1,280 @@
+"""Ensemble distillation: clients learn from each other's predictions on public points, each with a model of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import JobStateMissingError, QuorumNotMetError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.maths.sampling import sample_clients
+from kernfed.memory import require_bytes
+from kernfed.methods.distill.consensus import Deregulariser, Floats, mean_predictions, progress, remember
+from kernfed.methods.distill.consensus_file import PublicConsensus
+from kernfed.methods.distill.kernels import KernelSpec, check_kernel, gram
+from kernfed.methods.distill.messages import (
+    DistillRequest,
+    KeepDistilledRequest,
+    KeepPublicSetRequest,
+    LookUpPublicSetRequest,
+    MeasureDistilledRequest,
+    PublicPredictions,
+    StartDistillationRequest,
+)
+from kernfed.methods.distill.public_set import pack, sha256
+from kernfed.methods.settings import DistillSettings
+from kernfed_server.jobs.evaluation import collect
+from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.run import Run
+from kernfed_server.methods.distill.state import Iteration
+
+
+async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run) -> PublicConsensus:
+    """Iterate: clients predict the public points, the coordinator averages, de-regularises, and sends that back.
+
+    What leaves a client: in each round it is asked in, its predictions on the public points (`prediction`), and sums of
+    errors where a round is measured (`metric`). The coordinator learns these per client, and nothing of a client's
+    model, kernel or ridge. The public set goes to a client once, and is kept there by its digest.
+
+    Source: distillation paper (see `kernfed.methods.distill.consensus`), Algorithms 1 to 3; its steps "update" and
+    "predict" are one trip here, so T rounds are T trips, and one more in which each client fits the last consensus and
+    keeps its model.
+    """
+    job = _Distillation(setup, settings, cohort, run)
+    await job.prepare()
+    state = Iteration.resume(run.resumed, cohort.clients) if run.resumed else Iteration.start(cohort.clients)
+    if state.finished:
+        return job.result(state)
+    async for round_num in run.rounds(settings.rounds):
+        replies = await job.predictions(state, round_num)
+        new = mean_predictions([reply.predictions for reply in replies.values()])
+        before, state.consensus = state.consensus, remember(state.consensus, new, round_num, job.exponent)
+        state.note_round(before, replies)
+        arrived = job.arrived(state)
+        state.finished = arrived or round_num == settings.rounds
+        if not state.finished:
+            await asyncio.to_thread(job.set_targets, state, round_num, tuple(replies))
+        await job.close(state, round_num)
+        if state.finished:
+            break
+    return job.result(state)
+
+
+@dataclass
+class _Distillation:
+    """One job, and what its rounds share."""
+
+    setup: Setup
+    settings: DistillSettings
+    cohort: Cohort
+    run: Run
+    baseline: RoundMetrics = field(default_factory=RoundMetrics)
+    deregulariser: Deregulariser | None = None
+    lost: tuple[str, ...] = ()
+    """Clients that said that they hold no state for this job: they may lack the public set."""
+
+    @property
+    def all_take_part(self) -> bool:
+        return self.settings.client_fraction == 1.0
+
+    @property
+    def exponent(self) -> float:
+        q = self.settings.memory_exponent
+        if isinstance(q, str):
+            return 0.0 if self.all_take_part else 0.501
+        return q
+
+    @property
+    def public(self) -> Floats:
+        assert self.setup.public is not None  # noqa: S101  # jobs of this method name public points
+        return self.setup.public
+
+    @property
+    def nothing(self) -> Floats:
+        """Targets that stand for none, of the right shape."""
+        return np.zeros((len(self.public), self.setup.num_outputs))
+
+    async def prepare(self) -> None:
+        """Give every client the public set, prepare its model, and measure what it has without the others."""
+        settings, setup = self.settings, self.setup
+        kernel = KernelSpec(settings.kernel, setup.spec.lengthscales, settings.intercept)
+        check_kernel(kernel, self.public.shape[1])
+        content = await asyncio.to_thread(pack, self.public)
+        digest = await asyncio.to_thread(sha256, content)
+        gate = Gate(self.cohort, self.run, strict=setup.strict)
+        known = await gate.ask(LookUpPublicSetRequest(digest))
+        await self._send(gate, content, digest, [client for client, reply in known.items() if not reply.known])
+        alpha = 0.0 if isinstance(settings.alpha, str) else settings.alpha
+        if alpha == 0.0 and len(self.cohort.clients) == 1:
+            alpha = 0.5
+            self.run.note("one client has no others to learn from: alpha is 0.5, since its share of the rows is all")
+        await gate.ask(
+            StartDistillationRequest(
+                sha256=digest,
+                kernel=kernel,
+                ridge=settings.ridge,
+                alpha=alpha,
+                total_rows=sum(setup.num_rows[client] for client in self.cohort.clients),
+                seed=int(rng.stream(setup.schema.seed, "distill").integers(2**63, 1)[0]),
+            )
+        )
+        self._resend = KeepPublicSetRequest(digest, np.frombuffer(content, dtype=np.uint8))
+        self.baseline = await self._measure(MeasureDistilledRequest(0, self.nothing, False, True))
+        if settings.deregularise:
+            self.deregulariser = await asyncio.to_thread(self._factor, kernel)
+
+    async def predictions(self, state: Iteration, round_num: int) -> dict[str, PublicPredictions]:
+        """One round's replies; with drawn clients, of those drawn."""
+        await self._send_again()
+        if self.all_take_part:
+            replies = await self.cohort.ask(self._request(state, round_num - 1))
+        else:
+            drawn = sample_clients(
+                self.cohort.clients, self.settings.client_fraction, self.setup.schema.seed, round_num
+            )
+            if self.settings.uploads == "current":
+                replies = await self.cohort.ask(self._request(state, round_num - 1), clients=drawn, drawn=True)
+            else:
+                asked = {client: self._request(state, state.trained[client]) for client in drawn}
+                replies = await self.cohort.ask_each(asked, drawn=True)
+        faults = self.cohort.faults
+        self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
+        return replies
+
+    def set_targets(self, state: Iteration, round_num: int, answered: Iterable[str]) -> None:
+        """W of this round, for those who are to fit it (Algorithm 2, line 9)."""
+        assert state.consensus is not None  # noqa: S101  # a round was closed
+        state.targets[round_num] = self.deregulariser(state.consensus) if self.deregulariser else state.consensus
+        if self.settings.uploads == "stale" and not self.all_take_part:
+            state.trained.update(dict.fromkeys(answered, round_num))
+            needed = set(state.trained.values())
+        else:
+            state.trained = dict.fromkeys(state.clients, round_num)
+            needed = {round_num}
+        state.targets = {r: w for r, w in state.targets.items() if r in needed}
+
+    def arrived(self, state: Iteration) -> bool:
+        """Whether the limit is near enough; never told with drawn clients, whose draws move the consensus."""
+        if not (self.settings.tolerance > 0 and self.exponent == 0.0 and self.all_take_part and state.movements):
+            return False
+        found = progress(state.movements)
+        return found.distance is not None and found.distance <= self.settings.tolerance and len(state.movements) >= 2
+
+    async def close(self, state: Iteration, round_num: int) -> None:
+        """Measure where it is due, let clients keep their models at the end, and record the round."""
+        assert state.consensus is not None  # noqa: S101  # a round was closed
+        training = self._training(state)
+        metrics = RoundMetrics(training=training)
+        if state.finished or self.run.evaluates(round_num, self.settings.rounds):
+            request = MeasureDistilledRequest(round_num, state.consensus, True, False)
+            metrics = _joined(self.baseline, await self._measure(request), training)
+        if state.finished:
+            try:
+                await self.cohort.ask(KeepDistilledRequest(round_num, state.consensus))
+            except QuorumNotMetError as err:
+                self.run.note(f"not all clients could keep their models: {err}")
+            words = self._words(state, round_num)
+            self.run.note(words)
+            self.run.publish("distillation", self._finding(state, round_num, words))
+        await self.run.record(round_num, state.to_arrays(), metrics)
+
+    def result(self, state: Iteration) -> PublicConsensus:
+        """The consensus, for everyone."""
+        assert state.consensus is not None  # noqa: S101  # a round was closed
+        schema = self.setup.schema
+        return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, state.consensus)
+
+    def _request(self, state: Iteration, trained_round: int) -> DistillRequest:
+        return DistillRequest(trained_round, state.targets[trained_round] if trained_round else self.nothing)
+
+    def _factor(self, kernel: KernelSpec) -> Deregulariser:
+        num = len(self.public)
+        require_bytes(
+            4 * 8 * num * num,
+            f"de-regularisation on {num} public points",
+            "use fewer public points, or method.deregularise = false",
+        )
+        scaled = (self.public - self.setup.mean) / self.setup.deviation
+        made = Deregulariser(gram(kernel, scaled), self.settings.ridge)
+        if made.rank < num:
+            self.run.note(
+                f"the kernel matrix of the {num} public points is singular to working precision (points repeat, or lie "
+                f"close together): de-regularised on the {made.rank} dimensions that it spans"
+            )
+        return made
+
+    async def _send(self, gate: Gate, content: bytes, digest: str, clients: list[str]) -> None:
+        if clients:
+            request = KeepPublicSetRequest(digest, np.frombuffer(content, dtype=np.uint8))
+            await gate.ask(request, clients=clients)
+        self.run.note(
+            f"public set of {len(self.public)} points, {digest[:12]}…: sent to {', '.join(clients) or 'nobody'}"
+            + ("" if len(clients) == len(self.cohort.clients) else "; the others have it")
+        )
+
+    async def _send_again(self) -> None:
+        lost, self.lost = self.lost, ()
+        if lost:
+            try:
+                await self.cohort.ask(self._resend, clients=lost, drawn=True)
+            except QuorumNotMetError as err:  # they stay out of this round, and are asked again in the next
+                self.run.note(f"public set not sent again: {err}")
+
+    async def _measure(self, request: MeasureDistilledRequest) -> RoundMetrics:
+        try:
+            replies = await self.cohort.ask(request)
+        except QuorumNotMetError as err:
+            self.run.note(f"no metrics: {err}")
+            return RoundMetrics()
+        return collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+
+    def _training(self, state: Iteration) -> Scores:
+        if not state.movements:
+            return {}
+        found = progress(state.movements)
+        scores = {"movement": found.movement}
+        if self.all_take_part and found.contraction is not None:
+            scores["contraction"] = found.contraction
+        return scores
+
+    def _words(self, state: Iteration, round_num: int) -> str:
+        if not state.movements:
+            return "one round: every client has fitted the mean of the clients' own predictions once"
+        found = progress(state.movements)
+        moved = f"in round {round_num} the consensus moved by {found.movement:.2g} of its size"
+        if not self.all_take_part:
+            return f"{moved}; rounds have drawn clients, so this is no distance to the limit"
+        if found.movement == 0.0:
+            return f"arrived: {moved}"
+        if found.contraction is None or found.distance is None:
+            return f"still moving: {moved}, and movements do not shrink steadily; more rounds may change the models"
+        rate = f"a round multiplies the distance by {found.contraction:.4f}, so about {found.distance:.2g} is left"
+        if found.distance <= max(self.settings.tolerance, 1e-3):
+            return f"arrived: {moved}; {rate}"
+        more = int(np.ceil(np.log(1e-3 / found.distance) / np.log(found.contraction)))
+        return f"still moving: {moved}; {rate}, and some {more} more rounds would bring it to 0.001"
+
+    def _finding(self, state: Iteration, round_num: int, words: str) -> Mapping[str, object]:
+        return {
+            "rounds": round_num,
+            "num_points": len(self.public),
+            "words": words,
+            "movements": state.movements,
+            "clients": [
+                {"client": c, "first": state.first[c], "last": state.last[c]} for c in state.clients if c in state.last
+            ],
+        }
+
+
+def _joined(baseline: RoundMetrics, found: RoundMetrics, training: Scores) -> RoundMetrics:
+    """The clients' own models before round 1 beside those of this round."""
+    clients = {
+        client: {**baseline.clients.get(client, {}), **found.clients.get(client, {})}
+        for client in sorted({*baseline.clients, *found.clients})
+    }
+    return replace(found, pooled={**baseline.pooled, **found.pooled}, clients=clients, training=training)

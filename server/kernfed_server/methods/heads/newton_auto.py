@@ -1,0 +1,251 @@
+"""FedNewton on a head by default: local training while it pays, then Newton steps that cannot raise the pooled loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.errors import JobError
+from kernfed.federation.messages.base import Array
+from kernfed.methods.heads.lbfgs import History
+from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest, HeadLoss
+from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
+from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
+from kernfed_server.methods.heads.problem import decode_names, encode_names
+from kernfed_server.methods.heads.warm_up import MIN_GAIN, local_round
+
+MAX_PROBES = 25
+"""Step sizes tried in a round: the shortest is at most half as long each time."""
+FIRST_STEP = 0.5
+"""Tried first after local training: means of inverse Hessians are longer than inverses of their mean."""
+PER_GAP = {HeadLoss.SOFTMAX: 3.0, HeadLoss.LOGISTIC: 1.0, HeadLoss.SQUARED: 1.0}
+"""Ridge over `Scaling.ridge`: with more than 1 log-loss hardly rises, and more classes are right."""
+MAX_RIDGE = 1e6
+
+
+async def train(trainer: HeadTrainer) -> Array | None:
+    """Local rounds of one trip; then rounds of two or more, a Newton step on the preconditioned gradient and probes."""
+    return await _Training(trainer).train()
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The pooled objective at some weights, over those who answered."""
+
+    point: Point
+    worth: float
+    """Loss on rows kept apart; without any, that of the objective."""
+    scaling: Scaling | None
+    """Change of the losses as W is scaled; None without rows kept apart."""
+    mean_curvature: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The weights that are worth most, as long as there are rows kept apart."""
+
+    weights: Array
+    worth: float
+
+
+class _Training:
+    """A run's state: `train` goes on from a checkpoint."""
+
+    def __init__(self, trainer: HeadTrainer) -> None:
+        self.trainer, self.problem, self.settings = trainer, trainer.problem, trainer.settings
+        self.newest = np.zeros(self.problem.shape)
+        self.warming = self.settings.warm_start
+        self.members = self.problem.cohort.clients
+        self.state: SafeNewton | None = None
+        self.best: _Best | None = None
+        self.first_norm = 0.0
+        self.judging = False
+        self.finished = False
+        resumed = self.problem.run.resumed
+        if resumed:
+            if "phase" not in resumed:
+                raise JobError("the checkpoint is of an earlier version of kernfed; submit the job again")
+            self.newest = resumed["weights"]
+            worth, self.first_norm, ridge = (float(v) for v in resumed["progress"])
+            self.finished, self.warming, self.judging = (bool(v) for v in resumed["phase"])
+            if "best_weights" in resumed:
+                self.best = _Best(resumed["best_weights"], worth)
+            self.problem.ridge = ridge
+            recorded = decode_names(resumed["members"])
+            self.members = recorded
+            if not self.finished:
+                there = tuple(c for c in recorded if c in self.problem.cohort.clients)
+                self.members = self.problem.shrink(recorded, there)
+            if "scalars" in resumed and self.members == recorded:
+                self.state = SafeNewton.from_arrays(resumed)
+
+    async def train(self) -> Array:
+        if not self.finished:
+            async for round_num in self.problem.run.rounds(self.settings.rounds):
+                if self.warming:
+                    await self._local(round_num)
+                else:
+                    await self._newton(round_num)
+                if self.finished:
+                    break
+        return self.newest
+
+    async def _local(self, round_num: int) -> None:
+        """A round of local training, and whether another one follows."""
+        sent = self.newest
+        done = await local_round(self.trainer, sent, self.members, round_num)
+        self.newest, self.members = done.weights, done.members
+        worth = done.validation_loss if self.trainer.validates else done.loss
+        best = self.best
+        self.warming = best is None or worth < (1.0 - MIN_GAIN) * best.worth
+        if best is None or worth < best.worth:
+            self.best = _Best(sent, worth)
+        training = {"loss": done.loss}
+        if self.trainer.validates:
+            training["validation_loss"] = done.validation_loss
+        await self._close(round_num, training)
+
+    async def _newton(self, round_num: int) -> None:
+        """A round that moves to a lower pooled loss, or ends the job."""
+        before = self.state or await self._start()
+        state, at, step_size = await self._advance(before)
+        small = float(np.linalg.norm(state.point.gradient)) <= self.settings.stop_at * self.first_norm
+        training = {"loss": state.point.value, "step_size": step_size, "damping": state.damping}
+        self.finished = small or state is before
+        if self.judging:
+            if state is not before:
+                training["validation_loss"] = at.worth
+            state, self.finished = await self._judged(state, at), False
+        self.state, self.newest = state, state.point.weights
+        if self.finished:
+            why = "the gradient is below the tolerance" if small else "the loss falls no further"
+            self.problem.run.note(f"finished: {why}")
+        await self._close(round_num, training)
+
+    async def _start(self) -> SafeNewton:
+        """The first gradient: at the newest weights, or at the best where those are worth more."""
+        self.judging = False
+        measured = await self._measure(self.newest)
+        if self.best is not None and measured.worth > self.best.worth:
+            measured = await self._measure(self.best.weights)
+        self.best = _Best(measured.point.weights, measured.worth)
+        damping = self.settings.damping
+        state = SafeNewton(
+            measured.point,
+            History(self.settings.history),
+            measured.mean_curvature if damping == "auto" else float(damping),
+            FIRST_STEP if self.settings.warm_start else 1.0,
+        )
+        self.trainer.record(damping=state.damping)
+        under_fitted = measured.scaling is not None and measured.scaling.under_fitted
+        self.judging = under_fitted and self._wanted_ridge(measured) > measured.mean_curvature
+        if self.judging:
+            state = state.restarted((await self._measure(measured.point.weights)).point)
+        else:
+            state = self._settled(state, measured)
+        self.first_norm = self.first_norm or float(np.linalg.norm(state.point.gradient))
+        return state
+
+    async def _judged(self, state: SafeNewton, at: _Measured) -> SafeNewton:
+        """Go on without the rows kept apart, or where they gain no more, with them and with the ridge to be."""
+        best = self.best
+        assert best is not None  # noqa: S101  # `_start` made one
+        gains = at.worth < (1.0 - MIN_GAIN) * best.worth
+        if at.worth < best.worth:
+            self.best = best = _Best(state.point.weights, at.worth)
+        if gains and at.scaling is not None and at.scaling.under_fitted:
+            return state
+        self.judging = False
+        return self._settled(state, await self._measure(best.weights))
+
+    def _settled(self, state: SafeNewton, measured: _Measured) -> SafeNewton:
+        """The state at weights measured on all rows, with the ridge that those kept apart call for."""
+        point, problem = measured.point, self.problem
+        ridge = self._wanted_ridge(measured)
+        if ridge > problem.ridge:
+            problem.run.note(
+                f"ridge {ridge:.3g} in place of {problem.ridge:.3g}: rows kept apart call for it; from here on they "
+                "are trained on too"
+            )
+            point = point.with_more_ridge(ridge - problem.ridge)
+            problem.ridge = problem.facts["ridge"] = ridge
+        return state.restarted(point)
+
+    def _wanted_ridge(self, measured: _Measured) -> float:
+        """The ridge that rows kept apart call for; 0 without any, and where the job wants none of it."""
+        if measured.scaling is None or not self.settings.raise_ridge:
+            return 0.0
+        return min(PER_GAP[self.problem.loss] * measured.scaling.ridge, MAX_RIDGE)
+
+    async def _advance(self, state: SafeNewton) -> tuple[SafeNewton, _Measured, float]:
+        """One step, what it led to, and its size; the same state where none lowers the loss by more than rounding."""
+        nowhere = _Measured(state.point, math.inf, None, 0.0)
+        q, coefficients = state.preconditioned()
+        if not q.any():
+            return state, nowhere, 0.0
+        direction = state.direction(await self._newton_step(state, q), coefficients)
+        step_size = state.step_size
+        for _ in range(MAX_PROBES):
+            members = self.members
+            at = await self._measure(state.point.weights - step_size * direction.matrix)
+            if self.members != members:  # F at W was of other clients: measure it again, of those who are left
+                state = state.restarted((await self._measure(state.point.weights)).point)
+                slope = float(np.vdot(state.point.gradient, direction.matrix))
+                direction = Direction(direction.matrix, max(slope, 0.0))
+            if state.accepts(direction, step_size, at.point.value):
+                if direction.slope > 0:
+                    return state.moved(direction, step_size, at.point), at, step_size
+                return state.restarted(at.point), at, step_size
+            step_size = state.shortened(direction, step_size, at.point.value)
+        self.problem.run.note("no step lowers the pooled loss by more than rounding: it is as low as it gets")
+        return state, nowhere, 0.0
+
+    async def _newton_step(self, state: SafeNewton, q: Array) -> Array:
+        trainer, members = self.trainer, self.members
+        if trainer.solver == LBFGS:
+            return trainer.scale(state.history, state.damping) * q
+        if self.settings.client_fraction < 1:  # any part of the clients gives a descent direction
+            asked = self.problem.sampled(self.settings.client_fraction, self.problem.run.round_num + 1)
+            members = tuple(c for c in asked if c in self.members) or self.members
+        request = trainer.step_request(state.point.weights, q, state.damping)
+        reply, _ = await self.problem.mean(request, members)
+        return reply.newton_step
+
+    async def _measure(self, weights: Array) -> _Measured:
+        """F and its gradient, and what rows kept apart say, over the members, or those of them who answer."""
+        problem = self.problem
+        request = HeadGradientRequest(problem.ridge, self.judging, weights)
+        replies: dict[str, HeadGradient] = {}
+        for group in problem.shifts(self.members, self.settings.client_fraction):
+            replies |= await problem.ask(request, group, everyone=True)
+        answered = tuple(sorted(replies))
+        if answered != self.members:
+            self.members = problem.shrink(self.members, answered)
+        ordered = {client: replies[client] for client in answered}
+        mean = problem.weighted_apart(ordered) if self.judging else problem.weighted(ordered)
+        point = Point(weights, mean.loss, mean.gradient)
+        share = problem.share_apart(answered)
+        if not share:
+            return _Measured(point, mean.loss, None, mean.mean_curvature)
+        worth, slope = (
+            problem.validation_mean({client: getattr(reply, name) for client, reply in ordered.items()})
+            for name in ("validation_loss", "validation_slope")
+        )
+        scaling = Scaling.of(point, problem.ridge, slope, 0.0 if self.judging else share)
+        return _Measured(point, worth, scaling, mean.mean_curvature)
+
+    async def _close(self, round_num: int, training: dict[str, float]) -> None:
+        """Record the round: all of this state, and the model so far."""
+        best = self.best
+        checkpoint = {
+            **({"weights": self.newest} if self.state is None else self.state.to_arrays()),
+            "progress": np.array([best.worth if best else 0.0, self.first_norm, self.problem.ridge]),
+            "phase": np.array([self.finished, self.warming, self.judging], dtype=np.uint8),
+            "members": encode_names(self.members),
+            "solver": self.trainer.solver_number,
+        }
+        if best is not None and (self.state is None or self.judging):
+            checkpoint["best_weights"] = best.weights
+        await self.problem.close(round_num, self.settings.rounds, checkpoint, self.newest, training, last=self.finished)

@@ -1,0 +1,63 @@
+"""Shared parts of both forms of FedNewton on a head: problem, settings, and the request for a local Newton step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.federation.messages.base import Array
+from kernfed.methods.heads.lbfgs import History
+from kernfed.methods.heads.messages import HeadSolver, HeadStepRequest
+from kernfed.methods.heads.settings import NewtonSettings
+from kernfed_server.methods.heads.problem import HeadProblem
+
+LBFGS = "lbfgs"
+"""The solver that asks clients for no solves."""
+SOLVERS: tuple[str, ...] = (LBFGS, *(solver.value for solver in HeadSolver))
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTrainer:
+    """A head's problem, and how clients solve with their Hessians."""
+
+    problem: HeadProblem
+    settings: NewtonSettings
+    solver: str
+
+    def step_request(self, weights: Array, direction: Array, damping: float) -> HeadStepRequest:
+        """Ask for (H_j(W) + damping I)⁻¹ of a direction."""
+        settings = self.settings
+        return HeadStepRequest(
+            ridge=self.problem.ridge,
+            damping=damping,
+            solver=HeadSolver(self.solver),
+            tolerance=settings.solver_tolerance,
+            max_iterations=settings.solver_iterations,
+            rank=settings.rank,
+            max_bytes=settings.max_solver_bytes,
+            weights=weights,
+            direction=direction,
+        )
+
+    def scale(self, history: History, damping: float, mean_curvature: float = 0.0) -> float:
+        """Initial inverse curvature of L-BFGS: that of the newest pair, at first from the mean curvature."""
+        return history.scale or 1.0 / (self.problem.ridge + max(damping, mean_curvature, 1e-12))
+
+    @property
+    def solver_number(self) -> Array:
+        """The solver as a number, for checkpoints."""
+        return np.array([SOLVERS.index(self.solver)])
+
+    @property
+    def validates(self) -> bool:
+        """Whether any client keeps rows apart."""
+        return sum(self.problem.validation_rows.values()) > 0
+
+    def record(self, *, damping: float) -> None:
+        """Put the damping into the job's record."""
+        facts = self.problem.facts
+        facts["damping"] = damping
+        if self.settings.damping == "auto":
+            self.problem.run.note(f"damping {damping:.4g}: the mean of the diagonal of the clients' Hessians")
+        self.problem.publish()

@@ -1,0 +1,255 @@
+"""Shared parts of all methods on a head at the coordinator: opening it at the clients, means over them, evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernfed import rng
+from kernfed.errors import ConfigError, InvalidReplyError, QuorumNotMetError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.maths.sampling import sample_clients
+from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
+from kernfed_server.jobs.evaluation import collect
+from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.run import Run
+
+R = TypeVar("R", bound=Reply)
+Members = tuple[str, ...]
+"""The clients whose rows the objective is made of, sorted."""
+
+_MAIN_METRIC = {LearningTask.REGRESSION: "mse", LearningTask.BINARY: "auc", LearningTask.CLASSIFICATION: "accuracy"}
+_TELL_EVERY = 25
+"""Measured rounds between reports of the course; the whole of it is told each time."""
+FINDING = "head"
+"""Name of what these methods publish; `kernfed.methods.heads.report` shows it."""
+
+
+@dataclass
+class HeadProblem:
+    """A head's objective at the clients, and what has been asked of them. D features with the bias, C outputs."""
+
+    setup: Setup
+    ridge: float
+    loss: HeadLoss
+    cohort: Cohort
+    run: Run
+    rows: Mapping[str, int]
+    """Rows behind each client's objective."""
+    validation_rows: Mapping[str, int]
+    """The number of these that rounds of local training keep apart."""
+    memory_bytes: int
+    """Memory that a solver may take at the client that has the least."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the job's record: JSON values."""
+    uploads: float = 0.0
+    """Replies asked for so far, per client."""
+    started: float = field(default_factory=time.monotonic)
+    """When this life of the run began."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(D, C)."""
+        return self.setup.num_features + int(self.setup.intercept), self.setup.num_outputs
+
+    @property
+    def seed(self) -> int:
+        """Of the job."""
+        return self.setup.schema.seed
+
+    def round_seed(self, method: str, round_num: int) -> int:
+        """A seed for what clients draw in a round."""
+        return int(rng.stream(self.seed, method, str(round_num)).integers(2**63, 1)[0])
+
+    async def ask(self, request: Request[R], members: Members, *, everyone: bool = False) -> dict[str, R]:
+        """Replies of some of the clients, by name; the quorum counts among them where they are not all."""
+        self.uploads += len(members) / max(len(self.rows), 1)
+        drawn = set(members) != set(self.cohort.clients)
+        return await self.cohort.ask(request, clients=members, everyone=everyone, drawn=drawn)
+
+    async def ask_each(self, requests: Mapping[str, Request[R]]) -> dict[str, R]:
+        """Replies to a request of each client's own, by name."""
+        self.uploads += len(requests) / max(len(self.rows), 1)
+        return await self.cohort.ask_each(requests, drawn=set(requests) != set(self.cohort.clients))
+
+    def weighted(self, replies: Mapping[str, R]) -> R:
+        """Mean of replies, weighted by the rows behind each client's objective."""
+        return weighted_mean([Weighted(float(self.rows[client]), reply) for client, reply in replies.items()])
+
+    def weighted_apart(self, replies: Mapping[str, R]) -> R:
+        """Mean of replies, weighted by the rows that are left where some are kept apart."""
+        left = {client: self.rows[client] - self.validation_rows[client] for client in replies}
+        return weighted_mean([Weighted(float(left[client]), reply) for client, reply in replies.items()])
+
+    def share_apart(self, clients: Members) -> float:
+        """Share of the rows of some of the clients that are kept apart."""
+        apart, rows = (sum(of[client] for client in clients) for of in (self.validation_rows, self.rows))
+        return apart / max(rows, 1)
+
+    def validation_mean(self, numbers: Mapping[str, float]) -> float:
+        """Mean of a number of rows kept apart, by client, weighted by these rows; 0 where there are none."""
+        rows = {client: self.validation_rows[client] for client in numbers}
+        return sum(rows[client] * numbers[client] for client in sorted(numbers)) / max(sum(rows.values()), 1)
+
+    async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
+        """Mean over those of the members who answered, and who they are."""
+        replies = await self.ask(request, members, everyone=everyone)
+        return await asyncio.to_thread(self.weighted, replies), tuple(replies)
+
+    def sampled(self, fraction: float, round_num: int) -> Members:
+        """Clients of a round, drawn by the job's seed."""
+        return sample_clients(self.cohort.clients, fraction, self.seed, round_num)
+
+    def shifts(self, members: Members, fraction: float) -> Iterator[Members]:
+        """The members in groups of this share of them, in the order of their names."""
+        size = max(1, math.ceil(fraction * len(members) - 1e-9))
+        for start in range(0, len(members), size):
+            yield members[start : start + size]
+
+    def shrink(self, members: Members, answered: Members) -> Members:
+        """Go on with those who answered: the pooled problem is theirs from here on."""
+        for client in sorted(set(members) - set(answered)):
+            fault = self.cohort.faults.get(client)
+            why = f"{fault.reason}: {fault.message}" if fault else "no answer"
+            self.run.note(f"{client} is out of the pooled problem from here on, which is that of the others: {why}")
+        return answered
+
+    async def close(
+        self,
+        round_num: int,
+        rounds: int,
+        state: Mapping[str, Array],
+        weights: Array,
+        training: Scores,
+        *,
+        last: bool = False,
+    ) -> None:
+        """Measure the model where it is due, and record the round."""
+        training = {**training, "uploads": self.uploads}
+        metrics = RoundMetrics(training=training)
+        if last or self.run.evaluates(round_num, rounds):
+            metrics = await self.evaluate(weights, training)
+            self._tell(round_num, metrics.pooled.get("global", {}), last=last or round_num == rounds)
+        await self.run.record(round_num, {**state, "uploads": np.array([self.uploads])}, metrics)
+
+    def _tell(self, round_num: int, scores: Scores, *, last: bool) -> None:
+        """Publish the course so far: a metric by seconds, of this life of the run."""
+        metric = _MAIN_METRIC[self.setup.schema.task]
+        if metric not in scores:
+            return
+        course = self.facts.setdefault("course", {"metric": metric, "rounds": [], "seconds": [], "values": []})
+        course["rounds"].append(round_num)
+        course["seconds"].append(round(time.monotonic() - self.started, 3))
+        course["values"].append(scores[metric])
+        if last or len(course["rounds"]) % _TELL_EVERY == 0:
+            self.publish()
+
+    def publish(self) -> None:
+        """Put the facts into the job's record; the last ones count."""
+        self.run.publish(FINDING, copy.deepcopy(self.facts))
+
+    async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
+        """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""
+        baseline = self.setup.baseline
+        if not baseline.clients:  # nobody could be measured before round 1, which was noted then
+            return RoundMetrics(training=training)
+        found = await self._measure(EvaluateHeadRequest(weights, self.ridge, include_global=True, include_local=False))
+        clients = {
+            client: {**baseline.clients.get(client, {}), **found.clients.get(client, {})}
+            for client in sorted({*baseline.clients, *found.clients})
+        }
+        return RoundMetrics({**baseline.pooled, **found.pooled}, clients, training)
+
+    async def measure_local(self) -> RoundMetrics:
+        """Measure the head that every client trains alone."""
+        nothing = np.zeros(self.shape)
+        return await self._measure(EvaluateHeadRequest(nothing, self.ridge, include_global=False, include_local=True))
+
+    async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
+        try:
+            replies = await self.cohort.ask(request)
+        except QuorumNotMetError as err:
+            self.run.note(f"no metrics: {err}")
+            return RoundMetrics()
+        return collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+
+
+def head_loss(name: str, task: LearningTask) -> HeadLoss:
+    """The loss that a job's `loss` stands for.
+
+    Raises:
+        ConfigError: Cross-entropy of numbers.
+    """
+    if name == "squared":
+        return HeadLoss.SQUARED
+    if task is LearningTask.REGRESSION:
+        raise ConfigError('method.loss = "cross-entropy" needs classes, but the task is regression; use "squared"')
+    return HeadLoss.LOGISTIC if task is LearningTask.BINARY else HeadLoss.SOFTMAX
+
+
+async def open_head(
+    setup: Setup, *, loss: str, ridge: float, cohort: Cohort, run: Run, validation_fraction: float = 0.0
+) -> HeadProblem:
+    """Open a head at every client, and measure what each can do alone.
+
+    Raises:
+        JobError: A client cannot; one line each.
+    """
+    kind = head_loss(loss, setup.schema.task)
+    gate = Gate(cohort, run, strict=setup.strict)
+    opened = await gate.ask(
+        OpenHeadRequest(
+            loss=kind,
+            bias=setup.intercept,
+            validation_fraction=validation_fraction,
+            seed=setup.schema.seed,
+            num_features=setup.num_features + int(setup.intercept),
+            num_outputs=setup.num_outputs,
+        ),
+        lambda _, reply: _check_rows(reply, validation_fraction),
+    )
+    problem = HeadProblem(
+        setup=setup,
+        ridge=ridge,
+        loss=kind,
+        cohort=cohort,
+        run=run,
+        rows={client: reply.num_rows for client, reply in opened.items()},
+        validation_rows={client: reply.num_validation_rows for client, reply in opened.items()},
+        memory_bytes=min(reply.memory_bytes for reply in opened.values()),
+    )
+    problem.setup = replace(setup, baseline=await problem.measure_local())
+    problem.started = time.monotonic()
+    if run.resumed is not None and "uploads" in run.resumed:
+        problem.uploads = float(run.resumed["uploads"][0])
+    return problem
+
+
+def _check_rows(reply: HeadOpened, validation_fraction: float) -> None:
+    apart = int(validation_fraction * reply.num_rows)
+    if (reply.num_validation_rows, reply.num_fit_rows) != (apart, reply.num_rows - apart):
+        raise InvalidReplyError(
+            f"keeps {reply.num_validation_rows} rows apart, trains on {reply.num_fit_rows}: of {reply.num_rows} rows "
+            f"it should be {apart} and {reply.num_rows - apart}"
+        )
+
+
+def encode_names(names: Sequence[str]) -> Array:
+    """Names as an array, for a checkpoint."""
+    return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
+
+
+def decode_names(array: Array) -> Members:
+    """Names that `encode_names` gave."""
+    return tuple(array.tobytes().decode().split("\n")) if array.size else ()

@@ -1,0 +1,139 @@
+"""The start of every method on streams: agree on ranges, open the streams, draw the kernels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from kernfed import rng
+from kernfed.errors import ConfigError, InvalidReplyError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.data import LearningTask
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.online import dictionary as online
+from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.messages import DictionaryDrawn, DrawDictionaryRequest, OpenStreamRequest, RangesRequest
+from kernfed.methods.online.settings import KernelStreamSettings, StreamSettings
+from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.run import Run
+from kernfed_server.methods.online.agreed import Opened, recall_opening
+
+
+def adapted(job: JobFile) -> JobFile:
+    """The job as its clients are prepared for it: every row is of the stream, and no lengthscale is agreed on."""
+    if job.data is None:
+        return job
+    data = job.data.model_copy(update={"test_fraction": 0.0})
+    return job.model_copy(update={"data": data, "features": job.features.model_copy(update={"lengthscale": 1.0})})
+
+
+async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> Opened:
+    """Agree on norm and target range, and let each client open its stream; a resumed run recalls it.
+
+    What leaves a client: its largest row norm, least and largest target, where the job does not give them (`summary`).
+
+    Raises:
+        ConfigError: The task is neither regression nor binary.
+        JobError: A client cannot open its stream.
+    """
+    task = setup.schema.task
+    if task is LearningTask.CLASSIFICATION:
+        raise ConfigError(
+            'methods on streams predict numbers or one of two classes; use task = "regression" or "binary"'
+        )
+    recalled = recall_opening(run.resumed)
+    if recalled is not None:
+        cohort.recall(_open_request(setup, recalled))
+        return recalled
+    loss = _loss(settings, task)
+    gate = Gate(cohort, run, strict=setup.strict)
+    low, high = (0.0, 1.0) if task is LearningTask.BINARY else (None, None)
+    if task is LearningTask.REGRESSION and settings.target_range != "auto":
+        low, high = settings.target_range
+    norm = None if settings.row_norm == "auto" else settings.row_norm
+    if norm is None or low is None or high is None:
+        ranges = (await gate.ask(RangesRequest())).values()
+        norm = max(r.norm for r in ranges) if norm is None else norm
+        if low is None or high is None:
+            low, high = min(r.target_low for r in ranges), max(r.target_high for r in ranges)
+        run.note(f"rows are divided by {norm:.6g}; targets from {low:.6g} to {high:.6g} become 0 to 1")
+    if loss is Loss.LOGISTIC and task is LearningTask.REGRESSION:
+        raise ConfigError('method.loss = "logistic" is for task = "binary"')
+    agreed = Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0)
+    opened = await gate.ask(_open_request(setup, agreed))
+    cautious = {client: o.least_rows for client, o in opened.items() if o.least_rows > settings.batch_rows}
+    if cautious:
+        listed = ", ".join(f"{client} {rows}" for client, rows in sorted(cautious.items())[:12])
+        run.note(f"rows per round that a site's policy.min_rows asks for, above batch_rows: {listed}")
+    if any(o.live for o in opened.values()):
+        return agreed
+    longest = max(math.ceil(o.num_stream_rows / max(settings.batch_rows, o.least_rows)) for o in opened.values())
+    return replace(agreed, longest=longest)
+
+
+def _open_request(setup: Setup, agreed: Opened) -> OpenStreamRequest:
+    low, span, seed = agreed.target_low, agreed.target_span, setup.schema.seed
+    return OpenStreamRequest(norm=agreed.norm, target_low=low, target_span=span, loss=agreed.loss, seed=seed)
+
+
+async def draw_dictionary(
+    setup: Setup,
+    settings: KernelStreamSettings,
+    cohort: Cohort,
+    run: Run,
+    lengthscales: tuple[float, ...],
+    num_frequencies: int,
+    *,
+    mixing: Mixing,
+    bin_size: int,
+    exploration: float = 1.0,
+    weight_learning_rate: float = 0.0,
+) -> Dictionary:
+    """Let all clients draw the same frequencies; their fingerprints show it."""
+    seed = int(rng.stream(setup.schema.seed, "online", "dictionary").integers(2**63, 1)[0])
+    dictionary = Dictionary(lengthscales, num_frequencies, len(setup.mean), seed)
+    own = online.fingerprint(dictionary)
+
+    def check(client: str, drawn: DictionaryDrawn) -> None:
+        if drawn.fingerprint != own:
+            raise InvalidReplyError(
+                f"{client} drew other frequencies than the coordinator; are the releases of kernfed compatible?"
+            )
+
+    request = DrawDictionaryRequest(
+        dictionary=dictionary,
+        mixing=mixing,
+        weight_learning_rate=weight_learning_rate,
+        bin_size=bin_size,
+        exploration=exploration,
+        regularisation=settings.regularisation,
+    )
+    if recall_opening(run.resumed) is not None:
+        cohort.recall(request, check)
+    else:
+        await Gate(cohort, run, strict=setup.strict).ask(request, check=check)
+    return dictionary
+
+
+def fixed_rate(rate: float | str, key: str, settings: StreamSettings, opened: Opened) -> float:
+    """A learning rate as set, or 1/sqrt T for the number of rounds T.
+
+    Raises:
+        ConfigError: It is to be chosen, and nothing says how many rounds there will be.
+    """
+    if not isinstance(rate, str):
+        return rate
+    horizon = settings.rounds or opened.longest
+    if horizon < 1:
+        raise ConfigError(
+            f"method.{key} = auto is 1/sqrt(rounds), but rounds is 0 and a stream has no end; give rounds or {key}"
+        )
+    return 1.0 / math.sqrt(horizon)
+
+
+def _loss(settings: StreamSettings, task: LearningTask) -> Loss:
+    wanted = settings.loss if isinstance(settings, KernelStreamSettings) else "squared"
+    if wanted == "auto":
+        return Loss.LOGISTIC if task is LearningTask.BINARY else Loss.SQUARED
+    return Loss(wanted)

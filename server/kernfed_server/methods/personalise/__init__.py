@@ -1,0 +1,1 @@
+"""Personalised models from a mix of all clients: the coordinator's half."""

@@ -1,0 +1,62 @@
+"""Findings of a personalised job, for people: weights between clients, distances, and each client's gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.federation.events import RoundMetrics
+from kernfed_server.methods.personalise.state import Collaboration
+
+Floats = npt.NDArray[np.float64]
+
+MAX_MATRIX = 200
+"""Clients up to which whole matrices are published; above, each client's largest weights alone."""
+MAX_TEACHERS = 10
+
+
+def finding_of(
+    found: Collaboration, distances: Floats, metrics: RoundMetrics, *, weights: str, trainer: str, words: Sequence[str]
+) -> Mapping[str, Any]:
+    """JSON values for `kernfed job show` and the report.
+
+    Args:
+        found: The weights.
+        distances: Unbiased estimates of the distance between embeddings, 0 where noise explains them, shape (B, B).
+        metrics: Of the last round, from which gains follow.
+        weights: How they were found.
+        trainer: How models were trained.
+        words: What people should know.
+    """
+    clients = []
+    for i, client in enumerate(found.clients):
+        row = found.weights[i]
+        order = [int(k) for k in np.argsort(-row, kind="stable")[:MAX_TEACHERS] if row[k] > 0]
+        clients.append(
+            {
+                "client": client,
+                "num_rows": int(found.num_rows[i]),
+                "told": bool(row.any()),
+                "choice": found.choices[i],
+                "learns_from": [{"client": found.clients[k], "weight": round(float(row[k]), 4)} for k in order],
+                "effective_rows": round(_effective_rows(row, found.num_rows), 1),
+                "scores": {
+                    model: {name: float(value) for name, value in scores.items()}
+                    for model, scores in metrics.clients.get(client, {}).items()
+                },
+            }
+        )
+    finding: dict[str, Any] = {"weights": weights, "trainer": trainer, "words": list(words), "clients": clients}
+    if len(found.clients) <= MAX_MATRIX:
+        finding["matrix"] = np.round(found.weights, 4).tolist()
+        finding["distances"] = np.round(distances, 4).tolist()
+    return finding
+
+
+def _effective_rows(weights: Floats, num_rows: Floats) -> float:
+    """Rows that a mixture is worth: 1/Σ w_k²/n_k."""
+    spread = float((np.square(weights) / num_rows).sum())
+    return 1.0 / spread if spread > 0 else 0.0

@@ -1,0 +1,204 @@
+"""Personal networks by federated averaging with each target's weights, all targets at once.
+
+Each round a client steps on the networks of all targets that weigh it, as one batch. A target's network moves by the
+weighted mean of what came back, as it is or through Adam.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import QuorumNotMetError
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array
+from kernfed.maths.adam import Adam
+from kernfed.methods.personalise.training_messages import (
+    EvaluateNetworksRequest,
+    KeepNetworkRequest,
+    TrainNetworksRequest,
+)
+from kernfed.models.network_spec import NetworkSpec, initial_parameters, make_network_spec
+from kernfed_server.jobs.evaluation import collect
+from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
+from kernfed_server.methods.personalise.weights import Personalisation, joined
+
+Floats = npt.NDArray[np.float64]
+
+
+async def train_networks(job: Personalisation, found: Collaboration | None) -> None:
+    """Round 1 finds the weights; each further round trains. At the end every client gets its own network.
+
+    A client that misses a round is left out of its means, and the others' weights are scaled up for it.
+    """
+    spec = network_of(job)
+    networks: _Networks | None = None
+    if found is not None and job.run.resumed is not None:
+        networks = _Networks.from_arrays(job, spec, found, job.run.resumed)
+    async for round_num in job.run.rounds(job.settings.rounds):
+        if found is None:
+            await job.find_weights()
+            found = await job.told_weights(needed=True)
+            networks = _Networks.start(job, spec, found)
+            await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, RoundMetrics())
+            continue
+        assert networks is not None  # noqa: S101  # made with the weights
+        moved = await networks.turn(round_num)
+        last = round_num == job.settings.rounds
+        metrics = RoundMetrics(training={"movement": moved})
+        if last:
+            await networks.deliver()
+        if last or job.run.evaluates(round_num, job.settings.rounds):
+            metrics = joined(metrics, await networks.measure(alone=last))
+        if last:
+            job.publish(found, metrics)
+        await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, metrics)
+
+
+def network_of(job: Personalisation) -> NetworkSpec:
+    """The network of the job, on its columns.
+
+    Raises:
+        ConfigError: They do not fit.
+    """
+    section, schema = job.settings.network, job.setup.schema
+    return make_network_spec(
+        section.kind,
+        schema.task,
+        len(schema.features),
+        job.setup.num_outputs,
+        section.all_widths,
+        tuple(section.image),
+    )
+
+
+@dataclass
+class _Networks:
+    """Networks of all targets, T of P parameters."""
+
+    job: Personalisation
+    spec: NetworkSpec
+    clients: tuple[str, ...]
+    targets: Targets
+    parameters: Floats
+    """Shape (T, P)."""
+    adam: Adam
+
+    @classmethod
+    def start(cls, job: Personalisation, spec: NetworkSpec, found: Collaboration) -> _Networks:
+        """All from the same parameters."""
+        targets = targets_of(found, job.settings.min_weight)
+        if targets.dropped > 0:
+            job.say(
+                f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
+                f"target loses more than {targets.dropped:.2g} of its weight"
+            )
+        parameters = np.tile(initial_parameters(spec, job.seed("network")), (len(targets.mix), 1))
+        return cls(job, spec, found.clients, targets, parameters, Adam.start(parameters.shape))
+
+    async def turn(self, round_num: int) -> float:
+        """A round of local steps; returns the root mean square movement of a parameter."""
+        settings, mix = self.job.settings, self.targets.mix
+        members = set(self.job.cohort.clients)
+        requests = {}
+        for k, client in enumerate(self.clients):
+            weighing = mix[:, k] > 0
+            if client in members and weighing.any():
+                requests[client] = TrainNetworksRequest(
+                    network=self.spec,
+                    networks=self.parameters[weighing],
+                    learning_rate=settings.learning_rate,
+                    num_steps=settings.local_steps,
+                    batch_size=settings.batch_size,
+                    weight_decay=settings.weight_decay,
+                    seed=self.job.seed("batches", str(round_num)),
+                )
+        replies = await self.job.cohort.ask_each(requests)
+        parts = {k: replies[c].networks for k, c in enumerate(self.clients) if c in replies}
+        missing = [k for k in range(len(self.clients)) if k not in parts]
+        before = self.parameters
+        await asyncio.to_thread(self._move, without(mix, missing) if missing else mix, parts)
+        return float(np.sqrt(np.square(self.parameters - before).mean()))
+
+    def _move(self, mix: Floats, parts: Mapping[int, Floats]) -> None:
+        settings = self.job.settings
+        reached: npt.NDArray[np.bool_] = mix.max(axis=1) > 0
+        # Rows of zeros: of those that the target weighs nobody answered.
+        mean = weighted_sums(mix, parts, (self.parameters.shape[1],))
+        moved = np.where(reached[:, None], mean, self.parameters)
+        if settings.optimiser == "average":
+            self.parameters = moved
+            return
+        gradient = (self.parameters - moved) / settings.learning_rate
+        self.parameters, self.adam = self.adam.step(self.parameters, gradient, settings.step_size)
+
+    async def deliver(self) -> None:
+        """Give every client its own network."""
+        members = set(self.job.cohort.clients)
+        own = {
+            c: KeepNetworkRequest(self.spec, self.parameters[i])
+            for i, c in enumerate(self.targets.names)
+            if c in members
+        }
+        try:
+            await self.job.cohort.ask_each(own)
+        except QuorumNotMetError as err:
+            self.job.run.note(f"not all clients could keep their networks: {err}")
+
+    async def measure(self, *, alone: bool) -> RoundMetrics:
+        """Metrics of personal networks and the global one; with `alone` also of what clients train by themselves."""
+        settings = self.job.settings
+        members = set(self.job.cohort.clients)
+        start = initial_parameters(self.spec, self.job.seed("network"))
+        requests = {
+            c: EvaluateNetworksRequest(
+                network=self.spec,
+                personal=self.parameters[i],
+                federated=self.parameters[-1],
+                start=start,
+                local_rounds=settings.rounds - 1 if alone else 0,
+                adam=settings.optimiser == "adam",
+                step_size=settings.step_size,
+                learning_rate=settings.learning_rate,
+                num_steps=settings.local_steps,
+                batch_size=settings.batch_size,
+                weight_decay=settings.weight_decay,
+                seed=self.job.seed("alone"),
+            )
+            for i, c in enumerate(self.targets.names)
+            if c in members
+        }
+        try:
+            replies = await self.job.cohort.ask_each(requests)
+        except QuorumNotMetError as err:
+            self.job.run.note(f"no metrics: {err}")
+            return RoundMetrics()
+        return collect({client: reply.sums for client, reply in replies.items()}, self.job.setup.schema.task)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """All that a resumed run needs."""
+        return {
+            "parameters": self.parameters,
+            "adam_first": self.adam.first,
+            "adam_second": self.adam.second,
+            "adam_steps": np.array([self.adam.num_steps]),
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, job: Personalisation, spec: NetworkSpec, found: Collaboration, arrays: Mapping[str, Array]
+    ) -> _Networks:
+        """Go on where an earlier life had come to."""
+        first, second = (np.array(arrays[name], dtype=np.float64) for name in ("adam_first", "adam_second"))
+        return cls(
+            job,
+            spec,
+            found.clients,
+            targets_of(found, job.settings.min_weight),
+            np.array(arrays["parameters"], dtype=np.float64),
+            Adam(first, second, int(arrays["adam_steps"][0])),
+        )

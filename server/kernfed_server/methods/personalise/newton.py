@@ -1,0 +1,270 @@
+"""Personal ridge models from gradients and Hessian solves, all targets at once.
+
+Model t minimises Σ_k w_tk F_k: the pooled problem of FedNewton with w_tk in place of the rows' shares. Its block
+conjugate gradients need two trips a round; a client answers for all models that weigh it with one factor of its
+Hessian.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import JobError, QuorumNotMetError
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array
+from kernfed.maths.newton import BlockConjugateGradients
+from kernfed.methods.personalise.training_messages import (
+    KeepModelRequest,
+    PersonalProductsRequest,
+    PersonalStepsRequest,
+)
+from kernfed.methods.ridge.messages import NewtonStartRequest
+from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
+from kernfed_server.methods.personalise.weights import Personalisation
+
+Floats = npt.NDArray[np.float64]
+
+
+async def train_newton(job: Personalisation, found: Collaboration | None) -> Array:
+    """Round 1 finds the weights; then rounds until every model is within the tolerance of its optimum.
+
+    Returns the model of all rows alike, shape (M, C).
+    """
+    solver: _Solver | None = None
+    if found is not None and job.run.resumed is not None:
+        solver = _Solver.from_arrays(job, found, job.run.resumed)
+        if solver.finished:
+            return solver.weights[-1]
+    async for round_num in job.run.rounds(job.settings.rounds):
+        if found is None:
+            await job.find_weights()
+            found = await job.told_weights(needed=True)
+            solver = _Solver.start(job, found)
+            await job.run.record(round_num, {**found.to_arrays(), **solver.to_arrays()}, RoundMetrics())
+            continue
+        assert solver is not None  # noqa: S101  # made with the weights
+        await solver.turn()
+        last = solver.finished or round_num == job.settings.rounds
+        metrics = RoundMetrics(training={"largest_relative_distance_bound": solver.largest_bound()})
+        if last:
+            metrics = await _deliver(job, found, solver, metrics)
+        await job.run.record(round_num, {**found.to_arrays(), **solver.to_arrays()}, metrics)
+        if last:
+            break
+    if solver is None:
+        raise JobError("no weights were found")
+    return solver.weights[-1]
+
+
+async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, metrics: RoundMetrics) -> RoundMetrics:
+    weights = solver.weights
+    if not solver.finished:
+        job.say(
+            f"after {job.settings.rounds} rounds the largest relative distance of a model to its optimum is at most "
+            f"{solver.largest_bound():.2g}, above the tolerance {job.settings.tolerance:g}; raise method.rounds"
+        )
+    present = set(job.cohort.clients)
+    own = {c: KeepModelRequest(weights[i]) for i, c in enumerate(solver.targets.names) if c in present}
+    try:
+        await job.cohort.ask_each(own)
+    except QuorumNotMetError as err:
+        job.run.note(f"not all clients could keep their models: {err}")
+    measured = await job.measure(weights[-1])
+    result = RoundMetrics(measured.pooled, measured.clients, metrics.training)
+    job.publish(found, result)
+    return result
+
+
+@dataclass
+class _Solver:
+    """Conjugate gradients of all targets. T models over B clients, M features, C outputs."""
+
+    job: Personalisation
+    clients: tuple[str, ...]
+    targets: Targets
+    mix: Floats
+    """Weights that are trained with, shape (T, B); less than the targets' where clients have fallen out."""
+    own: Floats
+    """The clients' own solutions, shape (B, M, C); before the first trip of shape (0, ...)."""
+    moments: Floats
+    """c_k, shape (B, M, C)."""
+    states: dict[int, BlockConjugateGradients] = field(default_factory=dict)
+    """By target; one without is started in the next turn."""
+    bounds: Floats = field(default_factory=lambda: np.zeros(0))
+    """Certified relative distances, shape (T,); infinity where not known."""
+    done: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    @classmethod
+    def start(cls, job: Personalisation, found: Collaboration) -> _Solver:
+        """Before the first trip."""
+        targets = targets_of(found, job.settings.min_weight)
+        if targets.dropped > 0:
+            job.say(
+                f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
+                f"target loses more than {targets.dropped:.2g} of its weight"
+            )
+        none = np.zeros((0, job.setup.num_features, job.setup.num_outputs))
+        count = len(targets.mix)
+        return cls(
+            job, found.clients, targets, targets.mix, none, none, {}, np.full(count, np.inf), np.zeros(count, bool)
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether every model is done."""
+        return bool(self.done.all())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, C)."""
+        return self.job.setup.num_features, self.job.setup.num_outputs
+
+    def largest_bound(self) -> float:
+        """The largest certified relative distance that is known; 1 before any is."""
+        known = self.bounds[np.isfinite(self.bounds)]
+        return float(known.max()) if known.size else 1.0
+
+    @property
+    def weights(self) -> list[Floats]:
+        """Models, each of shape (M, C)."""
+        return [self.states[t].weights if t in self.states else np.zeros(self.shape) for t in range(len(self.mix))]
+
+    async def turn(self) -> None:
+        """A round: start what is not started, step what is."""
+        if not len(self.own):
+            await self._ask_start()
+        fresh = [t for t in range(len(self.mix)) if t not in self.states and not self.done[t]]
+        going = [t for t in self.states if not self.done[t]]
+        directions: dict[int, Floats] = {}
+        if going:
+            residuals = {t: self.states[t].residual for t in going}
+            steps = await self._trip(residuals, products=False)
+            for t, step in steps.items():
+                state = self.states[t]
+                self.bounds[t] = state.relative_bound(step)
+                if self.bounds[t] <= self.job.settings.tolerance:
+                    self.done[t] = True
+                else:
+                    directions[t] = step
+        for t in fresh:
+            directions[t] = self._starting_point(t)
+        if not directions:
+            return
+        products = await self._trip(directions, products=True)
+        await asyncio.to_thread(self._absorb, directions, products)
+
+    def _absorb(self, directions: Mapping[int, Floats], products: Mapping[int, Floats]) -> None:
+        eps = self.job.cohort.float_epsilon
+        for t, product in products.items():
+            if t in self.states:
+                if self.states[t].absorb(directions[t], product) == 0:
+                    self.done[t] = True
+                continue
+            moment = np.tensordot(self.mix[t], self.moments, 1)
+            self.states[t] = BlockConjugateGradients.start(directions[t], product, moment, eps)
+
+    def _starting_point(self, target: int) -> Floats:
+        mean: Floats = np.tensordot(self.mix[target], self.own, 1)
+        return mean
+
+    async def _ask_start(self) -> None:
+        """The clients' own solutions and moments, once."""
+        request = NewtonStartRequest(self.job.settings.ridge, *self.shape)
+        replies = await self.job.cohort.ask(request, clients=self._present(), everyone=True)
+        self.own = np.zeros((len(self.clients), *self.shape))
+        self.moments = np.zeros_like(self.own)
+        for k, client in enumerate(self.clients):
+            if client in replies:
+                self.own[k], self.moments[k] = replies[client].weights, replies[client].moment
+        self._drop([client for client in self.clients if client not in replies])
+
+    async def _trip(self, columns: Mapping[int, Floats], *, products: bool) -> dict[int, Floats]:
+        """Send each client the matrices of the targets that weigh it; weighted sums of what comes back, per target.
+
+        Where a client falls out, its targets go on without it from a fresh start, and are not in the result.
+        """
+        order = sorted(columns)
+        rows = self.mix[order]
+        ridge = self.job.settings.ridge
+        requests = {}
+        for k, client in enumerate(self.clients):
+            weighing = [t for t, w in zip(order, rows[:, k], strict=True) if w > 0]
+            if weighing:
+                stacked = np.concatenate([columns[t] for t in weighing], axis=1)
+                requests[client] = (
+                    PersonalProductsRequest(ridge, stacked) if products else PersonalStepsRequest(ridge, stacked)
+                )
+        replies = await self.job.cohort.ask_each(requests, everyone=True)
+        c = self.shape[1]
+        parts = {}
+        for k, client in enumerate(self.clients):
+            if client in replies:
+                stacked = replies[client].products if products else replies[client].steps  # type: ignore[attr-defined]
+                parts[k] = stacked.reshape(stacked.shape[0], -1, c).transpose(1, 0, 2)
+        lost = [client for client in requests if client not in replies]
+        affected = self._drop(lost)
+        sums = weighted_sums(rows, parts, self.shape)
+        return {t: sums[i] for i, t in enumerate(order) if t not in affected}
+
+    def _present(self) -> list[str]:
+        members = set(self.job.cohort.clients)
+        return [client for client in self.clients if client in members]
+
+    def _drop(self, lost: list[str]) -> set[int]:
+        """Go on without clients; returns the targets that weighed one."""
+        if not lost:
+            return set()
+        indices = [self.clients.index(client) for client in lost]
+        affected = {int(t) for t in np.flatnonzero((self.mix[:, indices] > 0).any(axis=1))}
+        faults = self.job.cohort.faults
+        for client in lost:
+            why = f"{faults[client].reason}: {faults[client].message}" if client in faults else "no answer"
+            self.job.say(f"{client} is out of training from here on; models that weighed it go on without: {why}")
+        self.mix = without(self.mix, indices)
+        for t in affected:
+            self.states.pop(t, None)
+            self.bounds[t] = np.inf
+            self.done[t] = not self.mix[t].any()
+        return affected
+
+    def to_arrays(self) -> dict[str, Array]:
+        """All that a resumed run needs."""
+        out: dict[str, Array] = {
+            "mix": self.mix,
+            "own": self.own,
+            "moments": self.moments,
+            "bounds": np.where(np.isfinite(self.bounds), self.bounds, -1.0),
+            "done": self.done,
+            "started": np.array([t in self.states for t in range(len(self.mix))], dtype=bool),
+        }
+        for t, state in self.states.items():
+            out |= {f"target-{t}/{name}": array for name, array in state.to_arrays().items()}
+        return out
+
+    @classmethod
+    def from_arrays(cls, job: Personalisation, found: Collaboration, arrays: Mapping[str, Array]) -> _Solver:
+        """Go on where an earlier life had come to; clients that are gone are dropped."""
+        bounds = np.array(arrays["bounds"], dtype=np.float64)
+        solver = cls(
+            job,
+            found.clients,
+            targets_of(found, job.settings.min_weight),
+            np.array(arrays["mix"], dtype=np.float64),
+            np.array(arrays["own"], dtype=np.float64),
+            np.array(arrays["moments"], dtype=np.float64),
+            {},
+            np.where(bounds < 0, np.inf, bounds),
+            np.array(arrays["done"], dtype=bool),
+        )
+        for t in np.flatnonzero(arrays["started"]):
+            prefix = f"target-{t}/"
+            own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+            solver.states[int(t)] = BlockConjugateGradients.from_arrays(own)
+        gone = [c for k, c in enumerate(found.clients) if c not in job.cohort.clients and solver.mix[:, k].any()]
+        solver._drop(gone)
+        return solver

@@ -1,0 +1,317 @@
+"""The coordinator's part in finding everyone's weights: collect, hand on, sum scores, decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed import rng
+from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array
+from kernfed.maths.aggregate import total
+from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
+from kernfed.maths.triangles import packed_size, unpack
+from kernfed.methods.personalise.choice import (
+    FULL_GRID,
+    LITE_GRID,
+    WIDE_GRID,
+    Family,
+    Grid,
+    Scores,
+    Turns,
+    default_grid,
+    fedavg_candidates,
+)
+from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
+from kernfed.methods.personalise.messages import (
+    AdoptRequest,
+    CandidateGrid,
+    ClientEmbedding,
+    CollaborationWeights,
+    ColumnMomentsRequest,
+    CrossfitRequest,
+    EmbedRequest,
+    EvaluatePersonalRequest,
+    ShareRequest,
+    SolveWeightsRequest,
+    StageDecision,
+    Statistics,
+    StatisticsRequest,
+    TellWeightsRequest,
+)
+from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
+from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed_server.jobs.evaluation import collect, evaluate
+from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.run import Run
+from kernfed_server.methods.personalise.findings import finding_of
+from kernfed_server.methods.personalise.state import Collaboration
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass
+class Personalisation:
+    """One job: its settings as they came to be, and what its clients have shared."""
+
+    setup: Setup
+    settings: PersonaliseSettings
+    cohort: Cohort
+    run: Run
+    fell_back: bool = False
+    words: list[str] = field(default_factory=list)
+    """Notes for people, for the job's findings."""
+    _embeddings: Mapping[str, ClientEmbedding] = field(default_factory=dict)
+    _statistics: Mapping[str, Statistics] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Clients that take part and have shared an embedding, sorted."""
+        return tuple(sorted(self._embeddings))
+
+    @property
+    def num_inputs(self) -> int:
+        """Inputs Q of the ridge model."""
+        return self.setup.num_features + int(self.setup.intercept)
+
+    def say(self, words: str) -> None:
+        """Tell the operator now, and again with the findings."""
+        self.words.append(words)
+        self.run.note(words)
+
+    def seed(self, *names: str) -> int:
+        """A seed of the job's, by name."""
+        return int(rng.stream(self.setup.schema.seed, "personalise", *names).integers(2**63, 1)[0])
+
+    async def embed(self) -> None:
+        """Agree on scales of x and y, and collect the embeddings."""
+        setup, settings = self.setup, self.settings
+        gate = Gate(self.cohort, self.run, strict=setup.strict)
+        num_columns = len(setup.schema.features)
+        described = await gate.ask(ColumnMomentsRequest(num_columns + setup.num_outputs))
+        pooled = pool_moments([Moments(m.num_rows, m.mean, m.sum_squares) for m in described.values()])
+        deviation = pooled_deviation(pooled)
+        spec = view_spec(
+            settings.view,
+            num_columns,
+            setup.num_outputs,
+            kernel=settings.embedding_kernel,
+            num_frequencies=settings.num_frequencies,
+            lengthscales=settings.lengthscales,
+            seed=self.seed("embedding"),
+        )
+        used = slice(0, num_columns if settings.view is View.X else None)
+        scaled = settings.scale_columns
+        request = EmbedRequest(
+            view=settings.view,
+            features=spec,
+            mean=pooled.mean[used] if scaled else np.zeros(spec.num_columns),
+            deviation=deviation[used] if scaled else np.ones(spec.num_columns),
+            target_mean=pooled.mean[num_columns:],
+            target_deviation=deviation[num_columns:],
+            intercept=setup.intercept,
+            noise_factor=settings.noise.factor if settings.noise else 0.0,
+            seed=self.seed("noise"),
+        )
+        self._embeddings = await gate.ask(request)
+        if settings.noise:
+            self.say(
+                f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
+                f"row exchanged: normal noise of {settings.noise.factor:.4g} times the sensitivity 2 sqrt(2)/rows. "
+                "What else a client sends in this job is not covered"
+            )
+
+    async def collect_statistics(self) -> None:
+        """Ask for normal equations where weights or trainer need them; without them, fall back and say so."""
+        if self.settings.weights != "crossfit" and self.settings.trainer != "exact":
+            return
+        size = self.num_inputs
+        request = StatisticsRequest(size, self.setup.num_outputs, packed_size(size))
+        try:
+            replies = await self.cohort.ask(request, everyone=True)
+        except QuorumNotMetError:
+            replies = {}
+        missing = [client for client in self.clients if client not in replies]
+        if not missing:
+            self._statistics = replies
+            return
+        faults = self.cohort.faults
+        reasons = sorted({faults[c].message if c in faults else "no answer in time" for c in missing})
+        before = f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
+        self.fall_back()
+        self.say(
+            f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}), which {before} need of every client. "
+            f'This job goes on with weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
+        )
+
+    def fall_back(self) -> None:
+        """Go on without normal equations: Q-aggregation as printed, and models from gradients."""
+        self.fell_back = True
+        weights = "paper" if self.settings.weights == "crossfit" else self.settings.weights
+        trainer = "newton" if self.settings.trainer == "exact" else self.settings.trainer
+        self.settings = self.settings.model_copy(update={"weights": weights, "trainer": trainer})
+
+    def federated_model(self) -> Floats:
+        """Ridge on all rows alike, from the sum of all normal equations; on centred features, shape (M, C)."""
+        from scipy.linalg import solve
+
+        rows = np.array([self._embeddings[c].num_rows for c in self.clients], dtype=np.float64)
+        share = rows / rows.sum()
+        first = int(self.setup.intercept)
+        parts = [self._statistics[c] for c in self.clients]
+        gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
+        moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
+        gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
+        solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
+        return solved
+
+    async def find_weights(self) -> None:
+        """Hand on what was shared, and let every client find its weights."""
+        await self._hand_on()
+        if self.settings.weights == "crossfit":
+            await self._crossfit()
+            return
+        auto = default_constants(len(self.clients))
+        c_q = auto.c_q if isinstance(self.settings.c_q, str) else self.settings.c_q
+        c_p = auto.c_p if isinstance(self.settings.c_p, str) else self.settings.c_p
+        constants = Constants(c_q, c_p)
+        request = SolveWeightsRequest(
+            self.settings.weights == "exact", constants.c_q, constants.c_p, self._feature_bound()
+        )
+        solved = await self.cohort.ask(request, everyone=True)
+        gap = max(reply.gap for reply in solved.values())
+        self.say(
+            f"Q-aggregation with C_Q {constants.c_q:.4g}, C_P {constants.c_p:.4g}: every client's objective is within "
+            f"{gap:.2g} of its optimum"
+        )
+
+    async def told_weights(self, *, needed: bool) -> Collaboration:
+        """Ask the clients for their weights.
+
+        Args:
+            needed: Whether training needs them; a client that does not tell gets no personal model then.
+
+        Raises:
+            JobError: They are needed, and nobody tells.
+        """
+        clients = self.clients
+        rows = np.array([self._embeddings[c].num_rows for c in clients], dtype=np.float64)
+        nothing = np.zeros((len(clients), len(clients)))
+        empty = Collaboration(clients, rows, nothing, ("",) * len(clients), self.fell_back)
+        replies: dict[str, CollaborationWeights] = {}
+        try:
+            replies = await self.cohort.ask(TellWeightsRequest(len(clients)), everyone=True)
+        except QuorumNotMetError as err:
+            if needed:
+                raise JobError(
+                    f'trainer = "{self.settings.trainer}" mixes models by collaboration weights, which too few clients '
+                    f'may tell; allow collaboration_weights in their policies, or use trainer = "exact". {err}'
+                ) from err
+        for client, reply in replies.items():
+            if (reply.weights < -1e-9).any() or abs(float(reply.weights.sum()) - 1.0) > 1e-5:
+                raise InvalidReplyError(f"{client}: collaboration weights that are not on the simplex")
+        found = empty.with_told({c: r.weights for c, r in replies.items()}, {c: r.choice for c, r in replies.items()})
+        silent = sorted(set(clients) - set(found.told))
+        if silent:
+            then = "they are left out of the weight matrix"
+            if needed:
+                then = "no personal model is trained for them"
+                if self.settings.weights == "crossfit":
+                    then += ", and they keep the ridge model that cross-fitting gave them"
+            self.say(f"{', '.join(silent)}: collaboration weights not told; {then}")
+        return found
+
+    async def measure(self, federated: Array) -> RoundMetrics:
+        """Metrics of personal models, of the global one, and of the clients alone."""
+        metrics = await evaluate(self.setup, self.cohort, self.run, federated)
+        try:
+            replies = await self.cohort.ask(EvaluatePersonalRequest())
+        except QuorumNotMetError as err:
+            self.run.note(f"no metrics of personal models: {err}")
+            return metrics
+        return joined(
+            metrics, collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+        )
+
+    def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
+        """Tell people who learns from whom."""
+        settings = self.settings
+        finding = finding_of(
+            found,
+            self._distances(),
+            metrics,
+            weights=settings.weights,
+            trainer=settings.trainer,
+            words=self.words,
+        )
+        self.run.publish("personalise", finding)
+
+    def _distances(self) -> Floats:
+        parts = [self._embeddings[c] for c in self.clients]
+        error = np.array([part.trace / part.num_rows for part in parts])
+        squares = squared_distances(np.array([part.mean for part in parts])) - error[:, None] - error[None, :]
+        np.fill_diagonal(squares, 0.0)
+        distances: Floats = np.sqrt(np.maximum(squares, 0.0))
+        return distances
+
+    def _feature_bound(self) -> float:
+        """Bound of the features' norm: that of cosine features; for exact kernels it is a part of the constants."""
+        return FEATURE_BOUND
+
+    async def _hand_on(self) -> None:
+        clients = self.clients
+        embedded = [self._embeddings[c] for c in clients]
+        shared = [self._statistics[c] for c in clients] if self._statistics else []
+        size, outputs = (self.num_inputs, self.setup.num_outputs) if shared else (0, 0)
+        request = ShareRequest(
+            clients=clients,
+            num_rows=np.array([e.num_rows for e in embedded], dtype=np.float64),
+            means=np.array([e.mean for e in embedded]),
+            traces=np.array([e.trace for e in embedded]),
+            grams=np.array([s.gram for s in shared]) if shared else np.zeros((len(clients), 0)),
+            moments=np.array([s.moment for s in shared]) if shared else np.zeros((len(clients), size, outputs)),
+            squares=np.array([s.square for s in shared]) if shared else np.zeros(len(clients)),
+        )
+        await self.cohort.ask(request, everyone=True)
+
+    async def _crossfit(self) -> None:
+        """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""
+        grid = self._grid()
+        sent = CandidateGrid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds, grid.clusters)
+        deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
+        turns = Turns(grid, bool(deviate))
+
+        def told() -> tuple[StageDecision, ...]:
+            return tuple(StageDecision(d.pooled, d.alternatives, d.local) for d in turns.decisions)
+
+        while not turns.done:
+            listed = turns.listed
+            request = CrossfitRequest(sent, told(), len(listed), len(fedavg_candidates(listed)))
+            summed = total(list((await self.cohort.ask(request, everyone=True)).values()))
+            turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
+        chosen = turns.chosen
+        wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"
+        self.say(
+            f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
+            f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
+        )
+        await self.cohort.ask(AdoptRequest(sent, told()), everyone=True)
+
+    def _grid(self) -> Grid:
+        named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}
+        grid = named.get(self.settings.grid, default_grid(self.num_inputs))
+        return replace(grid, num_folds=self.settings.folds)
+
+
+def joined(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
+    """Metrics of the models in either, the second's where both have one."""
+    clients = {
+        client: {**first.clients.get(client, {}), **second.clients.get(client, {})}
+        for client in sorted({*first.clients, *second.clients})
+    }
+    return RoundMetrics({**first.pooled, **second.pooled}, clients, {**first.training, **second.training})

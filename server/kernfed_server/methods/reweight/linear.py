@@ -1,0 +1,120 @@
+"""The weighted ridge model by FedNewton: one variant after the other, each to the pooled solution of its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernfed.errors import JobError
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array
+from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
+from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.methods.heads.settings import NewtonSettings
+from kernfed_server.jobs.assembly import feature_model, job_facts
+from kernfed_server.jobs.evaluation import evaluate
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import PART, State
+from kernfed_server.methods.reweight.findings import publish
+from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.ridge import newton
+
+if TYPE_CHECKING:
+    from kernfed.models.global_model import GlobalModel
+
+
+_MODELS = {
+    "fedavg": "without weights, to compare with",
+    "own": "with each client's own ratios",
+    "all": "with ratios to everyone's test points",
+    "target": "with ratios to the target's test points",
+}
+
+
+async def train_linear(job: Reweighting) -> GlobalModel:
+    """Minimise Σ_k p_k Σ_i w_ki |z_ki W - y_ki|²/(2 n_k) + (ridge/2) |W|², centred by weighted means.
+
+    A client's weighted rows are rows times the roots of their weights, so its steps are those of `newton`.
+    """
+    order = (*job.variants[1:], job.variants[0])
+    phase, start = 0, 0
+    told: dict[str, RoundMetrics] = {}
+    inner: State | None = None
+    if job.run.resumed is not None:
+        phase, start, told, inner = _resume(job.run.resumed)
+    weights: Array | None = None
+    setup = job.setup
+    for i in range(phase, len(order)):
+        variant = order[i]
+        setup = await _centred(job, variant)
+        if inner is None:
+            start = job.run.last_round
+            if len(order) > 1:
+                job.run.note(f"model {i + 1} of {len(order)}: {_MODELS[variant]}")
+        keep = {"phase": np.array([i]), "start": np.array([start]), "told": _encode(told)}
+        run = job.run.part(keep, inner, partial(_named, variant=variant, told=dict(told), scope=job.scope))
+        inner = None
+        settings = NewtonSettings(
+            name="newton",
+            ridge=job.settings.ridge,
+            rounds=start + job.settings.rounds,
+            tolerance=job.settings.tolerance,
+        )
+        weights = await newton.run(setup, settings, job.cohort, run)
+        if weights is None:
+            raise JobError("no round was closed, so there is no model; submit the job again")
+        measured = await evaluate(setup, job.cohort, job.run, weights)
+        told[variant] = _named(measured, variant=variant, told=told, scope=job.scope)
+    assert weights is not None  # noqa: S101  # there is at least one variant
+    publish(job, told[job.scope])
+    return feature_model(setup, weights, job_facts(setup, job.settings))
+
+
+async def _centred(job: Reweighting, variant: str) -> Setup:
+    """Have clients use a variant's weights, and subtract the means that belong to them."""
+    await job.use((variant,))
+    setup = job.setup
+    equal = job.settings.client_weights == "equal"
+    if equal:
+        setup = replace(setup, num_rows=dict.fromkeys(setup.num_rows, 1))
+    if not setup.intercept:
+        return setup
+    # Means are taken where others were subtracted: from the same ones each time, or a resumed run has other last bits.
+    await job.gate.ask(CentreRequest(setup.feature_mean, setup.target_mean), fresh=True)
+    found = await job.gate.ask(MeanEmbeddingRequest(setup.num_features, setup.num_outputs), fresh=True)
+    mean = weighted_mean([Weighted(float(setup.num_rows[c]), found[c]) for c in sorted(found)])
+    await job.gate.ask(CentreRequest(mean.feature_mean, mean.target_mean), fresh=True)
+    return replace(setup, feature_mean=mean.feature_mean, target_mean=mean.target_mean)
+
+
+def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetrics], scope: str) -> RoundMetrics:
+    """Metrics under the names that people see: the job's own model is `global`, others are called by their variant."""
+    name = "global" if variant == scope else variant
+
+    def renamed(models: Mapping[str, Any]) -> dict[str, Any]:
+        return {name if model == "global" else model: scores for model, scores in models.items()}
+
+    pooled, clients = renamed(metrics.pooled), {c: renamed(m) for c, m in metrics.clients.items()}
+    if metrics.pooled:
+        for other, found in told.items():
+            if other in found.pooled:
+                pooled[other] = found.pooled[other]
+            for client in clients:
+                if other in found.clients.get(client, {}):
+                    clients[client][other] = found.clients[client][other]
+    return RoundMetrics(pooled, clients, metrics.training)
+
+
+def _resume(state: State) -> tuple[int, int, dict[str, RoundMetrics], State]:
+    told = {k: RoundMetrics(**v) for k, v in json.loads(state["told"].tobytes() or b"{}").items()}
+    inner = {name.removeprefix(PART): array for name, array in state.items() if name.startswith(PART)}
+    return int(state["phase"][0]), int(state["start"][0]), told, inner
+
+
+def _encode(told: Mapping[str, RoundMetrics]) -> Array:
+    return np.frombuffer(json.dumps({k: asdict(v) for k, v in told.items()}).encode(), dtype=np.uint8)

@@ -1,0 +1,226 @@
+"""Networks on weighted rows: all variants from the same start, on the same clients and batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.errors import JobStateMissingError, QuorumNotMetError
+from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Array, Reply
+from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.adam import Adam
+from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.maths.sampling import sample_clients
+from kernfed.methods.reweight.messages import (
+    KeepOwnNetworkRequest,
+    MeasureNetworksRequest,
+    NetworkScale,
+    WeightedGradientRequest,
+    WeightedUpdateRequest,
+)
+from kernfed.models.network_model import NetworkModel
+from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
+from kernfed_server.jobs.assembly import agreed, job_facts
+from kernfed_server.jobs.evaluation import collect
+from kernfed_server.methods.reweight.findings import publish
+from kernfed_server.methods.reweight.ratios import Reweighting
+
+Floats = npt.NDArray[np.float64]
+R = TypeVar("R", bound=Reply)
+
+
+async def train_networks(job: Reweighting) -> NetworkModel | None:
+    """Each round the clients' weighted gradients, or what they trained to, are averaged and taken.
+
+    With batch normalisation that clients keep to themselves (FedBN) each keeps a model, and there is none for all.
+
+    Source: the FTW-ERM paper, Section 2.2: w ← w - η Σ_k g_k, its Adam on the mean of g_k; McMahan et al. (2017).
+    """
+    networks = _Networks.begin(job)
+    settings = job.settings
+    async for round_num in job.run.rounds(settings.rounds):
+        moved = await networks.turn(round_num)
+        last = round_num == settings.rounds
+        metrics = RoundMetrics(training={"movement": moved})
+        if last or job.run.evaluates(round_num, settings.rounds):
+            found = await networks.measure()
+            metrics = RoundMetrics(found.pooled, found.clients, metrics.training)
+        if last:
+            if networks.own_norm:
+                await networks.keep_at_clients()
+            publish(job, metrics)
+        await job.run.record(round_num, networks.to_arrays(), metrics)
+    return None if networks.own_norm else networks.model()
+
+
+@dataclass
+class _Networks:
+    """Networks of V variants of Q parameters, and what their training remembers."""
+
+    job: Reweighting
+    spec: NetworkSpec
+    scale: NetworkScale
+    parameters: Floats
+    """Shape (V, Q)."""
+    adam: Adam
+    total: Floats
+    """Sum of the parameters over the last rounds that are averaged, shape (V, Q)."""
+    num_summed: int
+    lost: tuple[str, ...] = ()
+    """Clients that said that they hold no ratios any more."""
+
+    @classmethod
+    def begin(cls, job: Reweighting) -> _Networks:
+        """All variants from the same parameters, or from where an earlier life of the run had come to."""
+        section, schema = job.settings.network, job.setup.schema
+        spec = make_network_spec(
+            section.kind,
+            schema.task,
+            len(schema.features),
+            job.setup.num_outputs,
+            section.all_widths,
+            tuple(section.image),
+            section.batch_norm != "none",
+        )
+        scale = _target_scale(job)
+        if job.run.resumed is not None:
+            found = {name: np.array(a, dtype=np.float64) for name, a in job.run.resumed.items()}
+            adam = Adam(found["adam_first"], found["adam_second"], int(found["adam_steps"][0]))
+            return cls(job, spec, scale, found["parameters"], adam, found["total"], int(found["num_summed"][0]))
+        start = np.tile(initial_parameters(spec, job.seed("network")), (len(job.variants), 1))
+        return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
+
+    async def turn(self, round_num: int) -> float:
+        """A round; returns the root mean square movement of a parameter of the job's own network."""
+        job, settings, before = self.job, self.job.settings, self.parameters
+        await self._weigh_again()
+        drawn = sample_clients(job.cohort.clients, settings.client_fraction, job.setup.schema.seed, round_num)
+        few = settings.client_fraction < 1
+        seed = job.seed("batches", str(round_num))
+        if settings.trainer == "adam":
+            request = WeightedGradientRequest(self.spec, self.scale, before, settings.batch_size, seed)
+            slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
+            mean = (await asyncio.to_thread(weighted_mean, self._by_client(slopes))).gradients
+            decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
+            slope = mean + settings.weight_decay * decayed
+            self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
+            if self.spec.batch_norm:  # means and variances follow those of the batches, which is no descent
+                statistics = norm_entries(self.spec)[1]
+                self.parameters[:, statistics] = before[:, statistics] - NORM_RATE * mean[:, statistics]
+        else:
+            update = WeightedUpdateRequest(
+                self.spec,
+                self.scale,
+                before,
+                settings.learning_rate,
+                settings.local_steps,
+                settings.batch_size,
+                settings.weight_decay,
+                seed,
+                round_num,
+                self.own_norm,
+            )
+            trained = await job.cohort.ask(update, clients=drawn, drawn=few)
+            self.parameters = (await asyncio.to_thread(weighted_mean, self._by_client(trained))).networks
+        faults = job.cohort.faults
+        self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
+        if round_num > settings.rounds - settings.average_last:
+            self.total, self.num_summed = self.total + self.parameters, self.num_summed + 1
+        return float(np.sqrt(np.square(self.parameters[0] - before[0]).mean()))
+
+    def _by_client(self, replies: Mapping[str, R]) -> list[Weighted[R]]:
+        rows = self.job.setup.num_rows
+        equal = self.job.settings.client_weights == "equal"
+        return [Weighted(1.0 if equal else float(rows[c]), replies[c]) for c in sorted(replies)]
+
+    @property
+    def own_norm(self) -> bool:
+        """Whether clients keep their batch normalisation to themselves."""
+        return self.job.settings.network.batch_norm == "own"
+
+    async def _weigh_again(self) -> None:
+        """Clients that lost their ratios get new ones, of a sample asked for anew."""
+        lost, self.lost = self.lost, ()
+        if not lost:
+            return
+        self.job.run.note(f"{', '.join(lost)}: the density ratios were lost, and are found again")
+        await self.job.weigh()
+        await self.job.use(self.job.variants)
+
+    @property
+    def result(self) -> Floats:
+        """Parameters of each variant's model, shape (V, Q)."""
+        return self.total / self.num_summed if self.num_summed else self.parameters
+
+    async def measure(self) -> RoundMetrics:
+        """Metrics of the job's own network (`global`), and of those beside it."""
+        names = ("global", *self.job.variants[1:])
+        request = MeasureNetworksRequest(self.spec, self.scale, self.result, names, self.own_norm)
+        try:
+            replies = await self.job.cohort.ask(request)
+        except QuorumNotMetError as err:
+            self.job.run.note(f"no metrics: {err}")
+            return RoundMetrics()
+        return collect({client: reply.sums for client, reply in replies.items()}, self.job.setup.schema.task)
+
+    async def keep_at_clients(self) -> None:
+        """Have each client keep a model of its own; name those that failed, or have only the start's normalisation."""
+        try:
+            kept = await self.job.cohort.ask(KeepOwnNetworkRequest(self.spec, self.scale, self.result))
+        except QuorumNotMetError as err:
+            self.job.say(f"not all clients could keep their networks: {err}")
+            return
+        self.job.say(
+            "each client has its own batch normalisation, so the coordinator has no model: every client keeps its own, "
+            "and `kernfed-client predict` there uses it"
+        )
+        lacking = [c for c in self.job.cohort.clients if c not in kept]
+        if lacking:
+            self.job.say(f"{', '.join(lacking)}: did not answer when models were kept, and has none")
+        unseen = sorted(c for c in kept if not kept[c].normalised)
+        if unseen:
+            self.job.say(
+                f"{', '.join(unseen)}: never drawn for a round, so its model has the normalisation that training "
+                "started with; do not predict with it"
+            )
+
+    def model(self) -> NetworkModel:
+        """The job's model."""
+        setup = self.job.setup
+        return NetworkModel(
+            **agreed(setup),
+            network=self.spec,
+            parameters=self.result[0],
+            target_mean=np.asarray(self.scale.mean, np.float64),
+            target_deviation=np.asarray(self.scale.deviation, np.float64),
+            job=job_facts(setup, self.job.settings),
+        )
+
+    def to_arrays(self) -> dict[str, Array]:
+        """All that a resumed run needs."""
+        return {
+            "parameters": self.parameters,
+            "adam_first": self.adam.first,
+            "adam_second": self.adam.second,
+            "adam_steps": np.array([self.adam.num_steps]),
+            "total": self.total,
+            "num_summed": np.array([self.num_summed]),
+        }
+
+
+def _target_scale(job: Reweighting) -> NetworkScale:
+    """Of a regression: mean and deviation of the weighted targets, over clients."""
+    num = job.setup.num_outputs
+    if job.setup.schema.task is not LearningTask.REGRESSION:
+        return NetworkScale(np.zeros(num), np.ones(num))
+    told = job.summaries[job.scope]
+    mean = np.mean([told[c].target_mean for c in sorted(told)], axis=0)
+    square = np.mean([told[c].target_square for c in sorted(told)], axis=0)
+    deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))
+    return NetworkScale(mean, np.where(deviation > 0, deviation, 1.0))

@@ -1,0 +1,40 @@
+"""One model for the clients' test distributions: training rows are weighed by density ratios."""
+
+from __future__ import annotations
+
+from kernfed.federation.cohort import Cohort
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Model, Run
+from kernfed_server.methods.reweight.linear import train_linear
+from kernfed_server.methods.reweight.networks import train_networks
+from kernfed_server.methods.reweight.ratios import Reweighting
+
+
+def columns_alone(job: JobFile) -> bool:
+    """Whether the job trains a network on the columns, so that no feature map is needed."""
+    return isinstance(job.method, ReweightSettings) and job.method.trainer != "newton"
+
+
+async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run) -> Model | None:
+    """Ratios at every client before round 1, then training on weighted rows.
+
+    What leaves a client: with `scope = "all"` and matching, a sample of its test rows without labels
+    (`unlabelled_sample`), which goes to every other client, shuffled among those of all; with `target`, that of one
+    client. With label shift, shares of its classes; with `own`, neither. What its ratios look like (`summary`).
+    Then what the trainer sends: moments and Hessian solves (`model_update`, `gradient`, `newton_step`), weighted
+    gradients (`gradient`), or networks (`model_update`). The coordinator learns all these per client; of the samples it
+    keeps nothing.
+
+    Returns None with batch normalisation that clients keep (FedBN): they have the models then.
+
+    Source: Ramezani-Kebrya, Liu, Pethick, Chrysos & Cevher, Federated learning under covariate shifts with
+    generalization guarantees: FTW-ERM, FITW-ERM, and (2.1) for one target.
+    """
+    job = Reweighting(setup, settings, cohort, run)
+    await job.weigh()
+    if settings.trainer == "newton":
+        return await train_linear(job)
+    await job.use(job.variants)
+    return await train_networks(job)

@@ -1,0 +1,26 @@
+"""One-shot average of the clients' ridge solutions (divide-and-conquer kernel ridge regression)."""
+
+from __future__ import annotations
+
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.base import Array
+from kernfed.methods.ridge.messages import LocalSolveRequest
+from kernfed.methods.settings import DkrrSettings
+from kernfed_server.jobs.evaluation import evaluate
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Run
+
+
+async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) -> Array | None:
+    """W = Σ p_j H_j⁻¹ c_j, weighted by training rows.
+
+    What leaves a client: its own model, once. The coordinator learns each client's model.
+
+    Source: Zhang, Duchi & Wainwright (2015), Algorithm 1; FedNewton paper, Algorithm 1 with no iteration.
+    """
+    weights = run.resumed["weights"] if run.resumed else None
+    async for round_num in run.rounds(1):
+        request = LocalSolveRequest(settings.ridge, setup.num_features, setup.num_outputs)
+        weights = (await cohort.mean(request)).weights
+        await run.record(round_num, {"weights": weights}, await evaluate(setup, cohort, run, weights))
+    return weights

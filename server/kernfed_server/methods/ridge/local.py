@@ -1,0 +1,21 @@
+"""Every client alone: what an institution has without the others."""
+
+from __future__ import annotations
+
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.base import Array
+from kernfed.methods.ridge.messages import TrainLocallyRequest
+from kernfed.methods.settings import LocalSettings
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Run
+
+
+async def run(setup: Setup, settings: LocalSettings, cohort: Cohort, run: Run) -> Array | None:
+    """Each client trains a ridge model on its own rows and keeps it.
+
+    There is no global model. What leaves a client: its row count and its test metrics. The coordinator learns no more.
+    """
+    async for round_num in run.rounds(1):
+        await cohort.ask(TrainLocallyRequest(ridge=settings.ridge))
+        await run.record(round_num, {}, setup.baseline)
+    return None

@@ -1,0 +1,1 @@
+"""Revocations, the coordinator's own certificate, and refused handshakes."""

@@ -1,0 +1,121 @@
+"""`kernfed-client audit`: sums of the log by job and kind, and the first line that breaks the chain."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kernfed.errors import ConfigError, DataError, UnknownJobError
+from kernfed.federation.messages.base import Kind
+from kernfed.methods.probe.messages import Echo
+from kernfed_client.cli import app
+from kernfed_client.daemon.audit import AuditLog, verify
+from kernfed_client.daemon.audit_report import audit, summarise
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Path:
+    """A client file whose state holds a log of two jobs."""
+    config = tmp_path / "client.toml"
+    config.write_text('device = "cpu"\n')
+    log = AuditLog(tmp_path / "state" / "audit.jsonl")
+    entries: list[tuple[str, str, tuple[Kind, ...], int]] = [
+        ("job-a", "data.describe", (Kind.SUMMARY,), 0),
+        ("job-a", "newton.gradient", (Kind.GRADIENT,), 20),
+        ("job-b", "probe.echo", (), 5),
+        ("job-a", "newton.gradient", (Kind.GRADIENT,), 20),
+        ("job-a", "newton.step", (Kind.GRADIENT,), 2),
+    ]
+    for job, step, kinds, size in entries:
+        log.record(
+            job_id=job,
+            task_id=f"{job}/1/{step}",
+            step=step,
+            operator="ann",
+            kinds=kinds,
+            reply=Echo(1, np.ones(size)),
+            header=b"head",
+            body=[],
+            num_bytes=8 * size + 4,
+            num_numbers=size,
+        )
+    log.close()
+    return config
+
+
+def test_sums_by_job_and_kind(client: Path) -> None:
+    """Bytes, numbers and replies add up per job and kind, in the order in which jobs came."""
+    report = audit(client, check_chain=True)
+    assert report.verified
+    assert [job.job for job in report.jobs] == ["job-a", "job-b"]
+    parts = [(p.kinds, p.steps, p.replies, p.bytes, p.numbers) for p in report.jobs[0].parts]
+    assert parts == [
+        (["summary"], ["data.describe"], 1, 4, 0),
+        (["gradient"], ["newton.gradient", "newton.step"], 3, 348, 42),
+    ]
+    assert (report.jobs[0].replies, report.jobs[0].bytes, report.jobs[0].numbers) == (4, 352, 42)
+    assert report.jobs[1].parts[0].kinds == []
+
+
+def test_one_job(client: Path) -> None:
+    """A job is found by a beginning of its id, and one of which nothing left is an error."""
+    assert [job.job for job in audit(client, job="job-b").jobs] == ["job-b"]
+    with pytest.raises(UnknownJobError, match="nothing left in a job 'nope'"):
+        audit(client, job="nope")
+
+
+def test_no_log(tmp_path: Path) -> None:
+    """A client that never ran has no log, which is not the same as a log without lines."""
+    (tmp_path / "client.toml").write_text("")
+    with pytest.raises(ConfigError, match="no audit log"):
+        audit(tmp_path / "client.toml")
+
+
+@pytest.mark.parametrize("line", ["[1]", "7", "{}", '{"job": 3}', "[" * 100_000, "\x00"])
+def test_lines_that_are_no_entries(client: Path, line: str) -> None:
+    """Whatever stands in the file is counted, never a crash; the chain check refuses what no power loss leaves."""
+    path = client.parent / "state" / "audit.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([first, line + "\n", *rest]))
+    report = summarise(path)
+    assert (report.num_lines, report.num_unreadable) == (6, 1)
+    with pytest.raises(DataError, match=r"line [23]"):
+        verify(path)
+
+
+def test_commands(client: Path) -> None:
+    """The commands print a table or JSON; the digest of the last line is part of both."""
+    run = CliRunner()
+    told = run.invoke(app, ["audit", "--config", str(client), "--verify"], env={"COLUMNS": "200"})
+    assert told.exit_code == 0
+    assert "gradient" in told.stdout
+    assert "348" in told.stdout
+    assert "every line follows" in told.stdout
+    report = json.loads(run.invoke(app, ["audit", "--config", str(client), "--json"]).stdout)
+    assert report["last_sha256"] in told.stdout.replace("\n", "")
+    assert report["verified"] is False
+    assert report["jobs"][0]["parts"][1]["numbers"] == 42
+
+
+def test_broken_chain_names_the_line(client: Path) -> None:
+    """A changed log ends the command with status 3 and the line."""
+    path = client.parent / "state" / "audit.jsonl"
+    path.write_text(path.read_text().replace('"numbers":5', '"numbers":4'))
+    done = subprocess.run(
+        [sys.executable, "-m", "kernfed_client", "audit", "--verify", "--json", "--config", str(client)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert done.returncode == 3
+    assert "line 4 does not follow from the one before" in done.stderr
+    assert json.loads(done.stdout)["error"]["reason"] == "INVALID_DATA"

@@ -1,0 +1,54 @@
+"""What the policy forbids is refused with the key that allows it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kernfed.errors import PolicyError
+from kernfed.federation.messages.base import Kind
+from kernfed.federation.messages.data import DescribeDataRequest, MeanEmbeddingRequest
+from kernfed.jobs.client_file import PolicySection
+from kernfed.methods.probe.messages import EchoRequest
+from kernfed_client.daemon.policy import Policy
+
+
+def test_defaults_let_all_kinds_but_unlabelled_samples_pass() -> None:
+    assert set(PolicySection().allow) == set(Kind) - {Kind.UNLABELLED_SAMPLE}
+    Policy(PolicySection()).check(MeanEmbeddingRequest(5, 1), "ann", "newton", 10)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"allow": [Kind.SUMMARY]}, "data.mean_embedding sends mean_embedding, .*policy.allow"),
+        ({"allow": []}, "policy.allow"),
+        ({"min_rows": 51}, "fewer than 51 training rows; .*policy.min_rows"),
+        ({"operators": ["bob"]}, "operator 'ann'; .*policy.operators"),
+        ({"operators": []}, "operator 'ann'; .*policy.operators"),
+        ({"methods": ["local", "newton-x"]}, "method 'newton'; .*policy.methods"),
+    ],
+)
+def test_a_refusal_names_what_and_the_key(section: dict[str, object], expected: str) -> None:
+    policy = Policy(PolicySection.model_validate(section))
+    with pytest.raises(PolicyError) as caught:
+        policy.check(MeanEmbeddingRequest, "ann", "newton", 50)
+    assert re.search(expected, str(caught.value))
+    assert " 50" not in str(caught.value), "the number of rows is not told"
+
+
+def test_rows_are_counted_once_they_are_known() -> None:
+    policy = Policy(PolicySection(min_rows=10))
+    policy.check(DescribeDataRequest, "ann", "newton", None)
+    policy.check(DescribeDataRequest, "ann", "newton", 10)
+    with pytest.raises(PolicyError):
+        policy.check(DescribeDataRequest, "ann", "newton", 9)
+
+
+def test_a_reply_without_data_needs_no_rows() -> None:
+    Policy(PolicySection(allow=[])).check(EchoRequest, "ann", "probe", 0)
+
+
+def test_named_operators_and_methods_pass() -> None:
+    Policy(PolicySection(operators=["ann"], methods=["newton"])).check(MeanEmbeddingRequest, "ann", "newton", 99)

@@ -1,0 +1,298 @@
+"""From a task to its answer, and what is kept of a job between tasks."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import numpy as np
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from kernfed.errors import (
+    JobCancelledError,
+    JobStateMissingError,
+    PolicyError,
+    StepFailedError,
+    UnknownStepError,
+    WireError,
+)
+from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.data import (
+    Centred,
+    CentreRequest,
+    MeanEmbedding,
+    MeanEmbeddingRequest,
+    Standardised,
+    StandardiseRequest,
+)
+from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.v1 import task_pb2
+from kernfed.wire.codec import decode, encode
+from kernfed.wire.outgoing import payload_to_proto
+from kernfed_client.daemon import disk
+from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
+
+STANDARDISE = StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False)
+CENTRE = CentreRequest(np.full(3, 0.5), np.zeros(1))
+MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
+
+
+class Job:
+    """A job's state that knows which setup steps it was taken through."""
+
+    def __init__(self, job_id):
+        self.job_id = job_id
+        self.setup = []
+
+    @property
+    def num_rows(self):
+        if not self.setup:
+            raise JobStateMissingError("no data yet")
+        return 7
+
+
+def standardise(job, request):
+    job.setup.append(request.step)
+    return Standardised(7, 0.0)
+
+
+def centre(job, request):
+    job.setup.append(request.step)
+    return Centred(7)
+
+
+def means(job, _request):
+    if job.setup != ["data.standardise", "data.centre"]:
+        raise JobStateMissingError(f"the setup is not complete: {job.setup}")
+    return MeanEmbedding(7, np.ones(3), np.zeros(1))
+
+
+def echo(_job, request):
+    if request.values[0] < 0:
+        raise ValueError("row 3: Jane Doe")
+    if request.values[0] > 100:
+        raise MemoryError
+    return Echo(1, request.values)
+
+
+class World:
+    """A task runner, and all that it does to the outside."""
+
+    def __init__(self, state, forbid=lambda _request, _rows: False):
+        self.opened, self.asked, self.recorded = [], [], []
+
+        def open_job(job_id, folder):
+            self.opened.append((job_id, folder))
+            return Job(job_id)
+
+        def permit(request: Request, task: task_pb2.Task, num_rows: int | None):
+            self.asked.append((request.step, task.submitted_by, num_rows))
+            if forbid(request, num_rows):
+                raise PolicyError("not allowed")
+
+        self.runner = TaskRunner(
+            {StandardiseRequest: standardise, CentreRequest: centre, MeanEmbeddingRequest: means, EchoRequest: echo},
+            open_job,
+            permit,
+            lambda task, request, reply, payload: self.recorded.append((task.task_id, reply)),
+            state,
+            max_body_bytes=1 << 16,
+        )
+
+    def answer(self, request, job_id="job", float_bits=64):
+        task = task_pb2.Task(
+            task_id=f"{job_id}/1/{request.step}",
+            job_id=job_id,
+            step=request.step,
+            payload=payload_to_proto(encode(request), 1),
+            float_bits=float_bits,
+            submitted_by="ann",
+        )
+        answered = self.runner.answer(task, self.runner.incoming(task))
+        return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
+
+
+def test_answer_is_recorded_before_it_leaves(tmp_path):
+    world = World(tmp_path)
+    reply = world.answer(EchoRequest(np.arange(3.0)), float_bits=32)
+    assert reply.values.dtype == np.float32
+    assert [task_id for task_id, _ in world.recorded] == ["job/1/probe.echo"]
+    assert world.asked == [("probe.echo", "ann", None)] * 2
+
+
+def test_unknown_step(tmp_path):
+    with pytest.raises(UnknownStepError, match=r"does not run the step 'os.system'"):
+        World(tmp_path).runner.incoming(task_pb2.Task(step="os.system"))
+
+
+def test_request_too_large(tmp_path):
+    with pytest.raises(WireError, match="at most 65536"):
+        World(tmp_path).answer(EchoRequest(np.ones(10_000)))
+
+
+def test_job_id_never_becomes_a_path(tmp_path):
+    world = World(tmp_path)
+    world.answer(STANDARDISE, job_id="../../etc")
+    files = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()]
+    assert all(f.startswith("jobs/") for f in files)
+    assert ".." not in "".join(files)
+    assert len(files) == 1
+
+
+@pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
+def test_rebuilt_after_restart(tmp_path, steps):
+    """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
+    first = World(tmp_path)
+    for request in steps:
+        first.answer(request)
+    second = World(tmp_path)
+    if len(steps) < 2:
+        with pytest.raises(JobStateMissingError, match="the setup is not complete"):
+            second.answer(MEANS)
+    else:
+        np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
+    assert [step for step, _, _ in second.asked][: len(steps)] == [r.step for r in steps]
+    assert len(second.opened) == 1
+    assert len(second.recorded) == (len(steps) == 2)  # nothing of the setup leaves again
+
+
+def test_setup_asked_again_after_restart(tmp_path):
+    """A coordinator that repeats the setup finds each step done once, in order."""
+    first = World(tmp_path)
+    for request in (STANDARDISE, CENTRE):
+        first.answer(request)
+    second = World(tmp_path)
+    for request in (STANDARDISE, CENTRE, MEANS):
+        second.answer(request)
+    assert [task_id for task_id, _ in second.recorded][-1].endswith("data.mean_embedding")
+
+
+def test_kept_setup_that_cannot_be_read(tmp_path):
+    World(tmp_path).answer(STANDARDISE)
+    for path in tmp_path.rglob("*.task"):
+        path.write_bytes(b"\xff\xff")
+    with pytest.raises(JobStateMissingError):
+        World(tmp_path).answer(MEANS)
+
+
+def test_drop_job(tmp_path):
+    world = World(tmp_path)
+    for request in (STANDARDISE, CENTRE):
+        world.answer(request)
+    world.runner.drop_job("job")
+    assert not list(tmp_path.rglob("*.task"))
+    with pytest.raises(JobStateMissingError):
+        world.answer(MEANS)
+    world.runner.drop_job("never seen")
+
+
+def test_jobs_in_memory_are_bounded(tmp_path):
+    """The oldest job leaves memory, and is rebuilt when it is asked for again."""
+    world = World(tmp_path)
+    for i in range(KEPT_JOBS + 1):
+        for request in (STANDARDISE, CENTRE):
+            world.answer(request, job_id=f"job{i}")
+    assert len(world.opened) == KEPT_JOBS + 1
+    world.answer(MEANS, job_id="job1")
+    assert len(world.opened) == KEPT_JOBS + 1
+    world.answer(MEANS, job_id="job0")
+    assert len(world.opened) == KEPT_JOBS + 2
+
+
+def test_refused_before_the_data_are_touched(tmp_path):
+    world = World(tmp_path, lambda _request, rows: rows is None)
+    with pytest.raises(PolicyError):
+        world.answer(STANDARDISE)
+    assert world.recorded == []
+    assert not list(tmp_path.rglob("*.task"))
+
+
+def test_refused_once_the_rows_are_known(tmp_path):
+    """Too few rows show only when the data are read: nothing leaves, and nothing is kept."""
+    world = World(tmp_path, lambda _request, rows: rows is not None)
+    with pytest.raises(PolicyError):
+        world.answer(STANDARDISE)
+    assert world.asked == [("data.standardise", "ann", None), ("data.standardise", "ann", 7)]
+    assert world.recorded == []
+    assert not list(tmp_path.rglob("*.task"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-1.0, "probe.echo: unexpected ValueError"), (101.0, "probe.echo: out of memory")]
+)
+def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
+    with structlog.testing.capture_logs() as logs, pytest.raises(StepFailedError) as caught:
+        World(tmp_path).answer(EchoRequest(np.array([value])))
+    assert str(caught.value).startswith(text)
+    assert "Jane" not in str(caught.value)
+    assert logs[0]["log_level"] == "error"  # the trace stays in this client's own log
+
+
+def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path):
+    world = World(tmp_path)
+
+    def broken(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    world.runner._record = broken
+    with structlog.testing.capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
+        world.answer(EchoRequest(np.ones(1)))
+
+
+def full_disk(times):
+    """A function that finds the disk full so often, then goes on."""
+    left = [times]
+
+    def write():
+        if left[0] > 0:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return write
+
+
+def test_full_disk_is_waited_for(tmp_path, monkeypatch):
+    """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
+    pauses = []
+    monkeypatch.setattr(disk.time, "sleep", pauses.append)
+    world = World(tmp_path)
+    write = full_disk(3)
+
+    def record(task, _request, reply, _payload):
+        write()
+        world.recorded.append((task.task_id, reply))
+
+    world.runner._record = record
+    with capture_logs() as said:
+        reply = world.answer(EchoRequest(np.arange(3.0)))
+    np.testing.assert_array_equal(reply.values, np.arange(3.0))
+    assert len(world.recorded) == 1
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 3
+    assert [line["event"] for line in said] == [
+        "disk full: the step waits for space",
+        "space on the disk again: the step goes on",
+    ]
+
+
+def test_full_disk_ends_with_the_task():
+    """Nobody waits for a cancelled task's space."""
+    with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
+        disk.until_kept(full_disk(100), "the audit log", lambda: False)
+
+
+def test_full_disk_is_not_waited_for_without_end():
+    with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
+        disk.until_kept(full_disk(100), "the audit log", lambda: True, limit_s=0.1)
+
+
+def test_another_fault_of_the_disk():
+    """Only a full disk is waited for."""
+
+    def fail():
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        disk.until_kept(fail, "the audit log", lambda: True)

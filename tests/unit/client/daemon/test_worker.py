@@ -1,0 +1,56 @@
+"""The thread that computes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from kernfed_client.daemon.worker import Worker
+
+
+@pytest.fixture
+def worker():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+async def test_one_at_a_time_in_order(worker):
+    done = []
+    async with asyncio.TaskGroup() as group:
+        for i in range(20):
+            group.create_task(worker.run(lambda i=i: done.append((i, threading.current_thread().name))))
+    assert done == [(i, "kernfed-steps") for i in range(20)]
+
+
+async def test_errors_come_back_and_the_thread_lives(worker):
+    with pytest.raises(ZeroDivisionError):
+        await worker.run(lambda: 1 // 0)
+    assert await worker.run(lambda: 7) == 7
+
+
+async def test_loop_is_free_meanwhile(worker):
+    gate = threading.Event()
+    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(10)))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await asyncio.wait_for(waiting, 5)
+
+
+async def test_cancelled_caller_does_not_stop_the_thread(worker):
+    gate = threading.Event()
+    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(10)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    gate.set()
+    assert await asyncio.wait_for(worker.run(lambda: "next"), 5) == "next"
+
+
+async def test_close_ends_the_thread():
+    worker = Worker()
+    before = await worker.run(threading.current_thread)
+    worker.close()
+    await asyncio.to_thread(before.join, 5)
+    assert not before.is_alive()

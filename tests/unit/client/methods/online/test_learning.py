@@ -1,0 +1,190 @@
+"""A client's part in online jobs: live streams, targets that come late, classes, answers that are asked for again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.errors import InvalidTensorError, JobStateMissingError
+from kernfed.federation.messages.data import (
+    DataSchema,
+    DescribeDataRequest,
+    LearningTask,
+    MissingRule,
+    StandardiseRequest,
+)
+from kernfed.jobs.client_file import ClientFile
+from kernfed.methods.online.dictionary import Dictionary, Loss, fingerprint
+from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.messages import (
+    DrawDictionaryRequest,
+    OnlineStep,
+    OnlineStepRequest,
+    OpenStreamRequest,
+    StreamMetrics,
+    StreamMetricsRequest,
+)
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
+
+DICTIONARY = Dictionary((0.5, 1.0, 2.0), 4, 2, 7)
+EVERY = np.arange(3, dtype=np.uint8)
+
+
+class Site:
+    """One client with history, and a folder that grows."""
+
+    def __init__(self, folder: Path, *, task: LearningTask = LearningTask.REGRESSION, min_rows: int = 1) -> None:
+        self.folder, self.task = folder, task
+        (folder / "rows").mkdir(parents=True)
+        target = "no" if task is LearningTask.BINARY else "0.5"
+        (folder / "history.csv").write_text(f"a,b,y\n1,1,{target}\n0,1,{'yes' if target == 'no' else '1'}\n")
+        self.file = ClientFile.model_validate(
+            {
+                "state": folder / "state",
+                "policy": {"min_rows": min_rows},
+                "datasets": {
+                    "d": {
+                        "train": {"path": folder / "history.csv"},
+                        "stream": {"source": "follow", "path": folder / "rows", "key": "id"},
+                    }
+                },
+            }
+        )
+        self.path = folder / "rows" / "1.csv"
+        self.path.write_text("id,a,b,y\n")
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process."""
+        classes = ("no", "yes") if self.task is LearningTask.BINARY else ()
+        self.job = LocalJob("j", "site", self.file, folder=self.folder / "job")
+        schema = DataSchema(self.task, "y", ("a", "b"), classes, MissingRule.REFUSE, 0.0, 1)
+        STEPS[DescribeDataRequest](self.job, DescribeDataRequest("d", schema))
+        STEPS[StandardiseRequest](self.job, StandardiseRequest(classes, np.zeros(2), np.ones(2), False))
+        loss = Loss.LOGISTIC if classes else Loss.SQUARED
+        opened = STEPS[OpenStreamRequest](self.job, OpenStreamRequest(2.0, 0.0, 1.0, loss, 1))
+        assert opened.live  # type: ignore[attr-defined]
+        draw = DrawDictionaryRequest(DICTIONARY, Mixing.ADAPTIVE, 0.0, 2, 1.0, 0.0)
+        drawn = STEPS[DrawDictionaryRequest](self.job, draw)
+        assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]
+
+    def tell(self, *lines: str) -> None:
+        with self.path.open("a") as file:
+            file.write("".join(line + "\n" for line in lines))
+
+    def step(self, round_num: int, theta: float = 0.1, *, base: int = -1, batch_rows: int = 1) -> OnlineStep:
+        kernels = EVERY if base < 0 else EVERY[:0]
+        parameters = np.full((len(kernels), 8), theta)
+        request = OnlineStepRequest(round_num, base, 8, kernels, parameters, batch_rows, 0.0)
+        reply = STEPS[OnlineStepRequest](self.job, request)
+        assert isinstance(reply, OnlineStep)
+        return reply
+
+    def metrics(self) -> StreamMetrics:
+        reply = STEPS[StreamMetricsRequest](self.job, StreamMetricsRequest())
+        assert isinstance(reply, StreamMetrics)
+        return reply
+
+
+def test_no_row_is_an_answer_of_its_own(tmp_path: Path) -> None:
+    """An empty stream is told without waiting, and the same round may be asked again when a row is there."""
+    site = Site(tmp_path)
+    assert site.step(1).num_samples == 0
+    site.tell("r1,1,0,0.4")
+    reply = site.step(1, base=1)
+    assert reply.num_samples == 1
+    assert reply.gradient.shape == (2, 8)
+    assert site.metrics().sums.num_rows == 1
+
+
+def test_a_late_target_is_measured_by_the_prediction_made_before(tmp_path: Path) -> None:
+    """A row is predicted when it comes; its target is set against that, though parameters have moved since."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,")
+    first = site.step(1, theta=0.0)
+    assert (first.num_samples, first.num_waiting) == (0, 1)
+    site.tell("r1,,,0.4")
+    second = site.step(2, theta=5.0)
+    assert (second.num_samples, second.num_waiting) == (1, 0)
+    assert site.metrics().sums.squared_error == pytest.approx(0.16)  # of the prediction 0 by parameters 0
+
+
+def test_a_target_without_its_row_is_left_out(tmp_path: Path) -> None:
+    """It is counted as skipped, and the rows around it are learned."""
+    site = Site(tmp_path)
+    site.tell("r9,,,0.4", "r1,1,0,0.4")
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_skipped) == (1, 1)
+
+
+def test_rows_that_wait_survive_a_crash(tmp_path: Path) -> None:
+    """What waits for its target is kept with the state, and where reading was as well."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,", "r2,0,1,0.7")
+    assert site.step(1).num_waiting == 1
+    site.restart()
+    site.tell("r1,,,0.4")
+    reply = site.step(2)
+    assert (reply.num_samples, reply.num_waiting) == (1, 0)
+    assert site.metrics().sums.num_rows == 2
+
+
+def test_a_task_that_is_asked_again_gets_the_same_answer(tmp_path: Path) -> None:
+    """Before and after a restart, and without another row being taken."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,0.4", "r2,0,1,0.7")
+    first = site.step(1)
+    again = site.step(1)
+    site.restart()
+    after = site.step(1)
+    for reply in (again, after):
+        assert reply.gradient.tobytes() == first.gradient.tobytes()
+        assert reply.kernels.tolist() == first.kernels.tolist()
+    assert site.metrics().sums.num_rows == 1
+
+
+def test_parameters_that_build_on_what_is_not_there_are_asked_for(tmp_path: Path) -> None:
+    """A client that holds nothing, or something older, says so and takes no row."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,0.4", "r2,0,1,0.7")
+    lacking = site.step(5, base=4)
+    assert lacking.needs_whole
+    assert lacking.num_samples == 0
+    assert site.step(5).num_samples == 1
+    assert site.step(6, base=5).num_samples == 1
+
+
+def test_a_policy_keeps_rows_until_there_are_enough(tmp_path: Path) -> None:
+    """With min_rows = 3 two rows are left in the stream; with the third all three are told of at once."""
+    site = Site(tmp_path, min_rows=3)
+    site.tell("r1,1,0,0.4", "r2,0,1,0.7")
+    assert site.step(1).num_samples == 0
+    site.tell("r3,1,1,0.2")
+    assert site.step(1, base=1).num_samples == 3
+
+
+def test_two_classes_are_learned_by_log_odds(tmp_path: Path) -> None:
+    """Predictions are probabilities; accuracy and log-loss are tallied."""
+    site = Site(tmp_path, task=LearningTask.BINARY)
+    site.tell("r1,1,0,no", "r2,0,1,yes", "r3,1,0,maybe")
+    first, second = site.step(1, theta=0.0), site.step(2, theta=0.0)
+    assert first.num_samples + second.num_samples == 2
+    sums = site.metrics().sums
+    assert sums.log_loss == pytest.approx(2 * np.log(2.0))
+    assert sums.squared_error == pytest.approx(0.5)
+
+
+def test_requests_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """Kernels that there are not, features of another number, and a job that was not opened."""
+    site = Site(tmp_path)
+    wrong = np.array([7], dtype=np.uint8)
+    with pytest.raises(InvalidTensorError, match="kernel 7 of 3"):
+        STEPS[OnlineStepRequest](site.job, OnlineStepRequest(1, 0, 8, wrong, np.zeros((1, 8)), 1, 0.0))
+    with pytest.raises(InvalidTensorError, match="6 features, want 8"):
+        STEPS[OnlineStepRequest](site.job, OnlineStepRequest(1, -1, 6, EVERY, np.zeros((3, 6)), 1, 0.0))
+    fresh = LocalJob("k", "site", site.file, folder=tmp_path / "other")
+    with pytest.raises(JobStateMissingError):
+        STEPS[OnlineStepRequest](fresh, OnlineStepRequest(1, -1, 8, EVERY, np.zeros((3, 8)), 1, 0.0))

@@ -1,0 +1,136 @@
+"""Ridge steps against the formulas, written densely."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.errors import InvalidTensorError, JobStateMissingError
+from kernfed.federation.messages.evaluation import EvaluateRequest
+from kernfed.methods.ridge.messages import (
+    CurvatureRequest,
+    GradientDescentRequest,
+    GradientRequest,
+    HessianProductRequest,
+    LocalSolveRequest,
+    NewtonStartRequest,
+    NewtonStepRequest,
+    ProximalSolveRequest,
+    TrainLocallyRequest,
+)
+from kernfed.models.global_model import load_model
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.ridge import steps as ridge
+from kernfed_client.steps import evaluation
+from kernfed_simulation.federation import Rows, from_rows
+from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
+
+RIDGE = 0.02
+CLASSES = ("red", "green", "blue")
+
+
+@pytest.fixture(params=[30, 150], ids=["wide", "tall"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> LocalJob:
+    """A client prepared by a job, with fewer or more rows than its 40 features."""
+    federation = bench(regression_rows({"ant": request.param, "bee": 50}), tmp_path)
+    federation.run(make_job("dkrr"))
+    return federation.jobs["ant"]
+
+
+def dense(job: LocalJob, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]:
+    """H_j and c_j."""
+    z, y = job.z_train.numpy(), job.y_train.numpy()
+    return z.T @ z / len(z) + ridge * np.eye(z.shape[1]), z.T @ y / len(z)
+
+
+def test_steps_compute_what_the_algorithm_says(job: LocalJob) -> None:
+    """Start, gradient, Newton step, product and proximal solve equal their definitions."""
+    hessian, moment = dense(job)
+    w = np.random.default_rng(3).normal(size=moment.shape)
+    start = ridge.newton_start(job, NewtonStartRequest(RIDGE, *moment.shape))
+    assert np.allclose(start.moment, moment)
+    assert np.allclose(start.weights, np.linalg.solve(hessian, moment))
+    assert np.array_equal(ridge.local_solve(job, LocalSolveRequest(RIDGE, *moment.shape)).weights, start.weights)
+    assert np.allclose(ridge.gradient(job, GradientRequest(RIDGE, w)).gradient, hessian @ w - moment)
+    assert np.allclose(ridge.newton_step(job, NewtonStepRequest(RIDGE, w)).newton_step, np.linalg.solve(hessian, w))
+    assert np.allclose(ridge.hessian_product(job, HessianProductRequest(RIDGE, w)).product, hessian @ w)
+    near = ridge.proximal_solve(job, ProximalSolveRequest(RIDGE, w, 0.5)).weights
+    assert np.allclose((hessian + 0.5 * np.eye(len(w))) @ near, moment + 0.5 * w)
+    top = ridge.curvature(job, CurvatureRequest(RIDGE)).largest_eigenvalue
+    assert top == pytest.approx(np.linalg.eigvalsh(hessian)[-1])
+
+
+def test_full_gradient_steps_are_gradient_descent_and_batches_come_from_the_seed(job: LocalJob) -> None:
+    """Without batches the steps are exact; with batches one seed gives one result, another seed another."""
+    hessian, moment = dense(job)
+    w = np.zeros_like(moment)
+
+    def update(batch_size: int, seed: int) -> np.ndarray:
+        return ridge.gradient_descent(job, GradientDescentRequest(RIDGE, w, 0.3, 2, batch_size, seed)).weights
+
+    once = w - 0.3 * (hessian @ w - moment)
+    assert np.allclose(update(0, 1), once - 0.3 * (hessian @ once - moment))
+    assert np.array_equal(update(7, 1), update(7, 1))
+    assert not np.array_equal(update(7, 1), update(7, 2))
+
+
+def test_every_reply_states_the_training_rows(job: LocalJob) -> None:
+    """The weight in the mean is the client's number of training rows."""
+    _, moment = dense(job)
+    assert ridge.gradient(job, GradientRequest(RIDGE, moment)).num_rows == job.num_rows
+    assert ridge.train_locally(job, TrainLocallyRequest(RIDGE)).num_rows == job.num_rows
+
+
+def test_wrong_shapes_are_refused(job: LocalJob) -> None:
+    """A request for another number of features or outputs names both."""
+    with pytest.raises(InvalidTensorError, match=r"newton.gradient: shape \(39, 1\).*\(40, 1\)"):
+        ridge.gradient(job, GradientRequest(RIDGE, np.zeros((39, 1))))
+    with pytest.raises(InvalidTensorError, match=r"ridge.local_solve"):
+        ridge.local_solve(job, LocalSolveRequest(RIDGE, 40, 2))
+    with pytest.raises(InvalidTensorError, match=r"evaluation.evaluate"):
+        evaluation.evaluate(job, EvaluateRequest(np.zeros((40, 2)), 0.0, True))
+
+
+def test_the_problem_is_kept_per_ridge_and_made_anew_for_new_means(job: LocalJob) -> None:
+    """One factor serves all rounds; centring differently discards it."""
+    first = ridge.local_ridge(job, RIDGE)
+    assert ridge.local_ridge(job, RIDGE) is first
+    assert ridge.local_ridge(job, 2 * RIDGE) is not first
+    job.centre(np.zeros(40), np.zeros(1))
+    assert ridge.local_ridge(job, RIDGE) is not first
+    hessian, moment = dense(job)
+    assert np.allclose(ridge.own_weights(job, RIDGE), np.linalg.solve(hessian, moment))
+
+
+def test_a_client_without_state_says_so(tmp_path: Path) -> None:
+    """Asked before it was prepared, the client asks to be prepared again."""
+    rows = regression_rows({"ant": 20})
+    fresh = from_rows(rows, (), tmp_path)["ant"]
+    with pytest.raises(JobStateMissingError):
+        ridge.gradient(fresh, GradientRequest(RIDGE, np.zeros((40, 1))))
+
+
+@pytest.mark.parametrize("task", ["regression", "binary", "classification"])
+def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_path: Path, task: str) -> None:
+    """The model that a client keeps gives, from raw rows, the scores that evaluation measured."""
+    if task == "regression":
+        rows, classes, columns = regression_rows({"ant": 60, "bee": 50}), (), 3
+    else:
+        rows, classes, columns = label_skewed_rows(2), CLASSES, 6
+        if task == "binary":
+            rows = {n: Rows(r.x_train, r.y_train % 2, r.x_test, r.y_test % 2) for n, r in rows.items()}
+            classes = CLASSES[:2]
+    federation = bench(rows, tmp_path, classes)
+    federation.run(make_job("local", task=task, num_columns=columns, ridge=RIDGE))
+    name = sorted(rows)[0]
+    job = federation.jobs[name]
+    model = load_model(tmp_path / name / "model")
+    scores = evaluation.predict(job, ridge.own_weights(job, RIDGE))
+    assert np.allclose(model.predict_scores(rows[name].x_test), scores, atol=1e-10)
+    assert model.job == {"job_id": job.job_id, "client": name}
+    if task == "classification":
+        accuracy = (model.predict(rows[name].x_test) == np.array(CLASSES)[rows[name].y_test]).mean()
+        sums = evaluation.evaluate(job, EvaluateRequest(np.zeros((40, 3)), RIDGE, False)).sums
+        assert sums[0].num_correct == round(accuracy * len(rows[name].y_test))

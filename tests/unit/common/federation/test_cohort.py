@@ -1,0 +1,307 @@
+"""The clients of a job as a workflow sees them, over an exchange that a test writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernfed.errors import InvalidReplyError, KernfedError, PolicyError, QuorumNotMetError, WireError
+from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.in_process import InProcessExchange, as_sent
+from kernfed.federation.messages.data import (
+    Centred,
+    CentreRequest,
+    FeaturesMapped,
+    MeanEmbedding,
+    MeanEmbeddingRequest,
+    Standardised,
+    StandardiseRequest,
+)
+from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.methods.ridge.messages import Gradient, GradientRequest, LocalModel
+
+ABC = ("a", "b", "c")
+LOST = Fault("JOB_STATE_MISSING", "nothing is prepared")
+
+
+class Scripted:
+    """Answers as a function of client and call says; None: a straggler."""
+
+    def __init__(self, answer: Callable[[str, Call[Any]], Any]) -> None:
+        self._answer = answer
+        self.calls: list[Call[Any]] = []
+
+    async def ask(self, call: Call[Any]) -> Mapping[str, Any]:
+        self.calls.append(call)
+        outcomes = {}
+        for client in reversed(call.clients):  # never in the order of names
+            answer = self._answer(client, call)
+            if answer is not None and not isinstance(answer, Fault):
+                try:
+                    call.accept(client, answer)
+                except KernfedError as err:
+                    answer = Fault(err.reason, str(err))
+            if answer is not None:
+                outcomes[client] = answer
+        return outcomes
+
+
+def cohort(answer, quorum=None, clients=ABC):
+    exchange = Scripted(answer)
+    return Cohort(exchange, clients, job_id="job", quorum=quorum or Quorum(min_clients=2)), exchange
+
+
+def echo(client, _call):
+    return Echo(num_rows=1 + ABC.index(client), values=np.array([float(ord(client))]))
+
+
+REQUEST = EchoRequest(values=np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("quorum", "num_clients", "needed"),
+    [
+        (Quorum(1, 0.0), 5, 1),
+        (Quorum(0, 0.0), 5, 1),
+        (Quorum(3, 0.0), 2, 3),
+        (Quorum(1, 0.5), 5, 3),
+        (Quorum(1, 1.0), 5, 5),
+        (Quorum(1, 0.1), 30, 3),  # 0.1 * 30 is a little more than 3
+        (Quorum(1, 0.7), 10, 7),
+    ],
+)
+def test_quorum(quorum, num_clients, needed):
+    assert quorum.needed(num_clients) == needed
+
+
+async def test_replies_in_order_of_names():
+    asked, exchange = cohort(echo, clients=("c", "a", "b"))
+    assert list(await asked.ask(REQUEST)) == list(ABC)
+    assert exchange.calls[0].clients == ABC
+
+
+@given(st.permutations(ABC))
+def test_mean_does_not_depend_on_arrival(order):
+    import asyncio
+
+    class InOrder(Scripted):
+        async def ask(self, call):
+            return {c: echo(c, call) for c in order}
+
+    mean = asyncio.run(Cohort(InOrder(echo), ABC, job_id="job").mean(REQUEST))
+    assert mean == Echo(num_rows=6, values=mean.values)
+    assert mean.values[0] == 97 * (1 / 6) + 98 * (2 / 6) + 99 * (3 / 6)
+
+
+async def test_task_ids():
+    """Deterministic: job, round, step, and a number from the second time on; they begin anew in each round."""
+    asked, exchange = cohort(echo)
+    for round_num in (1, 2):
+        asked.enter_round(round_num)
+        for _ in range(2):
+            await asked.ask(REQUEST)
+    ids = [call.task_id for call in exchange.calls]
+    assert ids == ["job/1/probe.echo", "job/1/probe.echo/2", "job/2/probe.echo", "job/2/probe.echo/2"]
+
+
+async def test_faulty_client_is_out_of_the_round():
+    asked, exchange = cohort(
+        lambda c, call: Fault("INVALID_TENSOR", "NaN") if c == "b" and call.round_num == 1 else echo(c, call)
+    )
+    asked.enter_round(1)
+    assert list(await asked.ask(REQUEST)) == ["a", "c"]
+    assert dict(asked.faults) == {"b": Fault("INVALID_TENSOR", "NaN")}
+    await asked.ask(REQUEST)
+    assert exchange.calls[1].clients == ("a", "c")
+    asked.enter_round(2)
+    assert list(await asked.ask(REQUEST)) == list(ABC)
+    assert not asked.faults
+
+
+async def test_straggler_is_asked_again_in_the_round():
+    asked, exchange = cohort(lambda c, call: None if c == "b" and len(exchange.calls) == 1 else echo(c, call))
+    assert list(await asked.ask(REQUEST)) == ["a", "c"]
+    assert list(await asked.ask(REQUEST)) == list(ABC)
+
+
+async def test_below_quorum():
+    asked, _ = cohort(lambda c, call: {"a": echo(c, call), "b": Fault("REFUSED_BY_POLICY", "no")}.get(c))
+    with pytest.raises(QuorumNotMetError) as caught:
+        await asked.ask(REQUEST)
+    assert str(caught.value).splitlines() == [
+        "probe.echo: 1 of 2 clients needed by the quorum answered",
+        "  b: REFUSED_BY_POLICY: no",
+        "  c: no answer in time; is its daemon running and connected?",
+    ]
+
+
+async def test_excluded():
+    asked, exchange = cohort(echo)
+    asked.exclude("b", Fault("INVALID_DATA", "gap"))
+    assert asked.clients == ("a", "c")
+    assert list(asked.excluded) == ["b"]
+    await asked.ask(REQUEST)
+    assert exchange.calls[0].clients == ("a", "c")
+    assert exchange.calls[0].needed == 2  # of the whole cohort still
+
+
+async def test_row_counts_must_stay():
+    """A reply that states other rows than before is refused, in every later round."""
+    asked, _ = cohort(lambda c, _: Echo(num_rows=7 if c == "b" else 5, values=np.zeros(1)))
+    asked.register_rows({"a": 5, "b": 5, "c": 5})
+    assert list(await asked.ask(REQUEST)) == ["a", "c"]
+    fault = asked.faults["b"]
+    assert fault.reason == InvalidReplyError.reason
+    assert fault.message == "Echo.num_rows is 7, but b stated 5 training rows before"
+
+
+async def test_request_is_checked_before_it_is_sent():
+    asked, exchange = cohort(echo)
+    with pytest.raises(WireError, match="NaN"):
+        await asked.ask(EchoRequest(values=np.array([np.nan])))
+    assert exchange.calls == []
+
+
+async def test_shapes_bound_by_the_request():
+    asked, exchange = cohort(lambda _c, _call: Gradient(num_rows=1, gradient=np.zeros((4, 2))))
+    await asked.ask(GradientRequest(ridge=1.0, weights=np.zeros((4, 2))))
+    assert exchange.calls[0].dims == {"M": 4, "C": 2}
+
+
+async def test_total():
+    asked, _ = cohort(echo)
+    total = await asked.total(REQUEST)
+    assert (total.num_rows, total.values[0]) == (6, 97.0 + 98.0 + 99.0)
+
+
+SETUP = [
+    StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False),
+    CentreRequest(np.zeros(3), np.zeros(1)),
+]
+
+
+class Forgetful:
+    """Clients that know what they were told; some forget everything once."""
+
+    def __init__(self, forgets):
+        self.told = {c: [] for c in ABC}
+        self._forgets = dict.fromkeys(forgets, True)
+
+    def __call__(self, client, call):
+        request = call.request
+        if isinstance(request, StandardiseRequest | CentreRequest):
+            self.told[client].append(request.step)
+            return Standardised(2, 0.0) if isinstance(request, StandardiseRequest) else Centred(2)
+        if self._forgets.pop(client, False):
+            self.told[client].clear()
+        if self.told[client] != [r.step for r in SETUP]:
+            return LOST
+        return MeanEmbedding(2, np.zeros(3), np.zeros(1))
+
+
+@pytest.mark.parametrize("forgets", ["", "b", "ac", "abc"])
+async def test_setup_is_repeated_for_who_lost_it(forgets):
+    """Who lost its state is told all setup requests again, in their order, and asked again; nobody else is."""
+    clients = Forgetful(forgets)
+    asked, exchange = cohort(clients, Quorum(min_clients=3))
+    for request in SETUP:
+        await asked.ask(request)
+    replies = await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))
+    assert list(replies) == list(ABC)
+    assert all(told == [r.step for r in SETUP] for told in clients.told.values())
+    repeated = exchange.calls[3:]
+    assert [c.clients for c in repeated] == ([tuple(forgets)] * 3 if forgets else [])
+    ids = [c.task_id for c in exchange.calls]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_who_cannot_be_prepared_is_out_of_the_round():
+    """The others' answers count, and what kept it from being prepared is what is told of it."""
+
+    def answer(client, call):
+        if client == "b" and "again" in call.task_id:
+            return Fault("INVALID_DATA", "the file is gone")
+        return Forgetful.__call__(clients, client, call)
+
+    clients = Forgetful("b")
+    asked, exchange = cohort(answer)
+    for request in SETUP:
+        await asked.ask(request)
+    replies = await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))
+    assert list(replies) == ["a", "c"]
+    assert asked.faults["b"] == Fault("INVALID_DATA", "the file is gone")
+    assert len(exchange.calls) == 4  # nothing after the first setup request
+
+
+@pytest.mark.parametrize("flaw", ["none", "refuses", "away", "fails the check"])
+async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
+    """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
+
+    def answer(client, call):
+        if client == "d" and isinstance(call.request, CentreRequest) and flaw in ("refuses", "away"):
+            return Fault("POLICY", "not here") if flaw == "refuses" else None
+        return Forgetful.__call__(clients, client, call)
+
+    def check(client, _reply):
+        if client == "d" and flaw == "fails the check":
+            raise InvalidReplyError("other features")
+
+    clients = Forgetful("")
+    clients.told["d"] = []
+    exchange = Scripted(answer)
+    asked = Cohort(exchange, ABC, job_id="job", candidates=lambda: ["c", "d"])
+    for request in SETUP:
+        await asked.ask(request, check=check)
+    assert asked.candidates == ("d",)
+    fault = await asked.prepare("d")
+    reasons = {"refuses": "POLICY", "away": "UNAVAILABLE", "fails the check": "INVALID_REPLY"}
+    assert (fault.reason if fault else "") == reasons.get(flaw, "")
+    if fault is None:
+        assert clients.told["d"] == [r.step for r in SETUP]
+        asked.admit("d")
+        assert asked.candidates == ()
+        assert list(await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))) == ["a", "b", "c", "d"]
+    assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
+
+
+async def test_in_process_exchange():
+    """Steps of this process: replies are checked as over the network, and events tell what happened."""
+    events: list[JobEvent] = []
+
+    def step(client, request):
+        if client == "b":
+            raise PolicyError("not here")
+        rows = len(request.values) if client == "c" else 1
+        return Echo(num_rows=1, values=np.ones(rows + 1 if client == "c" else len(request.values)))
+
+    exchange = InProcessExchange({EchoRequest: step}, {c: c for c in ABC})
+    asked = Cohort(exchange, ABC, job_id="job", observe=events.append, quorum=Quorum(1, 0.0))
+    assert list(await asked.ask(EchoRequest(values=np.zeros(2)))) == ["a"]
+    assert {c: f.reason for c, f in asked.faults.items()} == {"b": "REFUSED_BY_POLICY", "c": "INVALID_TENSOR"}
+    assert [(e.kind, e.client) for e in events[1:]] == [
+        (EventKind.CLIENT_ANSWERED, "a"),
+        (EventKind.CLIENT_FAILED, "b"),
+        (EventKind.CLIENT_FAILED, "c"),
+    ]
+
+
+async def test_float32_in_process():
+    seen = []
+
+    def step(_client, request):
+        seen.append(request.values)
+        return Echo(num_rows=1, values=request.values.astype(np.float64) + 0.1)
+
+    exchange = InProcessExchange({EchoRequest: step}, {"a": "a"})
+    asked = Cohort(exchange, ["a"], job_id="job", float_bits=32)
+    reply = (await asked.ask(EchoRequest(values=np.array([0.1]))))["a"]
+    assert seen[0].dtype == reply.values.dtype == np.float32
+    assert asked.float_epsilon > 1e-8
+    assert as_sent(LocalModel(1, np.ones((1, 1))), 64).weights.dtype == np.float64
+    assert as_sent(FeaturesMapped(1, "x"), 32) == FeaturesMapped(1, "x")

@@ -1,0 +1,43 @@
+"""`kernfed.jobs.toml_file`: errors that name file, key and remedy."""
+
+import pytest
+
+from kernfed.errors import ConfigError
+from kernfed.jobs.job_file import parse_job
+
+JOB = """name = "a"
+[method]
+name = "newton"
+{method}
+[cohort]
+{cohort}
+[data]
+task = "regression"
+target = "y"
+features = ["x"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "cohort", "words"),
+    [
+        ("ruonds = 3", "", ["job.toml: method.newton.ruonds: unknown key", "did you mean 'rounds'"]),
+        ("evaluate_every = 3", "", ["method.newton.evaluate_every", "belongs in the top of the file"]),
+        ("", "rounds = 3", ["cohort.rounds", "belongs in [method]"]),
+        ("zzqqxx = 3", "", ["zzqqxx: unknown key; remove it"]),
+        ('rounds = "many"', "", ["method.newton.rounds", "integer", "'many'"]),
+        ("ridge = -1", "", ["method.newton.ridge", "greater than 0", "-1"]),
+        ("", "min_clients = 3\nclients = ['a']", ["cohort", "min_clients 3 exceeds the 1 clients named"]),
+    ],
+)
+def test_a_faulty_key_is_named_with_its_remedy(method: str, cohort: str, words: list[str]) -> None:
+    """Each problem is one line that says where and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        parse_job(JOB.format(method=method, cohort=cohort), "job.toml")
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_text_that_is_no_toml_names_file_and_place() -> None:
+    """A syntax error gives file, line and column."""
+    with pytest.raises(ConfigError, match=r"job.toml: not valid TOML: .*line 1"):
+        parse_job("name = nonsense\nseed = 1\n", "job.toml")

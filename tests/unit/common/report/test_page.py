@@ -1,0 +1,213 @@
+"""The report page: complete, self-contained, escaped, and the same for the same input."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from kernfed.errors import DataError
+from kernfed.federation.events import RoundMetrics
+from kernfed.jobs.metrics_file import write_metrics
+from kernfed.report.charts import bar_chart
+from kernfed.report.page import render, write_report
+
+HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
+
+
+def record(**changes):
+    facts = {
+        "job_id": "demo-abc234",
+        "name": "demo",
+        "method": "newton",
+        "state": "succeeded",
+        "error_reason": "",
+        "error_message": "",
+        "submitted_by": "ann",
+        "submitted_at": "2026-01-02T03:04:05.000+00:00",
+        "started_at": "2026-01-02T03:04:06.000+00:00",
+        "finished_at": "2026-01-02T03:05:16.500+00:00",
+        "num_rounds": 30,
+        "rounds_closed": 3,
+        "clients": ["a", "b"],
+        "settings": {"name": "demo", "method": {"name": "newton", "ridge": 0.01}, "cohort": {"clients": None}},
+        "notes": [{"round": 2, "message": "a note"}],
+        "failures": [
+            {
+                "client": "b",
+                "step": "newton.gradient",
+                "reason": "INVALID_TENSOR",
+                "message": "holds NaN",
+                "first_round": 1,
+                "last_round": 2,
+                "count": 2,
+            }
+        ],
+        "answers": {
+            "a": [{"step": "newton.gradient", "count": 3, "kinds": ["gradient"]}],
+            "b": [{"step": "newton.gradient", "count": 1, "kinds": ["gradient"]}],
+        },
+    }
+    return {**facts, **changes}
+
+
+def folder_with(tmp_path, job, clients=("a", "b"), rounds=3):
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    write_metrics(
+        tmp_path,
+        [
+            (
+                r,
+                RoundMetrics(
+                    {"global": {"auc": 0.8 + r / 100}, "local": {"auc": 0.75}},
+                    {c: {"global": {"auc": 0.8}, "local": {"auc": 0.7}} for c in clients[:-1]}
+                    | {clients[-1]: {"global": {"accuracy": 0.9}}},
+                    {"relative_distance_bound": 10.0 ** (-3 * r)},
+                ),
+            )
+            for r in range(1, rounds + 1)
+        ],
+    )
+    return tmp_path
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "xlink:href", "action") and v]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parse(html):
+    parser = Tags()
+    parser.feed(html)
+    return parser
+
+
+def test_the_page_has_what_a_reader_looks_for(tmp_path):
+    """Headline numbers, curves, bars, the table, failures, notes, settings, and what left each site."""
+    html = write_report(folder_with(tmp_path, record())).read_text()
+    text = " ".join(" ".join(parse(html).text).split())
+    for wanted in (
+        "AUC, global 0.83",
+        "3 of 30",
+        "1 min 10 s",
+        "≤ 1.0e-09",
+        "AUC by round",
+        "AUC at each client",
+        "certified distance",
+        "INVALID_TENSOR holds NaN",
+        "a note",
+        "gradients × 3",
+        "gradients × 1",
+        "method.ridge 0.01",
+        "cohort.clients not set",
+        "not defined here",
+    ):
+        assert wanted in text, wanted
+    assert html.count("<svg ") == 3
+
+
+def test_a_job_on_streams_shows_drift(tmp_path):
+    """It has no test rows; errors of recent rows and kernels in use are drawn over rounds."""
+    (tmp_path / "job.json").write_text(json.dumps(record(method="online")))
+    measured = [
+        (
+            r,
+            RoundMetrics(
+                {"personal": {"r2": 0.5, "mse": 2.0}, "recent": {"mse": float(r)}},
+                {"a": {"personal": {"r2": 0.5, "mse": 2.0}, "recent": {"mse": float(r)}}},
+                {"bytes_up": 1.0 * r, "effective_kernels": 9.0 - r},
+            ),
+        )
+        for r in (1, 2, 3)
+    ]
+    write_metrics(tmp_path, measured)
+    text = " ".join(" ".join(parse(write_report(tmp_path).read_text()).text).split())
+    assert "Mean squared error of the rows since the measurement before" in text
+    assert "Kernels in use, mean over clients" in text
+    assert "on its own rows so far" in text
+    assert "test rows" not in text
+
+
+def test_the_page_asks_nothing_of_the_network(tmp_path):
+    """No script, no image, no style sheet, no font from elsewhere."""
+    html = write_report(folder_with(tmp_path, record())).read_text()
+    page = parse(html)
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
+    assert all(address.startswith("#") for address in page.addresses)
+    assert not re.search(r"url\((?!#)", html)
+    assert "@import" not in html
+
+
+def test_hostile_names_stay_text(tmp_path):
+    """Whatever a client, job or message is called, it is shown and not run."""
+    failure = {**record()["failures"][0], "client": HOSTILE, "message": HOSTILE, "step": HOSTILE, "reason": HOSTILE}
+    job = record(
+        name=HOSTILE,
+        error_reason=HOSTILE,
+        error_message=HOSTILE,
+        submitted_by=HOSTILE,
+        notes=[{"round": 0, "message": HOSTILE}],
+        failures=[failure],
+        answers={HOSTILE: [{"step": HOSTILE, "count": 1, "kinds": [HOSTILE]}]},
+        settings={HOSTILE: HOSTILE},
+        clients=[HOSTILE],
+    )
+    html = write_report(folder_with(tmp_path, job, clients=(HOSTILE, "z"))).read_text()
+    assert "script" not in parse(html).tags
+    assert "<script" not in html
+    assert "".join(parse(html).text).count("<script>alert(1)</script>") >= 10
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path):
+    """In this process and in another."""
+    folder = folder_with(tmp_path, record())
+    first = write_report(folder).read_bytes()
+    subprocess.run([sys.executable, "-m", "kernfed.report.page", str(folder)], check=True, timeout=60)
+    assert (folder / "report.html").read_bytes() == first
+
+
+@pytest.mark.parametrize("values", [[None, None], [0.25, None], [-3.5, 2.0], [0.0, 0.0]])
+def test_bars_are_well_formed_whatever_is_missing(values):
+    """No value, negative values, zeros."""
+    svg = bar_chart("t & <t>", "R²", ["x", "y"], {"global": values})
+    root = ElementTree.fromstring(svg)
+    assert root.get("aria-label") == "t & <t>"
+    assert "#0102" not in svg
+
+
+def test_a_failed_job_without_metrics_has_a_page(tmp_path):
+    """It says why, and draws nothing."""
+    job = record(state="failed", error_reason="QUORUM_NOT_MET", error_message="1 of 3", started_at=None, answers={})
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    write_metrics(tmp_path, [])
+    html = write_report(tmp_path).read_text()
+    assert "QUORUM_NOT_MET" in html
+    assert "<svg" not in html
+
+
+def test_what_is_no_job_is_refused_by_name(tmp_path):
+    """Missing and malformed files: one line that names the file."""
+    with pytest.raises(DataError, match=r"job\.json: cannot be read"):
+        write_report(tmp_path)
+    (tmp_path / "job.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        write_report(tmp_path)
+    with pytest.raises(DataError, match="not the record of a job"):
+        render({"name": "x"}, [])
+    done = subprocess.run(
+        [sys.executable, "-m", "kernfed.report.page", str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)

@@ -1,0 +1,249 @@
+"""Who is connected, and what is sent to whom; no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from kernfed.errors import AlreadyConnectedError, QuorumNotMetError, VersionMismatchError
+from kernfed.federation.cohort import Cohort, Fault, Quorum
+from kernfed.federation.events import EventKind
+from kernfed.jobs.info import ClientInfo
+from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.codec import encode
+from kernfed.wire.frames import PROTOCOL_VERSION
+from kernfed.wire.outgoing import payload_to_proto
+from kernfed_server.federation.exchange import RemoteExchange
+from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+
+REQUEST = EchoRequest(values=np.arange(3.0))
+TASK = "job/1/probe.echo"
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return SessionRegistry(SessionLimits(heartbeat_timeout_s=20.0), tmp_path)
+
+
+def connect(registry, name, instance="1", **hello):
+    frame = pb.Hello(**{"protocol_version": PROTOCOL_VERSION, "instance_id": instance, **hello})
+    session = registry.open(ClientInfo(name, peer=f"ipv4:192.0.2.1:{instance}"), f"serial-{name}", frame)
+    registry.start(session)
+    return session
+
+
+async def drain(session):
+    """Frames that are queued for a client."""
+    frames = []
+    while session.outgoing.backlog:
+        frames.append(pb.ConnectResponse.FromString(await session.outgoing.next()))
+    return frames
+
+
+async def tasks(session):
+    return [f.task.task_id for f in await drain(session) if f.HasField("task")]
+
+
+class Asked:
+    """A step that is being asked, and the events of its job."""
+
+    def __init__(self, registry, clients, **quorum):
+        self.registry = registry
+        self.events = []
+        exchange = RemoteExchange(registry, "ann", "probe")
+        cohort = Cohort(exchange, clients, job_id="job", quorum=Quorum(**quorum), observe=self.events.append)
+        cohort.enter_round(1)
+        self.cohort = cohort
+        self.asking = asyncio.ensure_future(cohort.ask(REQUEST))
+
+    async def begun(self):
+        async with asyncio.timeout(5):
+            while self.registry.call(TASK) is None:
+                await asyncio.sleep(0)
+        return self
+
+    def reply(self, session, values=None):
+        payload = payload_to_proto(encode(Echo(num_rows=1, values=REQUEST.values if values is None else values)), 1)
+        call = self.registry.call(TASK)
+        call.on_message(session.name, call.receive(session, task_pb2.TaskReply(task_id=TASK, payload=payload)))
+
+    async def result(self):
+        return await asyncio.wait_for(self.asking, 5)
+
+    def of(self, kind):
+        return [(e.client, e.message) for e in self.events if e.kind is kind]
+
+
+def test_second_daemon_is_told_who_holds_the_name(registry):
+    connect(registry, "a")
+    with pytest.raises(AlreadyConnectedError, match=r"already connected from ipv4:192\.0\.2\.1:1 since 20"):
+        connect(registry, "a", "2")
+
+
+def test_dead_session_gives_way(registry):
+    old = connect(registry, "a")
+    old.last_heard -= 21
+    new = connect(registry, "a", "2")
+    assert old.ended.is_set()
+    registry.closed(old)  # its stream ends later, and takes nothing along
+    assert registry.get("a") is new
+    assert registry.clients()["a"].connected
+    registry.closed(new)
+    assert registry.present() == frozenset()
+    assert not registry.clients()["a"].connected
+
+
+async def test_same_daemon_replaces_its_stream(registry):
+    old = connect(registry, "a")
+    new = connect(registry, "a")
+    goodbye = (await drain(old))[-1].goodbye
+    assert goodbye.reason == "REPLACED"
+    assert registry.get("a") is new
+
+
+def test_other_version(registry):
+    with pytest.raises(VersionMismatchError, match="speaks protocol 9, this coordinator speaks 1"):
+        connect(registry, "a", protocol_version=9)
+    assert registry.present() == frozenset()
+
+
+async def test_cut_and_drain(registry):
+    a, b = connect(registry, "a"), connect(registry, "b")
+    registry.cut(frozenset({"serial-a"}), "REVOKED", "why")
+    assert a.ended.is_set()
+    assert not b.ended.is_set()
+    assert (await drain(a))[-1].goodbye == pb.Goodbye(reason="REVOKED", message="why")
+    registry.drain("later")
+    assert (await drain(b))[-1].goodbye.reason == "UNAVAILABLE"
+    a.end("UNAVAILABLE", "again")
+    assert await drain(a) == []
+
+
+async def test_task_goes_to_those_there_and_to_those_who_come(registry):
+    a = connect(registry, "a")
+    asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
+    b = connect(registry, "b")
+    other = connect(registry, "c")
+    assert [await tasks(s) for s in (a, b, other)] == [[TASK], [TASK], []]
+    registry.closed(a)
+    a = connect(registry, "a", known_task_ids=[TASK])  # it computes, or its answer is on the way
+    assert await tasks(a) == []
+    asked.reply(a)
+    asked.reply(b)
+    assert list(await asked.result()) == ["a", "b"]
+    assert registry.call(TASK) is None
+
+
+async def test_answered_task_is_not_sent_again(registry):
+    a = connect(registry, "a")
+    asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
+    asked.reply(a)
+    registry.closed(a)
+    assert await tasks(connect(registry, "a")) == []
+    asked.asking.cancel()
+    await asyncio.wait([asked.asking])
+
+
+async def test_straggler_is_told_to_stop(registry):
+    a, b = connect(registry, "a"), connect(registry, "b", known_task_ids=[TASK])
+    asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
+    asked.reply(a)
+    assert list(await asked.result()) == ["a"]
+    assert asked.of(EventKind.CLIENT_MISSING) == [("b", "no answer by the deadline")]
+    cancels = [f.cancel for f in await drain(b) if f.HasField("cancel")]
+    assert cancels == [task_pb2.Cancel(job_id="job", task_id=TASK, why="the step is closed")]
+    assert b.known_task_ids == set()
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_straggler_that_works_is_told_from_one_that_is_gone(registry, connected):
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
+    asked.reply(a)
+    if connected:
+        b.busy = frozenset({TASK})
+    else:
+        registry.closed(b)
+    await asked.result()
+    why = "still at work on it" if connected else "not connected"
+    assert asked.of(EventKind.CLIENT_MISSING) == [("b", f"no answer by the deadline; {why}")]
+
+
+async def test_counted_replies_are_known_until_the_job_ends(registry):
+    a = connect(registry, "a")
+    asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
+    assert registry.counted(TASK, "a") is None
+    asked.reply(a)
+    assert registry.counted(TASK, "a") is not None
+    counted = registry.counted(TASK, "a")
+    await asked.result()
+    assert registry.counted(TASK, "a") == counted
+    assert registry.counted(TASK, "b") is None
+    registry.report_second_reply(TASK, "a")
+    assert [client for client, text in asked.of(EventKind.NOTE) if "the first one counts" in text] == ["a"]
+    registry.end_job("job", "over")
+    assert registry.counted(TASK, "a") is None
+
+
+async def test_waiting_is_said_once_and_taken_back(registry):
+    a = connect(registry, "a")
+    asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
+    await asyncio.sleep(0.01)
+    b = connect(registry, "b")
+    await asyncio.sleep(0.01)
+    registry.closed(b)
+    await asyncio.sleep(0.01)
+    asked.reply(a)
+    await asyncio.sleep(0.01)
+    asked.reply(connect(registry, "b"))
+    await asked.result()
+    text = "waiting: 1 of 2 clients (missing: b)"
+    assert [m for _, m in asked.of(EventKind.WAITING)] == [text, "", text, ""]
+
+
+async def test_wrong_reply_fails_its_client(registry):
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=1).begun()
+    with pytest.raises(Exception, match="want shape") as caught:
+        asked.reply(a, np.ones(4))
+    registry.call(TASK).on_fault("a", Fault(caught.value.reason, str(caught.value)))
+    asked.reply(b)
+    assert list(await asked.result()) == ["b"]
+    assert asked.of(EventKind.CLIENT_FAILED)[0][1].startswith("INVALID_TENSOR: ")
+
+
+async def test_lost_state_does_not_cost_the_quorum(registry):
+    """The step closes with who lost its state, so that the cohort can prepare it and ask again."""
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
+    asked.reply(a)
+    registry.call(TASK).on_fault("b", Fault("JOB_STATE_MISSING", "nothing is prepared"))
+    async with asyncio.timeout(5):
+        while registry.call(f"{TASK}/again") is None:
+            await asyncio.sleep(0)
+    assert await tasks(b) == [TASK, f"{TASK}/again"]
+    assert await tasks(a) == [TASK]
+    registry.call(f"{TASK}/again").on_fault("b", Fault("JOB_STATE_MISSING", "still"))
+    with pytest.raises(QuorumNotMetError, match="b: JOB_STATE_MISSING: still"):
+        await asked.result()
+
+
+async def test_end_of_job_reaches_all(registry):
+    a, b = connect(registry, "a"), connect(registry, "b")
+    registry.end_job("job", "succeeded")
+    for session in (a, b):
+        assert (await drain(session))[-1].cancel == task_pb2.Cancel(job_id="job", why="succeeded")
+
+
+async def test_change_wakes_who_waits(registry):
+    waiting = asyncio.ensure_future(registry.wait_change(5))
+    await asyncio.sleep(0)
+    session = connect(registry, "a")
+    await asyncio.wait_for(waiting, 1)
+    registry.report_device(session, "cpu" * 1000)
+    assert len(registry.clients()["a"].device) == 200
+    await registry.wait_change(0.01)

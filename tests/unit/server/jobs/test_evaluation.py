@@ -1,0 +1,40 @@
+"""Clients' sums become metrics per client and pooled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernfed.federation.evaluation import measure
+from kernfed.federation.messages.data import LearningTask
+from kernfed_server.jobs.evaluation import collect
+
+
+def test_pooled_metrics_are_those_of_all_rows_together() -> None:
+    """Splitting the rows among clients does not change the pooled numbers."""
+    random = np.random.default_rng(4)
+    predictions, targets = random.normal(size=(50, 1)), random.normal(size=(50, 1))
+    task = LearningTask.REGRESSION
+    parts = {
+        name: (measure("global", task, predictions[rows], targets[rows]),)
+        for name, rows in {"cat": slice(0, 11), "ant": slice(11, 40), "bee": slice(40, 50)}.items()
+    }
+    found = collect(parts, task)
+    whole = collect({"all": (measure("global", task, predictions, targets),)}, task)
+    assert list(found.clients) == ["ant", "bee", "cat"]
+    for metric, value in whole.pooled["global"].items():
+        assert found.pooled["global"][metric] == pytest.approx(value, rel=1e-12)
+    assert found.clients["cat"]["global"]["mse"] == pytest.approx(np.square(predictions - targets)[:11].mean())
+
+
+def test_models_are_kept_apart_and_nothing_gives_nothing() -> None:
+    """Each model is pooled over the clients that measured it."""
+    task = LearningTask.BINARY
+    scores, truth = np.array([[0.9], [0.2]]), np.array([[1.0], [0.0]])
+    found = collect(
+        {"ant": (measure("global", task, scores, truth), measure("local", task, 1 - scores, truth)), "bee": ()}, task
+    )
+    assert found.pooled["global"]["accuracy"] == 1.0
+    assert found.pooled["local"]["accuracy"] == 0.0
+    assert found.clients["bee"] == {}
+    assert collect({}, task).pooled == {}

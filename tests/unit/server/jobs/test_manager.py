@@ -1,0 +1,370 @@
+"""Jobs from submission to artifacts, with clients in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from kernfed.errors import (
+    BusyError,
+    ConfigError,
+    JobError,
+    QuorumNotMetError,
+    UnavailableError,
+    UnknownArtifactError,
+    UnknownClientError,
+    UnknownJobError,
+)
+from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.metrics_file import read_metrics
+from kernfed.numeric_platform import numeric_platform
+from kernfed_server.jobs.manager import RunLimits
+from kernfed_server.jobs.task import DIFFERENT
+from kernfed_testing.job_world import probe_toml, world
+
+
+def closed(num):
+    return lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED and u.event.event.round_num == num)
+
+
+async def test_a_job_runs_to_its_artifacts(tmp_path):
+    """The files tell settings, rounds, what was measured and what left each client."""
+    async with world(tmp_path, "a", "b", report=True) as w:
+        w.script.free = True
+        job = await w.submit("demo", ["b", "a"])
+        assert job.job_id.startswith("demo-")
+        done = await w.finished(job.job_id)
+        assert (done.state, done.round_num, done.clients) == (JobState.SUCCEEDED, 3, ("a", "b"))
+        names = [artifact.name for artifact in await w.runs.artifacts(job.job_id)]
+        assert names == ["job.json", "job.toml", "metrics.csv", "metrics.jsonl", "report.html"]
+        folder = w.runs.artifact_folder(job.job_id)
+        record = json.loads((folder / "job.json").read_text())
+        assert record["state"] == "succeeded"
+        assert record["settings"]["cohort"]["min_fraction"] == 0.5
+        assert record["answers"]["a"] == [{"step": "probe.echo", "count": 3, "kinds": []}]
+        assert [line.value for line in read_metrics(folder / "metrics.jsonl") if line.client == "a"] == [0.6, 0.7, 0.8]
+        assert w.sessions.ended == [(job.job_id, "succeeded")]
+        assert not list((tmp_path / "checkpoints").iterdir())
+
+
+async def test_disjoint_jobs_run_at_once_and_overlapping_ones_in_order(tmp_path):
+    """The third job waits for the first, and starts when that is over."""
+    async with world(tmp_path, "a", "b", "c") as w:
+        first = await w.submit("one", ["a", "b"], rounds=1)
+        second = await w.submit("two", ["c"], rounds=1)
+        third = await w.submit("three", ["b", "c"], rounds=1)
+        await w.script.wait_started(2)
+        assert w.script.started == [("a", "b"), ("c",)]
+        assert await w.waiting(third.job_id) == f"waiting: b, c work for {first.job_id}, {second.job_id}"
+        w.script.go("two")
+        assert (await w.finished(second.job_id)).state is JobState.SUCCEEDED
+        assert (await w.runs.get(third.job_id)).state is JobState.QUEUED
+        w.script.go("one")
+        w.script.go("three")
+        done = await w.finished(third.job_id)
+        assert (done.state, done.waiting_for) == (JobState.SUCCEEDED, "")
+        assert w.script.started[2] == ("b", "c")
+
+
+async def test_a_job_waits_for_its_clients_and_says_for_whom(tmp_path):
+    """It starts when the last one connects."""
+    async with world(tmp_path, "cleveland", "hungarian") as w:
+        w.script.free = True
+        job = await w.submit("demo", ["cleveland", "hungarian", "va"])
+        assert await w.waiting(job.job_id) == "waiting: 2 of 3 clients connected (missing: va)"
+        w.sessions.connect("va")
+        assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
+
+
+async def test_a_job_that_waits_too_long_fails(tmp_path):
+    """The reason tells who was missing, and which setting ended the wait."""
+    async with world(tmp_path, "a") as w:
+        job = await w.submit("demo", ["a", "b"], wait_s=0.05)
+        done = await w.finished(job.job_id)
+        assert (done.state, done.error_reason) == (JobState.FAILED, QuorumNotMetError.reason)
+        assert "missing: b" in done.error_message
+        assert "cohort.wait_s" in done.error_message
+
+
+async def test_unknown_clients_are_refused_at_once(tmp_path):
+    """The message names those who are enrolled."""
+    async with world(tmp_path, "a", known={"a", "b"}) as w:
+        with pytest.raises(UnknownClientError, match=r"vx, not enrolled.*enrolled: a, b"):
+            await w.submit("demo", ["a", "vx"])
+        assert (await w.runs.list_jobs(0, "")).jobs == ()
+
+
+async def test_a_wrong_file_is_refused_with_its_key(tmp_path):
+    """Nothing is stored of it."""
+    async with world(tmp_path, "a") as w:
+        with pytest.raises(ConfigError, match=r"method\.probe\.round: unknown key; did you mean 'rounds'"):
+            await w.runs.submit('name = "x"\n[method]\nname = "probe"\nround = 1\n', "", "ann")
+        with pytest.raises(ConfigError, match="1048576 bytes"):
+            await w.runs.submit("#" * (1 << 20) + "x", "", "ann")
+        assert (await w.runs.list_jobs(0, "")).jobs == ()
+
+
+async def test_who_may_join_a_running_job(tmp_path):
+    """Who offers its data set, is of no other job, and is wanted by none that waits; nobody where clients are named."""
+    seen = {}
+
+    async def execute(job, cohort, run):
+        seen[job.name] = cohort
+        run.joined("late")
+        await asyncio.Event().wait()
+
+    data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    async with world(tmp_path, "a", execute=execute) as w:
+        open_to_all = await w.runs.submit(probe_toml("open", None) + data, "", "ann")
+        await w.until(open_to_all.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.CLIENT_JOINED))
+        assert (await w.runs.get(open_to_all.job_id)).clients == ("a", "late")
+        w.sessions.connect("busy", "free", "wanted")
+        w.sessions.connect("other", datasets=("ecg",))
+        w.sessions.connect("gone")
+        w.sessions.leave("gone")
+        named = await w.submit("named", ["busy"])
+        await w.until(named.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.CLIENT_JOINED))
+        waits = await w.submit("waits", ["wanted", "nobody"])
+        await w.waiting(waits.job_id)
+        assert seen["open"].candidates == ("free",)
+        assert seen["named"].candidates == ()
+
+
+async def test_a_repeated_submission_is_one_job(tmp_path):
+    """The same id with another file is refused."""
+    async with world(tmp_path) as w:
+        first, second = await asyncio.gather(*(w.runs.submit(probe_toml("x", ["a"]), "id-1", "ann") for _ in range(2)))
+        assert first.job_id == second.job_id
+        with pytest.raises(ConfigError, match="another job file"):
+            await w.runs.submit(probe_toml("y", ["a"]), "id-1", "ann")
+
+
+async def test_a_running_job_is_cancelled_and_keeps_its_last_state(tmp_path):
+    """Cancelling again says so again; its clients are free for the next."""
+    async with world(tmp_path, "a") as w:
+        job = await w.submit("one", ["a"])
+        following = await w.submit("two", ["a"], rounds=1)
+        w.script.go("one")
+        await w.until(job.job_id, closed(1))
+        done = await w.runs.cancel(job.job_id, "bob")
+        assert (done.state, done.error_reason) == (JobState.CANCELLED, "")
+        assert (await w.runs.cancel(job.job_id[:-1], "bob")).state is JobState.CANCELLED
+        assert "checkpoint.safetensors" in [artifact.name for artifact in await w.runs.artifacts(job.job_id)]
+        events = await w.store.events(job.job_id)
+        assert events[-1].event.message == "cancelled by bob"
+        w.script.go("two")
+        assert (await w.finished(following.job_id)).state is JobState.SUCCEEDED
+        with pytest.raises(JobError, match="is over"):
+            await w.runs.cancel(following.job_id, "bob")
+
+
+async def test_a_queued_job_is_cancelled_before_it_starts(tmp_path):
+    """Also in the moment between its decision and its first step."""
+    async with world(tmp_path, "a") as w:
+        waiting = await w.submit("late", ["a", "nobody"])
+        assert (await w.runs.cancel(waiting.job_id, "ann")).state is JobState.CANCELLED
+        for _ in range(5):
+            job = await w.submit("quick", ["a"])
+            assert (await w.runs.cancel(job.job_id, "ann")).state is JobState.CANCELLED
+
+
+async def test_jobs_go_on_where_they_were_after_a_crash(tmp_path):
+    """The last closed round is not repeated, queued jobs keep their place, history has no gaps."""
+    async with world(tmp_path, "a", "b") as w:
+        job = await w.submit("long", ["a", "b"], rounds=4)
+        queued = await w.submit("next", ["a"], rounds=1)
+        w.script.go("long", 2)
+        await w.until(job.job_id, closed(2))
+    async with world(tmp_path, "a", "b") as again:
+        again.script.free = True
+        done = await again.finished(job.job_id)
+        assert (done.state, done.round_num) == (JobState.SUCCEEDED, 4)
+        assert (await again.finished(queued.job_id)).state is JobState.SUCCEEDED
+        assert again.script.first_rounds[:2] == [3, 4]
+        np.testing.assert_array_equal(again.script.states[0], [3.0, 3.0])
+        events = await again.store.events(job.job_id)
+        assert [e.sequence for e in events] == list(range(1, len(events) + 1))
+        rounds = {line.round for line in read_metrics(again.runs.artifact_folder(job.job_id) / "metrics.jsonl")}
+        assert rounds == {1, 2, 3, 4}
+        record = json.loads((again.runs.artifact_folder(job.job_id) / "job.json").read_text())
+        assert record["answers"]["a"][0]["count"] == 4
+
+
+async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_there(tmp_path):
+    """It runs on both clients, though one of them comes back later."""
+    async with world(tmp_path, "a", "b") as w:
+        async with asyncio.timeout(10):
+            while len(await w.store.clients()) < 2:  # noted by a task of the manager
+                await asyncio.sleep(0.01)
+    async with world(tmp_path, "a", limits=RunLimits(settle_s=60)) as again:
+        again.script.free = True
+        job = await again.submit("all")
+        assert "just started" in await again.waiting(job.job_id)
+        again.sessions.connect("b")
+        assert (await again.finished(job.job_id)).clients == ("a", "b")
+
+
+async def test_errors_of_a_workflow_become_the_jobs(tmp_path):
+    """Ours keep reason and text; a surprise is told in a fixed text, and its trace stays in the log."""
+
+    async def execute(job, cohort, run):
+        if job.name == "ours":
+            raise QuorumNotMetError("newton.gradient: 1 of 3")
+        raise ZeroDivisionError("secret")
+
+    async with world(tmp_path, "a", execute=execute, report=True) as w:
+        ours = await w.finished((await w.submit("ours", ["a"])).job_id)
+        assert (ours.state, ours.error_reason) == (JobState.FAILED, "QUORUM_NOT_MET")
+        assert ours.error_message == "newton.gradient: 1 of 3"
+        surprise = await w.finished((await w.submit("surprise", ["a"])).job_id)
+        assert (surprise.error_reason, "secret" in surprise.error_message) == ("INTERNAL", False)
+        report = (w.runs.artifact_folder(ours.job_id) / "report.html").read_text()
+        assert "newton.gradient: 1 of 3" in report
+
+
+async def test_watchers_see_stored_and_live_events_once_each(tmp_path):
+    """One who comes late, and one who asks from the middle, see the same numbers."""
+    async with world(tmp_path, "a") as w:
+        job = await w.submit("demo", ["a"])
+        w.script.go("demo")
+        await w.until(job.job_id, closed(1))
+        live = asyncio.Semaphore(0)
+        late = asyncio.ensure_future(collect(w, job.job_id, 1, live))
+        middle = asyncio.ensure_future(collect(w, job.job_id, 4, live))
+        async with asyncio.timeout(10):
+            await live.acquire()
+            await live.acquire()
+        w.script.go("demo", 2)
+        numbers, kinds, last = await late
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert (await middle)[0] == numbers[3:]
+        assert kinds[-1] is EventKind.STATE
+        assert EventKind.CLIENT_ANSWERED in kinds
+        assert last.state is JobState.SUCCEEDED
+        replayed, kinds, _ = await collect(w, job.job_id, 1)
+        assert replayed == numbers
+        assert EventKind.CLIENT_ANSWERED not in kinds
+
+
+async def collect(w, job_id, first, live=None):
+    numbers, kinds, job, bare = [], [], None, 0
+    async with asyncio.timeout(20):
+        async for update in w.runs.watch(job_id, first):
+            job = update.job or job
+            bare += update.event is None
+            if live and bare == 2:  # the stored events are through
+                live.release()
+                live = None
+            if update.event:
+                kinds.append(update.event.event.kind)
+                numbers += [update.event.sequence] if update.event.sequence else []
+    return numbers, kinds, job
+
+
+async def test_a_slow_watcher_is_let_go_and_the_job_is_not_held_back(tmp_path):
+    """It is told to watch again."""
+    async with world(tmp_path, "a", limits=RunLimits(settle_s=0, watcher_limit=5)) as w:
+        job = await w.submit("demo", ["a"], rounds=20)
+        async with contextlib.aclosing(w.runs.watch(job.job_id)) as updates:
+            await anext(updates)
+            w.script.go("demo", 20)
+            while not (await w.runs.get(job.job_id)).state.finished:
+                await asyncio.sleep(0.01)
+            with pytest.raises(BusyError, match="watch again"):
+                async for _ in updates:
+                    pass
+        assert (await w.runs.get(job.job_id)).state is JobState.SUCCEEDED
+
+
+async def test_watchers_are_told_when_the_coordinator_stops(tmp_path):
+    """They do not wait for a job that cannot go on now."""
+    async with world(tmp_path, "a") as w:
+        job = await w.submit("demo", ["a"])
+        watcher = asyncio.ensure_future(collect(w, job.job_id, 1))
+        await w.script.wait_started(1)
+        w.runs.drain()
+        with pytest.raises(UnavailableError, match="shutting down"):
+            await watcher
+        with pytest.raises(UnavailableError, match="shutting down"):
+            await w.submit("more", ["a"])
+
+
+async def test_artifacts_are_looked_up_never_joined_to_a_path(tmp_path):
+    """Names that would be paths elsewhere are just unknown."""
+    async with world(tmp_path, "a") as w:
+        w.script.free = True
+        job = await w.submit("demo", ["a"])
+        await w.finished(job.job_id)
+        folder = w.runs.artifact_folder(job.job_id)
+        (folder / "link").symlink_to("/etc/passwd")
+        for name in ("../job.toml", "/etc/passwd", "link", "", ".", "job.toml\0"):
+            with pytest.raises(UnknownArtifactError, match=r"job\.toml"):
+                await w.runs.find_artifact(job.job_id, name)
+        for job_id in ("../demo", "", "demo/..", "%"):
+            with pytest.raises(UnknownJobError):
+                await w.runs.artifacts(job_id)
+
+
+async def test_clients_are_listed_with_their_work(tmp_path):
+    """Enrolled, connected and once seen clients are all there."""
+    async with world(tmp_path, "a", "b", known={"a", "b", "never"}) as w:
+        job = await w.submit("demo", ["a"])
+        await w.script.wait_started(1)
+        w.sessions.leave("b")
+        listed = {client.name: client for client in await w.runs.clients()}
+        assert list(listed) == ["a", "b", "never"]
+        assert (listed["a"].connected, listed["a"].job_ids) == (True, (job.job_id,))
+        assert not listed["b"].connected
+        assert listed["never"].last_seen_at is None
+
+
+async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
+    """Without one, a note says so, and the process that was to write it is gone."""
+    async with world(tmp_path, "a", limits=RunLimits(settle_s=0, report_timeout_s=0.001), report=True) as w:
+        w.script.free = True
+        job = await w.submit("demo", ["a"])
+        assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
+        assert "report.html" not in [artifact.name for artifact in await w.runs.artifacts(job.job_id)]
+        assert any("report.html" in e.event.message for e in await w.store.events(job.job_id))
+
+
+def test_the_coordinators_modules_load_no_heavy_library():
+    """Start-up time and memory: no torch, no plots, no data frames."""
+    code = (
+        "import sys, kernfed_server.runs, kernfed_server.services.operator, kernfed_server.jobs\n"
+        "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("other", "differ"), [("Haswell", True), ("SkylakeX", False)])
+async def test_platforms_are_told_and_compared(tmp_path, other, differ):
+    """job.json names the coordinator's platform and what clients reported; a note says where theirs differ."""
+    async with world(tmp_path, "a", "b") as w:
+        w.sessions.devices = {"a": "cpu (1 threads) on openblas SkylakeX", "b": f"cpu (2 threads) on openblas {other}"}
+        w.sessions.connect("a", "b")
+        w.script.free = True
+        job = await w.submit("demo", ["a", "b"])
+        await w.finished(job.job_id)
+        record = json.loads((w.runs.artifact_folder(job.job_id) / "job.json").read_text())
+    assert record["platform"] == {"coordinator": asdict(numeric_platform()), "clients": w.sessions.devices}
+    assert [n["message"] for n in record["notes"] if "different platforms" in n["message"]] == [DIFFERENT] * differ
+
+
+async def test_a_job_that_wants_no_report(tmp_path):
+    """It leaves the other files, and no word about a report."""
+    async with world(tmp_path, "a", report=True) as w:
+        w.script.free = True
+        info = await w.runs.submit("report = false\n" + probe_toml("demo", ["a"]), "", "ann")
+        assert (await w.finished(info.job_id)).state is JobState.SUCCEEDED
+        names = [artifact.name for artifact in await w.runs.artifacts(info.job_id)]
+        assert names == ["job.json", "job.toml", "metrics.csv", "metrics.jsonl"]
+        assert not any("report.html" in e.event.message for e in await w.store.events(info.job_id))

@@ -1,0 +1,177 @@
+"""What clients agree on before round 1, and what happens to those who cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.errors import DataError, JobError
+from kernfed.federation.messages.data import DataDescription, DataSchema, FeaturesMapped, LearningTask, MissingRule
+from kernfed_server.jobs.preparation import unite_classes
+from kernfed_testing.in_process import (
+    INDEPENDENT,
+    bench,
+    label_skewed_rows,
+    make_job,
+    regression_rows,
+    with_nan,
+    with_rows,
+    with_wrong_shape,
+)
+
+THREE = {"ant": 40, "bee": 50, "cat": 60}
+
+
+def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
+    """A schema of a class column."""
+    return DataSchema(task, "kind", ("x0",), classes, MissingRule.REFUSE, 0.25, 0)
+
+
+def test_classes_are_united_and_numbers_sorted_as_numbers() -> None:
+    """Number 2 comes before 10; texts are sorted as texts; the job's own list wins."""
+    task = LearningTask.CLASSIFICATION
+    assert unite_classes(schema(task), [("10", "2"), ("2", "-1.5")]) == ("-1.5", "2", "10")
+    assert unite_classes(schema(task), [("10", "2"), ("b",)]) == ("10", "2", "b")
+    assert unite_classes(schema(task), [("nan", "2"), ("10",)]) == ("10", "2", "nan")
+    assert unite_classes(schema(task), [("007", "7")]) == ("007", "7")
+    assert unite_classes(schema(task, ("z", "a", "m")), [("a",)]) == ("z", "a", "m")
+    assert unite_classes(schema(LearningTask.REGRESSION), [()]) == ()
+
+
+def test_binary_needs_two_classes_and_classification_more_than_one() -> None:
+    """Other numbers of classes are refused with what was found."""
+    with pytest.raises(DataError, match=r"3 classes in 'kind' \(a, b, c\).*classification"):
+        unite_classes(schema(LearningTask.BINARY), [("a", "b"), ("c",)])
+    with pytest.raises(DataError, match=r"1 classes"):
+        unite_classes(schema(LearningTask.BINARY), [("a",)])
+    with pytest.raises(DataError, match="of one class"):
+        unite_classes(schema(LearningTask.CLASSIFICATION), [("a",), ("a",)])
+
+
+def test_scales_are_those_of_the_pooled_training_rows(tmp_path: Path) -> None:
+    """Mean and deviation in the model equal those of all training rows together."""
+    rows = regression_rows(THREE, shift=2.0)
+    outcome = bench(rows, tmp_path).run(make_job("dkrr"))
+    pooled = np.concatenate([r.x_train for r in rows.values()])
+    assert outcome.model is not None
+    assert np.allclose(outcome.model.mean, pooled.mean(axis=0), rtol=1e-12)
+    assert np.allclose(outcome.model.deviation, pooled.std(axis=0), rtol=1e-12)
+
+
+def test_the_agreed_lengthscale_is_told_and_stored(tmp_path: Path) -> None:
+    """The median heuristic's result is a note, and the model's specification has it."""
+    outcome = bench(regression_rows(THREE), tmp_path).run(make_job("dkrr"))
+    assert outcome.model is not None
+    (scale,) = outcome.model.spec.lengthscales
+    assert any(f"lengthscale {scale:.6g}" in note for note in outcome.notes)
+    assert 1.0 < scale < 4.0  # standardised, three columns: about sqrt(2 * 3)
+
+
+def test_identical_rows_get_a_floored_lengthscale_and_a_warning(tmp_path: Path) -> None:
+    """Where no two rows differ there is no median distance: the operator is told to choose."""
+    rows = {
+        name: replace(r, x_train=np.ones_like(r.x_train), x_test=np.ones_like(r.x_test))
+        for name, r in regression_rows(THREE).items()
+    }
+    notes = bench(rows, tmp_path).run(make_job("dkrr")).notes
+    assert any("give features.lengthscale yourself" in note for note in notes)
+    assert any("tell nothing: x0, x1, x2" in note for note in notes)
+
+
+def test_the_job_seed_draws_the_features_and_a_features_seed_overrides_it(tmp_path: Path) -> None:
+    """Two jobs with one features seed share their map whatever the job's seed."""
+    federation = bench(regression_rows(THREE), tmp_path)
+
+    def spec(features: str) -> Any:
+        model = federation.run(make_job("dkrr", features=features)).model
+        assert model is not None
+        return model.spec
+
+    assert spec("seed = 7").seed == 7
+    assert spec("").seed == spec("").seed != 5
+
+
+def test_models_without_standardisation_and_intercept_have_zeros(tmp_path: Path) -> None:
+    """`standardise = false` and `intercept = false` leave columns, features and targets as they are."""
+    model = bench(regression_rows(THREE), tmp_path).run(make_job("dkrr", **INDEPENDENT)).model
+    assert model is not None
+    assert not model.mean.any()
+    assert (model.deviation == 1).all()
+    assert not model.feature_mean.any()
+    assert not model.target_mean.any()
+
+
+def test_a_model_of_a_float32_job_subtracts_what_clients_subtract(tmp_path: Path) -> None:
+    """Scales and means are rounded before they are used, so that model and clients agree to the last bit."""
+    federation = bench(regression_rows(THREE, shift=1.0), tmp_path)
+    model = federation.run(make_job("dkrr", top='precision = "float32"')).model
+    assert model is not None
+    for job in federation.jobs.values():
+        assert np.array_equal(job.mean, model.mean)
+        assert np.array_equal(job.deviation, model.deviation)
+        assert np.array_equal(job.feature_mean, model.feature_mean)
+        assert np.array_equal(job.target_mean, model.target_mean)
+
+
+BAD_DESCRIPTIONS = [
+    pytest.param(with_nan, "INVALID_TENSOR", id="nan"),
+    pytest.param(with_wrong_shape, "INVALID_TENSOR", id="shape"),
+    pytest.param(with_rows(0), "INVALID_REPLY", id="no-rows"),
+    pytest.param(with_rows(-1), "INVALID_MESSAGE", id="negative-rows"),
+    pytest.param(with_rows(10**30), "INVALID_MESSAGE", id="absurd-rows"),
+    pytest.param(lambda d: replace(d, sum_squares=-d.sum_squares), "INVALID_REPLY", id="negative-squares"),
+]
+
+
+@pytest.mark.parametrize(("tamper", "reason"), BAD_DESCRIPTIONS)
+def test_a_faulty_description_refuses_the_job_with_a_line_per_client(tmp_path: Path, tamper: Any, reason: str) -> None:
+    """With preflight "all" nothing is trained, and the operator reads which client and why."""
+    federation = bench(regression_rows(THREE), tmp_path, tamper={("bee", "data.describe"): tamper})
+    with pytest.raises(JobError, match=rf"1 of 3 clients did not pass data.describe(.|\n)*  bee: {reason}: "):
+        federation.run(make_job("dkrr"))
+
+
+@pytest.mark.parametrize(("tamper", "reason"), BAD_DESCRIPTIONS)
+def test_with_preflight_quorum_a_faulty_client_is_left_out(tmp_path: Path, tamper: Any, reason: str) -> None:
+    """The model is that of the others, bit for bit, and a note says who is out."""
+    rows = regression_rows(THREE)
+    job = make_job("dkrr", cohort='preflight = "quorum"')
+    outcome = bench(rows, tmp_path, tamper={("bee", "data.describe"): tamper}).run(job)
+    without = bench({name: r for name, r in rows.items() if name != "bee"}, tmp_path).run(job)
+    assert outcome.weights.tobytes() == without.weights.tobytes()
+    assert any(note.startswith(f"bee is left out of this job: {reason}") for note in outcome.notes)
+    assert set(outcome.metrics[-1].clients) == {"ant", "cat"}
+
+
+def test_row_counts_must_add_up_over_classes(tmp_path: Path) -> None:
+    """A client cannot claim more rows than its classes have."""
+
+    def inflate(reply: Any) -> Any:
+        assert isinstance(reply, DataDescription)
+        return replace(reply, num_rows=1000 * reply.num_rows)
+
+    federation = bench(
+        label_skewed_rows(), tmp_path, ("red", "green", "blue"), tamper={("site-1", "data.describe"): inflate}
+    )
+    with pytest.raises(JobError, match="site-1: INVALID_REPLY: states 60000 training rows"):
+        federation.run(make_job("dkrr", task="classification", num_columns=6))
+
+
+def test_a_client_with_other_features_is_refused(tmp_path: Path) -> None:
+    """A fingerprint that differs tells of another version; nothing is trained with it."""
+    tamper = {("cat", "data.map_features"): lambda r: FeaturesMapped(r.num_rows, "0" * 64)}
+    with pytest.raises(JobError, match=r"cat drew other random features.*same version"):
+        bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr"))
+
+
+def test_few_rows_are_warned_of_only_for_the_papers_step(tmp_path: Path) -> None:
+    """The default needs no warning: it cannot diverge."""
+    federation = bench(regression_rows({"ant": 200, "bee": 30}), tmp_path)
+    paper = federation.run(make_job("newton", ridge=10.0, rounds=2, step="paper"))
+    assert any(note.startswith("bee: fewer rows than the 40 features") for note in paper.notes)
+    auto = federation.run(make_job("newton", ridge=10.0, rounds=2))
+    assert not any("fewer rows" in note for note in auto.notes)

@@ -1,0 +1,134 @@
+"""One step's state: events and a made-up clock in, decisions out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernfed_server.jobs.step_state import Decision, StepRules, StepState
+
+OPEN, CLOSE, FAIL = Decision.OPEN, Decision.CLOSE, Decision.FAIL
+ABC = ("a", "b", "c")
+EVERYBODY = frozenset(ABC)
+
+
+def step(needed=2, everyone=False, clients=ABC):
+    return StepState(clients, StepRules(needed, everyone, deadline_s=10, wait_s=100), now=1000)
+
+
+def test_closes_when_all_have_answered():
+    state = step()
+    assert [state.on_reply(c) for c in ABC] == [True] * 3
+    assert state.pending == ()
+    assert state.decide(1001) is CLOSE
+
+
+def test_waits_for_all_until_the_deadline():
+    state = step()
+    state.on_reply("a")
+    state.on_reply("b")
+    assert state.decide(1009.9) is OPEN
+    assert state.next_change(1009) == 1
+    assert state.decide(1010) is CLOSE
+    assert state.pending == ("c",)
+
+
+def test_waits_for_the_quorum_beyond_the_deadline():
+    state = step()
+    state.on_reply("a")
+    assert state.decide(1010) is OPEN
+    assert state.next_change(1010) == 100
+    state.on_reply("c")
+    assert state.decide(1050) is CLOSE
+
+
+def test_gives_up():
+    state = step()
+    state.on_reply("a")
+    assert state.decide(1109.9) is OPEN
+    assert state.decide(1110) is FAIL
+
+
+def test_fails_at_once_when_the_quorum_is_out_of_reach():
+    state = step()
+    state.on_fault("a")
+    assert state.decide(1000) is OPEN
+    state.on_fault("b")
+    assert state.decide(1000) is FAIL
+
+
+def test_fault_of_one_does_not_hold_up_the_others():
+    state = step()
+    state.on_fault("a")
+    state.on_reply("b")
+    state.on_reply("c")
+    assert state.decide(1001) is CLOSE
+
+
+def test_everyone():
+    state = step(needed=1, everyone=True)
+    state.on_reply("a")
+    state.on_fault("b")
+    assert state.decide(1050) is OPEN
+    assert state.waiting(frozenset("a"), 1001) == "waiting: 1 of 2 clients (missing: c)"
+    state.on_reply("c")
+    assert state.decide(1051) is CLOSE
+    late = step(needed=1, everyone=True)
+    late.on_reply("a")
+    assert late.decide(1110) is FAIL
+
+
+def test_none_needed():
+    assert step(needed=0, clients=()).decide(1000) is CLOSE
+    state = step(needed=0)
+    assert state.decide(1000) is OPEN
+    assert state.decide(1010) is CLOSE
+
+
+@pytest.mark.parametrize(
+    ("answered", "present", "now", "text"),
+    [
+        ("", "abc", 1001, ""),
+        ("", "ab", 1001, ""),  # the quorum is within reach
+        ("", "a", 1001, "waiting: 1 of 2 clients (missing: b, c)"),
+        ("a", "", 1001, "waiting: 1 of 2 clients (missing: b, c)"),
+        ("a", "abc", 1020, "waiting: 1 of 2 clients (missing: b, c)"),  # there, and late
+        ("ab", "abc", 1020, "waiting: 2 of 2 clients (missing: c)"),
+    ],
+)
+def test_waiting(answered, present, now, text):
+    state = step()
+    for client in answered:
+        state.on_reply(client)
+    assert state.waiting(frozenset(present), now) == text
+
+
+events = st.lists(
+    st.tuples(st.sampled_from(["reply", "fault"]), st.sampled_from([*ABC, "stranger"]), st.floats(0, 20)), max_size=12
+)
+
+
+@given(events, st.integers(0, 4), st.booleans())
+def test_counts_once_and_closes_once(log, needed, everyone):
+    """Whatever comes in whatever order: each client counts once, and a decision once made stands without new events."""
+    state = step(needed, everyone)
+    now, counted = 1000.0, []
+    for kind, client, seconds in log:
+        now += seconds
+        if (state.on_reply if kind == "reply" else state.on_fault)(client):
+            counted.append((client, kind))
+        assert len({c for c, _ in counted}) == len(counted)
+        assert set(state.pending) == set(ABC) - {c for c, _ in counted}
+        decision = state.decide(now)
+        have = sum(k == "reply" for _, k in counted)
+        if decision is CLOSE:
+            assert have >= needed
+            assert state.decide(now + 1000) is CLOSE
+        elif decision is FAIL:
+            assert have < needed or everyone
+            assert state.decide(now + 1000) is FAIL
+        else:
+            assert state.pending
+            assert state.next_change(now) > 0
+    assert state.decide(now + 10_000) is not OPEN

@@ -1,0 +1,81 @@
+"""The report's process, and files read in pieces: each is ended or closed by whoever began it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernfed_server.keeping.artifacts import PIECE_BYTES, read_pieces, render_report
+from kernfed_server.keeping.disk import opened
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_no_process_outlives_a_report_that_nobody_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: bool
+) -> None:
+    """Whoever stops waiting, before the process has started or after, finds it killed and reaped."""
+    processes: list[subprocess.Popen[bytes]] = []
+    has_started, may_start = asyncio.Event(), threading.Event()
+    loop, popen = asyncio.get_running_loop(), subprocess.Popen
+
+    def endless(_command: object, **options: object) -> subprocess.Popen[bytes]:
+        assert started or may_start.wait(30)
+        processes.append(popen([sys.executable, "-c", "import signal; signal.pause()"], **options))  # type: ignore[call-overload]
+        loop.call_soon_threadsafe(has_started.set)
+        return processes[0]
+
+    monkeypatch.setattr(subprocess, "Popen", endless)
+    rendering = asyncio.ensure_future(render_report(tmp_path, tmp_path, 60))
+    await (has_started.wait() if started else asyncio.sleep(0))
+    rendering.cancel()
+    await asyncio.sleep(0)
+    may_start.set()
+    with pytest.raises(asyncio.CancelledError):
+        await rendering
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
+
+
+async def test_a_file_that_is_not_read_to_its_end_is_closed(tmp_path: Path) -> None:
+    """Closing the generator closes the file; what it gave by then was the file's beginning."""
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * (PIECE_BYTES + 1))
+    pieces = read_pieces(path)
+    assert await anext(pieces) == b"x" * PIECE_BYTES
+    file = pieces.ag_frame.f_locals["file"]
+    await pieces.aclose()
+    assert file.closed
+
+
+async def test_a_file_that_opens_too_late_is_closed(tmp_path: Path) -> None:
+    """Who is cancelled while a thread opens a file never sees it, and it does not stay open."""
+    begun, may_open, files = asyncio.Event(), threading.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def slowly():
+        loop.call_soon_threadsafe(begun.set)
+        assert may_open.wait(30)
+        files.append((tmp_path / "file").open("wb"))
+        loop.call_soon_threadsafe(has_opened.set)
+        return files[0]
+
+    async def use() -> None:
+        async with opened(slowly):
+            raise AssertionError("it was cancelled before")
+
+    has_opened = asyncio.Event()
+    using = asyncio.ensure_future(use())
+    await begun.wait()
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    may_open.set()
+    await has_opened.wait()
+    async with asyncio.timeout(30):
+        while not files[0].closed:  # by a callback of the thread's future
+            await asyncio.sleep(0)

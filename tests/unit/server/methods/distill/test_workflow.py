@@ -1,0 +1,405 @@
+"""Distillation end to end on clients in this process: as the maths says, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from kernfed.errors import ConfigError, JobError
+from kernfed.federation.events import EventKind
+from kernfed.jobs.client_file import ClientFile, PolicySection
+from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.maths.sampling import sample_clients
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
+from kernfed.methods.distill.consensus_file import PublicConsensus, load_consensus
+from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram
+from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.distill.steps import keep_public
+from kernfed_client.models.kept_models import find_kept_model, load_kept_model
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import Checkpoint, Run
+from kernfed_simulation.federation import JOB_ID, Rows, from_rows
+from kernfed_simulation.run import simulate
+from kernfed_testing.distill import made_job, made_rows
+from kernfed_testing.in_process import Bench, RecordingJournal, StopRunError, with_nan
+
+SPEC = KernelSpec(PointKernel.WENDLAND, (1.0,), False)
+RIDGE = 3e-3
+
+
+class Ran:
+    """What a run left."""
+
+    def __init__(self, consensus: PublicConsensus | None, journal: RecordingJournal) -> None:
+        self.consensus = consensus
+        self.journal = journal
+
+    @property
+    def values(self) -> np.ndarray:
+        assert self.consensus is not None
+        return self.consensus.values
+
+    @property
+    def notes(self) -> list[str]:
+        return [e.message for e in self.journal.events if e.kind is EventKind.NOTE]
+
+    def metrics(self) -> Any:
+        found = [e.metrics for e in self.journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics is not None]
+        return [m for m in found if m.pooled][-1]
+
+
+def run(
+    job: JobFile,
+    files: Mapping[str, bytes],
+    bench: Bench,
+    *,
+    stop_before: int | None = None,
+    resumed: Checkpoint | None = None,
+    reverse: bool = False,
+) -> Ran:
+    journal = RecordingJournal(stop_before=stop_before)
+    cohort = bench.cohort(job, journal.event, reverse=reverse)
+    steps = Run(cohort, journal, resumed, job.evaluate_every)
+    try:
+        found = asyncio.run(execute(job, cohort, steps, read_file=files.__getitem__))
+    except StopRunError:
+        return Ran(None, journal)
+    assert isinstance(found, PublicConsensus)
+    return Ran(found, journal)
+
+
+def tensor(a: Any) -> torch.Tensor:
+    return torch.tensor(np.asarray(a), dtype=torch.float64)
+
+
+def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options: Any) -> np.ndarray:
+    """The algorithms, from the library alone."""
+    public, alpha = tensor(points), options.get("alpha", 1 / len(rows))
+    names = sorted(rows)
+    own = {n: kernel_ridge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], RIDGE) for n, r in rows.items()}
+    clients = {
+        n: DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, alpha)
+        for n, r in rows.items()
+    }
+    deregularise = Deregulariser(gram(SPEC, points), RIDGE)
+    v: np.ndarray | None = None
+    w: np.ndarray | None = None
+    last: dict[str, np.ndarray | None] = dict.fromkeys(names)
+    for t in range(1, rounds + 1):
+        fraction = options.get("fraction", 1.0)
+        drawn = names if fraction == 1.0 else sample_clients(names, fraction, 3, t)
+        uploads = []
+        for n in drawn:
+            targets = last[n] if options.get("stale") else w
+            found = own[n](public) if targets is None else clients[n].predict_public(tensor(targets))
+            uploads.append(found.numpy())
+        v = remember(v, mean_predictions(uploads), t, options.get("exponent", 0.0))
+        w = deregularise(v) if options.get("deregularise", True) else v
+        for n in drawn:
+            last[n] = w
+    assert v is not None
+    return v
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({}, {}),
+        ({"deregularise": False}, {"deregularise": False}),
+        ({"rounds": 1}, {}),
+        ({"alpha": 0.6}, {"alpha": 0.6}),
+        ({"client_fraction": 0.5}, {"fraction": 0.5, "exponent": 0.501}),
+        (
+            {"client_fraction": 0.5, "uploads": "stale", "memory_exponent": 1.0},
+            {"fraction": 0.5, "exponent": 1.0, "stale": True},
+        ),
+        ({"memory_exponent": 0.7}, {"exponent": 0.7}),
+    ],
+    ids=["deregularised", "plain", "one-shot", "alpha", "drawn", "stale", "memory"],
+)
+def test_the_federation_runs_the_algorithms(tmp_path: Path, settings: dict[str, Any], options: dict[str, Any]) -> None:
+    """Algorithms 1 to 3, in each form, give the consensus that the library gives by hand."""
+    rows = made_rows()
+    job, _, files = made_job(tmp_path, **settings)
+    found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
+    assert found.consensus is not None
+    expected = by_hand(rows, found.consensus.points, job.method.rounds, **options)  # type: ignore[union-attr]
+    np.testing.assert_allclose(found.values, expected, rtol=0, atol=1e-12)
+
+
+def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
+    """The kept model is that distilled from the last consensus, and better than the client's own rows gave."""
+    rows = made_rows()
+    job, text, files = made_job(tmp_path, rounds=40)
+    done = simulate(job, from_rows(rows, (), tmp_path / "state"), text=text, files=files, out=tmp_path / "out")
+    assert done.error is None
+    assert done.consensus is not None
+    for name, r in rows.items():
+        kept = load_kept_model(tmp_path / "state" / name / "model")
+        x, y = tensor(r.x_train), tensor(r.y_train)[:, None]
+        factored = DistilledRidge(SPEC, x, y, tensor(done.consensus.points), RIDGE, 0.25)
+        expected = factored.model(tensor(done.consensus.values))(tensor(r.x_test))
+        frame = pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"])
+        np.testing.assert_allclose(kept.predict_scores(frame), expected.numpy(), rtol=0, atol=1e-12)
+    assert done.final.pooled["personal"]["mse"] < 0.8 * done.final.pooled["local"]["mse"]
+    assert done.final.pooled["personal"]["mse"] < 1.5 * done.final.pooled["central"]["mse"]
+    finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
+    assert [c["client"] for c in finding["clients"]] == sorted(rows)
+    assert all(c["last"] < c["first"] for c in finding["clients"])
+    points, values = load_consensus(tmp_path / "out")
+    assert (points == done.consensus.points).all()
+    assert (values == done.consensus.values).all()
+    table = (tmp_path / "out" / "consensus.csv").read_text().splitlines()
+    assert table[0] == "x0,x1,x2,prediction"
+    assert float(table[1].split(",")[-1]) == values[0, 0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"client_fraction": 0.5, "uploads": "stale"}], ids=["all", "stale"])
+def test_a_resumed_run_gives_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Killed before a checkpoint and taken up by clients that know nothing any more: the same consensus."""
+    rows = made_rows()
+    job, _, files = made_job(tmp_path, **settings)
+    peaceful = run(job, files, Bench(from_rows(rows, (), tmp_path)))
+    stopped = run(job, files, Bench(from_rows(rows, (), tmp_path)), stop_before=4)
+    again = run(job, files, Bench(from_rows(rows, (), tmp_path)), resumed=stopped.journal.last)
+    assert (again.values == peaceful.values).all()
+    over = run(job, files, Bench(from_rows(rows, (), tmp_path)), resumed=again.journal.last)
+    assert (over.values == peaceful.values).all()
+
+
+def test_the_order_of_answers_changes_no_bit(tmp_path: Path) -> None:
+    """Replies in the opposite order give the same consensus."""
+    job, _, files = made_job(tmp_path)
+    rows = made_rows()
+    first, second = (run(job, files, Bench(from_rows(rows, (), tmp_path)), reverse=r) for r in (False, True))
+    assert (first.values == second.values).all()
+
+
+def test_a_client_that_answers_wrongly_is_left_out_of_the_round(tmp_path: Path) -> None:
+    """NaN from one client: the others' consensus, as if it had not been there."""
+    rows = made_rows()
+    job, _, files = made_job(tmp_path, alpha=0.25)
+    bench = Bench(from_rows(rows, (), tmp_path), tamper={("site-2", "distill.distil"): with_nan})
+    found = run(job, files, bench)
+    assert found.consensus is not None
+    others = {n: r for n, r in rows.items() if n != "site-2"}
+    np.testing.assert_allclose(found.values, by_hand(others, found.consensus.points, 6, alpha=0.25), atol=1e-12)
+    assert {e.client for e in found.journal.events if e.kind is EventKind.CLIENT_FAILED} == {"site-2"}
+
+
+def test_the_public_set_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that have it from an earlier job are not sent it again; a damaged copy counts as none."""
+    sent: list[str] = []
+
+    def counted(job: LocalJob, request: Any) -> Any:
+        sent.append(job.client)
+        return keep_public(job, request)
+
+    monkeypatch.setattr("kernfed_client.steps.registry.STEPS", {**_steps(), _request(): counted})
+    monkeypatch.setattr("kernfed_testing.in_process.STEPS", {**_steps(), _request(): counted})
+    job, _, files = made_job(tmp_path, rounds=1)
+    jobs = _own_states(made_rows(), tmp_path)
+    run(job, files, Bench(jobs))
+    assert sent == sorted(jobs)
+    run(job, files, Bench(jobs))
+    assert sent == sorted(jobs)
+    (copy,) = (tmp_path / "site-1" / "public").glob("*.safetensors")
+    copy.write_bytes(b"damaged")
+    run(job, files, Bench(jobs))
+    assert sent[len(jobs) :] == ["site-1"]
+
+
+def _steps() -> dict[Any, Any]:
+    from kernfed_client.steps.registry import STEPS
+
+    return dict(STEPS)
+
+
+def _request() -> Any:
+    from kernfed.methods.distill.messages import KeepPublicSetRequest
+
+    return KeepPublicSetRequest
+
+
+def _own_states(rows: Mapping[str, Rows], folder: Path) -> dict[str, LocalJob]:
+    jobs = from_rows(rows, (), folder)
+    for name, job in jobs.items():
+        job.file = ClientFile(state=folder / name, policy=PolicySection(min_rows=1))
+    return jobs
+
+
+def test_a_client_that_lost_everything_comes_back(tmp_path: Path) -> None:
+    """State and public set gone in the middle of a job: it misses a round, is sent the set again, and goes on."""
+    rows = made_rows()
+    job, _, files = made_job(tmp_path, rounds=5)
+    jobs = _own_states(rows, tmp_path)
+    bench = Bench(jobs)
+    lost: list[int] = []
+
+    class Losing(RecordingJournal):
+        async def checkpoint(self, checkpoint: Checkpoint) -> None:
+            if checkpoint.round_num == 2 and not lost:
+                lost.append(2)
+                for path in (tmp_path / "site-1" / "public").glob("*"):
+                    path.unlink()
+                jobs["site-1"]._described = None
+                jobs["site-1"]._forget_scales()
+            await super().checkpoint(checkpoint)
+
+    journal = Losing()
+    cohort = bench.cohort(job, journal.event)
+    asyncio.run(execute(job, cohort, Run(cohort, journal), read_file=files.__getitem__))
+    failed = [e for e in journal.events if e.kind is EventKind.CLIENT_FAILED and e.client == "site-1"]
+    assert {e.round_num for e in failed if e.step == "distill.distil"} == {3, 4}
+    answered = {
+        e.round_num
+        for e in journal.events
+        if e.kind is EventKind.CLIENT_ANSWERED and e.client == "site-1" and e.step == "distill.distil"
+    }
+    assert answered == {1, 2, 4, 5}
+
+
+@pytest.mark.parametrize("task", ["binary", "classification"])
+def test_classes_are_distilled_as_scores(tmp_path: Path, task: str) -> None:
+    """One output for two classes, one per class for more; the artifact names the class."""
+    random = np.random.default_rng(4)
+    num = 2 if task == "binary" else 3
+    centres = random.random((num, 3))
+    rows = {}
+    for i in range(3):
+        y = random.integers(num, size=45)
+        y[:num] = np.arange(num)
+        x = centres[y] + 0.15 * random.normal(size=(45, 3))
+        rows[f"site-{i}"] = Rows(x[:20], y[:20], x[20:], y[20:])
+    classes = ("no", "yes") if task == "binary" else ("a", "b", "c")
+    job, text, files = made_job(tmp_path, task=task, kernel="gaussian", lengthscale=0.3, ridge=1e-2)
+    done = simulate(job, from_rows(rows, classes, tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
+    assert done.error is None
+    assert done.consensus is not None
+    assert done.consensus.values.shape == (30, 1 if task == "binary" else 3)
+    assert done.final.pooled["personal"]["accuracy"] >= done.final.pooled["local"]["accuracy"] - 0.05
+    assert (tmp_path / "out" / "consensus.csv").read_text().splitlines()[1].split(",")[3] in classes
+
+
+def test_one_client_may_learn_from_itself(tmp_path: Path) -> None:
+    """A cohort of one runs with alpha 1/2, and says so."""
+    job, _, files = made_job(tmp_path)
+    rows = made_rows(1)
+    found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
+    assert any("alpha is 0.5" in note for note in found.notes)
+    assert found.consensus is not None
+    np.testing.assert_allclose(found.values, by_hand(rows, found.consensus.points, 6, alpha=0.5), atol=1e-12)
+
+
+def test_repeated_public_points_are_noted(tmp_path: Path) -> None:
+    """The job says on how many dimensions it de-regularises."""
+    points = np.random.default_rng(2).random((10, 3))
+    job, _, files = made_job(tmp_path, points=np.vstack([points, points[:4]]))
+    found = run(job, files, Bench(from_rows(made_rows(), (), tmp_path)))
+    assert any("14 public points is singular" in note and "10 dimensions" in note for note in found.notes)
+    np.testing.assert_allclose(found.values[:4], found.values[10:], atol=1e-9)
+
+
+def test_it_stops_where_it_has_arrived(tmp_path: Path) -> None:
+    """With a tolerance the job ends early, at the limit; without enough rounds it says that it still moves."""
+    rows = made_rows()
+    settings = {"rounds": 2000, "tolerance": 1e-5, "deregularise": False}
+    job, _, files = made_job(tmp_path, top="evaluate_every = 2000", **settings)
+    found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
+    assert found.journal.last is not None
+    assert found.journal.last.round_num < 1000
+    assert any(note.startswith("arrived") for note in found.notes)
+    assert found.consensus is not None
+    limit = by_hand(rows, found.consensus.points, 2000, deregularise=False)
+    assert np.linalg.norm(found.values - limit) < 1e-4 * np.linalg.norm(limit)
+    job, _, files = made_job(tmp_path, rounds=8)
+    assert any(note.startswith("still moving") for note in run(job, files, Bench(from_rows(rows, (), tmp_path))).notes)
+
+
+def test_policy_decides_over_predictions(tmp_path: Path) -> None:
+    """A client that lets no prediction out has nothing sent; no metrics are no obstacle."""
+    job, text, files = made_job(tmp_path)
+    jobs = _own_states(made_rows(), tmp_path)
+    for local in jobs.values():
+        local.file = local.file.model_copy(
+            update={"policy": PolicySection(min_rows=1, allow=["summary", "prediction"])}
+        )
+    done = simulate(job, jobs, text=text, files=files)
+    assert done.error is None
+    assert done.consensus is not None
+    for local in jobs.values():
+        local.file = local.file.model_copy(update={"policy": PolicySection(min_rows=1, allow=["summary", "metric"])})
+    refused = simulate(job, jobs, text=text, files=files)
+    assert refused.error is not None
+    assert "prediction" in str(refused.error)
+
+
+def test_clients_may_differ_in_kernel_and_say_nothing(tmp_path: Path) -> None:
+    """A client with its own kernel and ridge takes part; the job's messages do not tell."""
+    job, text, files = made_job(tmp_path, rounds=10)
+    jobs = _own_states(made_rows(), tmp_path)
+    own = {"models": {"default": {"kind": "kernel-ridge", "kernel": "laplace", "lengthscale": 0.5, "ridge": 0.01}}}
+    jobs["site-0"].file = ClientFile.model_validate({"state": tmp_path / "site-0", "policy": {"min_rows": 1}, **own})
+    done = simulate(job, jobs, text=text, files=files)
+    assert done.error is None
+    assert done.final.pooled["personal"]["mse"] < done.final.pooled["local"]["mse"]
+    kept = load_kept_model(tmp_path / "site-0" / "model")
+    assert kept.details["kernel"] == "laplace"  # type: ignore[attr-defined]  # a private model
+
+
+def test_too_large_for_a_client_is_refused_before_round_1(tmp_path: Path) -> None:
+    """The estimate, the limit and the advice reach the operator; nothing was trained."""
+    job, text, files = made_job(tmp_path, num_points=2000)
+    jobs = _own_states(made_rows(), tmp_path)
+    jobs["site-3"].file = jobs["site-3"].file.model_copy(update={"max_memory_bytes": 64 << 20})
+    done = simulate(job, jobs, text=text, files=files)
+    assert isinstance(done.error, JobError)
+    assert "site-3" in str(done.error)
+    assert "GiB" in str(done.error)
+
+
+def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    """A job without its public set does not start."""
+    job, _, _ = made_job(tmp_path)
+    with pytest.raises(ConfigError, match="kernfed job submit"):
+        run(job.model_copy(update={"files": {}}), {}, Bench(from_rows(made_rows(), (), tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("alpha = 0.0", "would not count"), ("alpha = 1.0", "method local"), ("memory_exponent = 1.5", "from 0 to 1")],
+)
+def test_settings_at_their_ends_are_refused_with_reasons(line: str, words: str) -> None:
+    """The job file tells what the end would mean."""
+    data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["a"]\n'
+    text = f'name = "x"\n[method]\nname = "distill"\npublic = "p.csv"\n{line}\n{data}'
+    with pytest.raises(ConfigError, match=words):
+        parse_job(text)
+    with pytest.raises(ConfigError, match=r"remove the \[features\] section"):
+        parse_job(text.replace(line, "") + "[features]\nnum_frequencies = 5\n")
+    with pytest.raises(ConfigError, match="no other key names"):
+        parse_job(text.replace(line, "") + f'[files]\n"q.csv" = "{"0" * 64}"\n')
+
+
+def test_kept_models_are_found_by_job(tmp_path: Path) -> None:
+    """Below a daemon's state folder, by the job's id or a beginning of it; an unknown one is told what there is."""
+    from kernfed.errors import UnknownJobError
+
+    job, text, files = made_job(tmp_path, rounds=1)
+    jobs = from_rows(made_rows(1), (), tmp_path)
+    jobs["site-0"].folder = tmp_path / "state" / "jobs" / "abc"
+    assert simulate(job, jobs, text=text, files=files).error is None
+    assert find_kept_model(tmp_path / "state", JOB_ID[:4]) == tmp_path / "state" / "jobs" / "abc" / "model"
+    with pytest.raises(UnknownJobError, match=JOB_ID):
+        find_kept_model(tmp_path / "state", "other")
+    with pytest.raises(UnknownJobError, match="none yet"):
+        find_kept_model(tmp_path / "empty", "x")

@@ -1,0 +1,153 @@
+"""The default on a head: local rounds that keep rows apart, the ridge that these call for, Newton steps on all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.errors import JobError
+from kernfed.federation.messages.base import Reply
+from kernfed.methods.heads.messages import HeadOpened
+from kernfed_simulation.federation import Rows
+from kernfed_simulation.run import simulate
+from kernfed_testing.head_jobs import BARE, CLASSES, clients, facts, head_job
+from kernfed_testing.heads import one_thread
+from kernfed_testing.in_process import bench, label_skewed_rows
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def test_newton_steps_train_on_the_rows_kept_apart_too(tmp_path: Path) -> None:
+    """The model is the minimum over all rows, under the ridge that the record names; then the job ends by itself."""
+    rows, settings = noisy_rows(), {"columns": 40, "ridge": 1e-6, "validation_fraction": 0.3, "tolerance": 1e-6}
+    job = head_job("newton", rounds=60, **settings, **BARE)
+    done = bench(rows, tmp_path, CLASSES).run(job)
+    assert len(done.metrics) < 60
+    assert "finished: the gradient is below the tolerance" in done.notes
+    ridge = facts(done)["ridge"]
+    x, y = (np.concatenate([getattr(part, name) for part in rows.values()]) for name in ("x_train", "y_train"))
+    scores = np.exp(x @ done.weights)
+    residual = scores / scores.sum(axis=1, keepdims=True) - np.eye(3)[y]
+    np.testing.assert_allclose(x.T @ residual / len(x) + ridge * done.weights, 0.0, atol=1e-6)
+
+
+def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -> None:
+    """One upload each; a cut in them, or behind them, changes no bit; the first Newton round begins at the best."""
+    job = head_job("newton", rounds=14)
+    whole = clients(tmp_path).run(job)
+    steps = [m.training["uploads"] for m in whole.metrics]
+    num_local = sum("step_size" not in m.training for m in whole.metrics)
+    assert 1 < num_local < 14
+    assert steps[:num_local] == [float(i + 1) for i in range(num_local)]
+    worth = [m.training["validation_loss"] for m in whole.metrics[:num_local]]
+    assert all(after < 0.97 * before for before, after in itertools.pairwise(worth[:-1]))
+    assert worth[-1] >= 0.97 * worth[-2]
+    for stop in (num_local, num_local + 1, num_local + 2):
+        cut = clients(tmp_path).run(job, stop_before=stop)
+        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        assert np.array_equal(rest.weights, whole.weights)
+
+
+def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
+    """Few rows in many columns without a ridge: the job raises it, says so, and predicts better than without."""
+    rows = noisy_rows()
+    settings = {"rounds": 40, "columns": 40, "ridge": 1e-6, "validation_fraction": 0.3}
+    jobs = [head_job(raise_ridge=raised, **settings) for raised in (True, False)]
+    raised, kept = (bench(rows, tmp_path, CLASSES).run(job) for job in jobs)
+    assert any(note.startswith("ridge ") and "in place of 1e-06" in note for note in raised.notes)
+    assert not any(note.startswith("ridge ") for note in kept.notes)
+    worth = [done.metrics[-1].pooled["global"]["log_loss"] for done in (raised, kept)]
+    assert worth[0] < 0.5 * worth[1]
+    num_local = sum("step_size" not in m.training for m in raised.metrics)
+    for stop in (num_local + 1, num_local + 2, len(raised.metrics)):
+        again = bench(rows, tmp_path, CLASSES).run(jobs[0], stop_before=stop)
+        rest = bench(rows, tmp_path, CLASSES).run(jobs[0], resumed=again.journal.last)
+        assert np.array_equal(rest.weights, raised.weights)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """It says so, and trains on nothing that it would read wrongly."""
+    cut = clients(tmp_path).run(head_job("newton", rounds=4), stop_before=3)
+    assert cut.journal.last is not None
+    state = {name: array for name, array in cut.journal.last.state.items() if name != "phase"}
+    with pytest.raises(JobError, match="earlier version of kernfed; submit the job again"):
+        clients(tmp_path).run(head_job("newton", rounds=4), resumed=replace(cut.journal.last, state=state))
+
+
+@pytest.mark.parametrize(("apart", "fit"), [(60, 0), (0, 60), (12, 47), (70, 60)])
+def test_a_client_that_counts_its_rows_wrongly_is_refused(tmp_path: Path, apart: int, fit: int) -> None:
+    """Weights of means come from these counts."""
+
+    def wrong(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"num_validation_rows": apart, "num_fit_rows": fit}
+        return replace(reply, **changed)
+
+    with pytest.raises(JobError, match=r"site-1: .*of 60 rows it should be 12 and 48"):
+        clients(tmp_path, tamper={("site-1", "head.open"): wrong}).run(head_job("newton", rounds=2))
+
+
+def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -> None:
+    """Local training is slow on small features: the ridge is asked for later, and no cut changes a bit."""
+    job = head_job(rounds=12, frequencies=100, features="lengthscale = 4.0", ridge=1e-4)
+    whole = clients(tmp_path).run(job)
+    judged = ["validation_loss" in m.training for m in whole.metrics]
+    newton = ["step_size" in m.training for m in whole.metrics]
+    assert judged == sorted(judged, reverse=True)
+    assert sum(a and b for a, b in zip(judged, newton, strict=True)) > 1
+    assert not judged[-1]
+    for stop in range(2, len(judged)):
+        cut = clients(tmp_path).run(job, stop_before=stop)
+        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        assert np.array_equal(rest.weights, whole.weights)
+    pooled = simulate(job, clients(tmp_path).jobs).final.pooled
+    assert pooled["global"]["log_loss"] < pooled["central"]["log_loss"] + 0.05
+
+
+def test_a_ridge_that_is_enough_stays(tmp_path: Path) -> None:
+    """It is never lowered."""
+    done = clients(tmp_path).run(head_job("newton", rounds=20, ridge=50.0))
+    assert not any(note.startswith("ridge ") for note in done.notes)
+    assert facts(done)["ridge"] == 50.0
+
+
+def test_few_rows_keep_more_of_them_apart(tmp_path: Path) -> None:
+    """A fifth of few, a twentieth of many, as the job says where it does, and none without local training."""
+    opened: list[HeadOpened] = []
+
+    def kept(reply: Reply) -> Reply:
+        assert isinstance(reply, HeadOpened)
+        opened.append(reply)
+        return reply
+
+    for size, settings in (
+        (60, {}),
+        (600, {}),
+        (60, {"validation_fraction": 0.5}),
+        (60, {"warm_start": False}),
+    ):
+        tamper = {("site-0", "head.open"): kept}
+        bench(label_skewed_rows(size=size), tmp_path, CLASSES, tamper=tamper).run(
+            head_job("newton", rounds=1, **settings)
+        )
+    assert [reply.num_validation_rows for reply in opened] == [12, 30, 30, 0]
+
+
+def noisy_rows() -> dict[str, Rows]:
+    """Four clients of 30 rows in 40 columns, three of which tell the class, not surely."""
+    draw = np.random.default_rng(3)
+    rows = {}
+    for i in range(4):
+        x = draw.normal(size=(60, 40))
+        y = np.argmax(x[:, :3] + 0.7 * draw.normal(size=(60, 3)), axis=1)
+        rows[f"site-{i}"] = Rows(x[:30], y[:30], x[30:], y[30:])
+    return rows

@@ -1,0 +1,261 @@
+"""Methods on a head end to end, on clients in this process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.errors import ConfigError, DataError, JobError
+from kernfed.federation.events import EventKind
+from kernfed.federation.messages.base import Reply
+from kernfed.models.global_model import Link, load_model, sha256
+from kernfed_server.jobs.diverged import DivergedRunError
+from kernfed_simulation.federation import Rows
+from kernfed_simulation.run import simulate
+from kernfed_testing.head_jobs import BARE, CLASSES, METHODS, clients, facts, head_job
+from kernfed_testing.heads import one_thread
+from kernfed_testing.in_process import bench, label_skewed_rows, with_nan
+from kernfed_testing.ridge_clients import load_golden
+
+EXACT: dict[str, Any] = {
+    "solver_tolerance": 1e-12,
+    "solver_iterations": 1000,
+    "validation_fraction": 0.0,
+    "warm_start": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def golden_rows() -> tuple[dict[str, Rows], dict[str, Any]]:
+    """Clients of the golden file, tested on their own training rows."""
+    golden = load_golden("newton-default")
+    facts = golden["head"]
+    rows = {
+        f"site-{i}": Rows(np.array(x), np.array(y), np.array(x), np.array(y))
+        for i, (x, y) in enumerate(zip(golden["X"], facts["y"], strict=True))
+    }
+    return rows, facts
+
+
+def test_the_default_is_that_of_the_independent_program(tmp_path: Path) -> None:
+    """Through messages, steps and workflow: losses, step sizes, damping, uploads, and the model's weights."""
+    rows, facts = golden_rows()
+    job = head_job("newton", rounds=8, columns=8, ridge=facts["lam"], **EXACT, **BARE)
+    done = bench(rows, tmp_path, CLASSES).run(job)
+    for row, metrics in zip(facts["log"], done.metrics, strict=True):
+        t = metrics.training
+        np.testing.assert_allclose([t["uploads"], t["loss"], t["step_size"], t["damping"]], row[1:], atol=1e-9)
+    np.testing.assert_allclose(done.weights, facts["W"], atol=1e-9)
+    assert done.model is not None
+    assert done.model.link is Link.SOFTMAX
+
+
+def test_one_round_of_the_paper_is_that_of_the_independent_program(tmp_path: Path) -> None:
+    """Algorithm 2 from the golden file's weights moves as its program does: here from zero, by hand."""
+    golden = load_golden("newton")
+    eye = np.eye(3)
+    z = [np.array(x) for x in golden["X"]]
+    y = [np.array(v) for v in golden["head"]["y"]]
+    total = sum(len(v) for v in y)
+    gradient = sum((a.T @ (np.full((len(a), 3), 1 / 3) - eye[b])) / total for a, b in zip(z, y, strict=True))
+    curvature = np.diag(np.full(3, 1 / 3)) - 1 / 9
+    step = np.zeros(9)
+    for a, b in zip(z, y, strict=True):
+        hessian = np.kron(a.T @ a / len(a), curvature) + 0.01 * np.eye(9)
+        step += len(b) / total * np.linalg.solve(hessian, np.asarray(gradient).reshape(-1))
+    rows = {f"site-{i}": Rows(a, b, a, b) for i, (a, b) in enumerate(zip(z, y, strict=True))}
+    job = head_job(
+        "newton-paper", rounds=1, columns=3, ridge=1e-12, damping=0.01, step_size=0.1, solver="exact", **BARE
+    )
+    done = bench(rows, tmp_path, CLASSES).run(job)
+    np.testing.assert_allclose(done.weights.reshape(-1), -0.1 * step, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_order_of_clients_and_replies_does_not_matter(tmp_path: Path, method: str) -> None:
+    """The same bits, whoever answers first."""
+    rows, job = label_skewed_rows(), head_job(method, rounds=3)
+    first = bench(rows, tmp_path, CLASSES).run(job)
+    second = bench(dict(reversed(rows.items())), tmp_path, CLASSES).run(job, reverse=True)
+    assert first.journal.last is not None
+    assert second.journal.last is not None
+    for name, array in first.journal.last.state.items():
+        assert np.array_equal(array, second.journal.last.state[name]), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_that_stops_goes_on_to_the_same_bits(tmp_path: Path, method: str) -> None:
+    """Killed before a checkpoint and resumed from the last, with new clients, as after a restart of all."""
+    job = head_job(method, rounds=4, client_fraction=0.5)
+    whole = clients(tmp_path).run(job)
+    cut = clients(tmp_path).run(job, stop_before=3)
+    assert cut.stopped
+    rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+    assert np.array_equal(rest.weights, whole.weights)
+    assert [m.training["uploads"] for m in rest.metrics] == [m.training["uploads"] for m in whole.metrics[2:]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns(tmp_path: Path, method: str) -> None:
+    """After a few rounds the head knows all classes, and is nearly as good as one of all rows in one place."""
+    done = simulate(head_job(method, rounds=15), clients(tmp_path).jobs)
+    assert done.error is None
+    pooled = done.final.pooled
+    assert pooled["global"]["accuracy"] >= pooled["central"]["accuracy"] - 0.1
+    assert pooled["global"]["log_loss"] < 0.75 * np.log(3)
+
+
+def test_the_default_reaches_the_pooled_head(tmp_path: Path) -> None:
+    """Without validation rows, the loss comes down to that of all rows in one place."""
+    job = head_job("newton", rounds=40, validation_fraction=0.0, ridge=0.01)
+    done = simulate(job, clients(tmp_path).jobs)
+    assert done.final.pooled["global"]["log_loss"] == pytest.approx(done.final.pooled["central"]["log_loss"], abs=1e-3)
+    losses = [e.event.metrics.training["loss"] for e in done.events if e.event.kind is EventKind.ROUND_CLOSED]  # type: ignore[union-attr]
+    assert all(after <= before for before, after in itertools.pairwise(losses))
+
+
+def test_a_model_survives_its_file_and_gives_probabilities(tmp_path: Path) -> None:
+    """Softmax and logistic models predict from disk as before, with rows of probabilities."""
+    done = clients(tmp_path).run(head_job(rounds=3))
+    assert done.model is not None
+    done.model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    x = label_skewed_rows()["site-0"].x_test
+    scores = again.predict_scores(x)
+    np.testing.assert_array_equal(scores, done.model.predict_scores(x))
+    np.testing.assert_allclose(scores.sum(axis=1), 1.0)
+    assert set(again.predict(x)) <= set(CLASSES)
+    linear = replace(done.model, link=Link.IDENTITY)
+    linear.save(tmp_path / "linear")
+    assert sha256(tmp_path / "linear") != sha256(tmp_path / "model")
+    with pytest.raises(ConfigError, match="link logistic"):
+        replace(done.model, link=Link.LOGISTIC)
+
+
+def test_a_binary_head_is_logistic(tmp_path: Path) -> None:
+    """One output, whose probability decides at one half; the squared loss gives a linear one."""
+    rows = {name: Rows(r.x_train, r.y_train % 2, r.x_test, r.y_test % 2) for name, r in label_skewed_rows().items()}
+    texts = {"task": "binary", "data": "classes = ['a', 'b']"}
+    for loss, link in (("cross-entropy", Link.LOGISTIC), ("squared", Link.IDENTITY)):
+        done = bench(rows, tmp_path, ("a", "b")).run(head_job(rounds=5, loss=loss, solver="cg", **texts))
+        assert done.model is not None
+        assert done.model.link is link
+        x = rows["site-0"].x_test
+        scores = done.model.predict_scores(x)[:, 0]
+        assert list(done.model.predict(x)) == ["b" if s >= 0.5 else "a" for s in scores]
+
+
+def test_the_record_explains_the_solver(tmp_path: Path) -> None:
+    """Notes and finding say which solver runs and why, and where damping comes from."""
+    done = clients(tmp_path).run(head_job(rounds=1, warm_start=False))
+    assert any(note.startswith("solver exact: an exact step factors a matrix of") for note in done.notes)
+    assert any("mean of the diagonal" in note for note in done.notes)
+    found = facts(done)
+    assert (found["solver"], found["features"], found["outputs"]) == ("exact", 7, 3)
+
+
+def test_exact_beyond_the_memory_rule_is_refused(tmp_path: Path) -> None:
+    """The client says how much it would take and what to use instead; auto takes another solver."""
+    settings = {"max_solver_bytes": 1 << 20, "warm_start": False, "frequencies": 200, "features": "lengthscale = 2.0"}
+    rows = label_skewed_rows(size=240)
+    with pytest.raises(JobError, match=r"exact Newton step on 201 features.*use solver = \"cg\""):
+        bench(rows, tmp_path, CLASSES).run(head_job(rounds=2, solver="exact", **settings))
+    done = bench(rows, tmp_path, CLASSES).run(head_job(rounds=2, **settings))
+    assert any(note.startswith("solver cg:") and "more than the 1 MiB" in note for note in done.notes)
+
+
+def test_few_rows_are_warned_of_before_round_1(tmp_path: Path) -> None:
+    """With fewer rows than features and little damping the job says so, and what helps."""
+    rows = label_skewed_rows(size=12)
+    features = {"frequencies": 60, "features": "lengthscale = 2.0"}
+    notes = bench(rows, tmp_path, CLASSES).run(head_job("newton-paper", rounds=1, damping=1e-4, **features)).notes
+    assert any("fewer rows (from 12) than the 61 features" in note and "line_search" in note for note in notes)
+    notes = bench(rows, tmp_path, CLASSES).run(head_job("newton", rounds=1, **features)).notes
+    assert not any("fewer rows" in note for note in notes)
+
+
+def test_divergence_is_found_and_says_what_to_change(tmp_path: Path) -> None:
+    """Algorithm 2 with step 1 and hardly any damping on clients of one class: stopped, with the last good model."""
+    job = head_job("newton-paper", rounds=30, damping=1e-6, ridge=1e-6, step_size=1.0, solver="exact")
+    with pytest.raises(DivergedRunError, match="line_search = true, or a step_size below 1") as caught:
+        clients(tmp_path).run(job)
+    assert caught.value.model is not None
+    assert caught.value.model.link is Link.SOFTMAX
+    searched = head_job(
+        "newton-paper", rounds=10, damping=1e-6, ridge=1e-6, step_size=1.0, solver="exact", line_search=True
+    )
+    losses = [m.training["loss"] for m in clients(tmp_path).run(searched).metrics]
+    assert losses[-1] < losses[0]
+
+
+def test_uploads_count_the_share_of_clients_asked(tmp_path: Path) -> None:
+    """A round of half the clients is half an upload each; gradients of the default come in shifts from all."""
+    done = clients(tmp_path).run(head_job("fedavg", rounds=4, client_fraction=0.5))
+    assert [m.training["uploads"] for m in done.metrics] == [0.5, 1.0, 1.5, 2.0]
+    done = clients(tmp_path).run(head_job("newton", rounds=1, client_fraction=0.5))
+    assert done.metrics[0].training["uploads"] == 1.0  # local training
+    done = clients(tmp_path).run(head_job("newton", rounds=1, client_fraction=0.5, warm_start=False))
+    assert done.metrics[0].training["uploads"] == 2.5  # gradient, half a Newton trip, probe
+
+
+def test_a_client_that_fails_leaves_the_pooled_problem(tmp_path: Path) -> None:
+    """Its fault is noted; the others go on, and the loss that follows is theirs."""
+    bad: Mapping[tuple[str, str], Any] = {("site-1", "head.gradient"): with_nan}
+    job = head_job("newton", rounds=6, warm_start=False, cohort="min_fraction = 0.5")
+    done = clients(tmp_path, tamper=bad, from_round=3).run(job)
+    assert any("site-1 is out of the pooled problem" in note for note in done.notes)
+    assert len(done.metrics) == 6
+    losses = [m.training["loss"] for m in done.metrics]
+    assert losses[-1] <= losses[2]
+
+
+def test_a_false_newton_step_never_raises_the_loss(tmp_path: Path) -> None:
+    """A client whose steps are a hundred times too long costs probes and no more."""
+
+    def inflated(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"newton_step": 100.0 * reply.newton_step}  # type: ignore[attr-defined]
+        return replace(reply, **changed)
+
+    done = clients(tmp_path, tamper={("site-2", "head.newton_step"): inflated}).run(
+        head_job(rounds=6, warm_start=False)
+    )
+    losses = [m.training["loss"] for m in done.metrics]
+    assert all(after <= before for before, after in itertools.pairwise(losses))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "newton", "loss": "ridge", "damping": 0.1}, "damping: for heads only"),
+        ({"method": "fedavg", "loss": "cross-entropy", "local_steps": 3}, 'local_steps: for loss = "ridge" only'),
+        ({"method": "newton", "task": "regression", "data": ""}, "needs classes"),
+        ({"method": "newton", "solver": "cholesky"}, "method"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    """With the key and the remedy."""
+    with pytest.raises(ConfigError, match=message):
+        head_job(**settings)
+
+
+def test_heads_need_a_loss_that_fits_at_the_client(tmp_path: Path) -> None:
+    """A request for a loss that the task has not is refused by the client."""
+    from kernfed.methods.heads.messages import HeadLoss, OpenHeadRequest
+    from kernfed_client.methods.heads.steps import open_head
+
+    done = clients(tmp_path)
+    done.run(head_job(rounds=1))
+    job = done.jobs["site-0"]
+    with pytest.raises(DataError, match="does not fit"):
+        open_head(job, OpenHeadRequest(HeadLoss.LOGISTIC, True, 0.0, 1, 7, 3))

@@ -1,0 +1,321 @@
+"""Online jobs in one process: learning, baselines, budget, crashes of either side, clients that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.errors import ConfigError, JobError
+from kernfed.federation.cohort import Fault
+from kernfed.federation.events import EventKind
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
+from kernfed.methods.online.parameters import load_parameters
+from kernfed_client.models.kept_models import load_kept_model
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal
+from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
+
+SMALL = {"num_kernels": 11, "kernels_per_round": 4, "num_frequencies": 8, "metrics_every": 10}
+
+
+def clients(folder: Path, num_rows: int = 40, count: int = 3, min_rows: int = 1) -> StreamClients:
+    return StreamClients(folder, {f"c{i}": stream_rows(num_rows, i) for i in range(count)}, min_rows)
+
+
+def states(made: StreamClients) -> dict[str, Any]:
+    """What each client holds at the end: how far it read, its tallies, its weights."""
+    found = {}
+    for name, job in made.jobs.items():
+        state = job.memo("online client", lambda: None).state
+        found[name] = (dict(state.position), state.learner.tally, state.learner.weights().tobytes())
+    return found
+
+
+def test_every_row_is_predicted_once_and_learned_once(tmp_path: Path) -> None:
+    """A job without a number of rounds ends with the streams, having counted each row of each client once."""
+    made = clients(tmp_path)
+    model, journal = made.run(stream_job(**SMALL))
+    found = finding(journal)
+    assert {name: c["rows"] for name, c in found["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
+    assert model.round_num == 40
+    assert all(c["regret"] <= c["regret_bound"] for c in found["clients"].values())
+
+
+def test_learning_helps(tmp_path: Path) -> None:
+    """The error of later predictions is far below that of the mean of the targets."""
+    made = clients(tmp_path, num_rows=400)
+    _, journal = made.run(stream_job(**{**SMALL, "metrics_every": 100}))
+    recent = [
+        e.metrics.pooled["recent"]["mse"]
+        for e in journal.events
+        if e.kind is EventKind.ROUND_CLOSED and e.metrics is not None and "recent" in e.metrics.pooled
+    ]
+    variance = np.var(np.concatenate([y for _, y in made.rows.values()]))
+    assert recent[-1] < 0.15 * variance
+    assert recent[-1] < recent[0]
+
+
+@pytest.mark.parametrize("method", ["ofskl", "ofmkl-avg", "vm-kofl", "em-kofl", "perfedavg"])
+def test_baselines_run_on_the_same_streams(tmp_path: Path, method: str) -> None:
+    """Each baseline learns all rows and beats a prediction of zero."""
+    settings: dict[str, Any] = {"metrics_every": 20}
+    if method in ("ofmkl-avg", "vm-kofl", "em-kofl"):
+        settings |= {"num_kernels": 5, "num_frequencies": 8}
+    made = clients(tmp_path)
+    _, journal = made.run(stream_job(method, **settings))
+    found = finding(journal)
+    assert all(c["rows"] == 40 for c in found["clients"].values())
+    zero = {name: float(np.square(y).mean()) for name, (_, y) in made.rows.items()}
+    assert all(c["mse"] < zero[name] for name, c in found["clients"].items())
+
+
+class CountingExchange(InProcessExchange):
+    """Notes how many parameters each client was sent per round."""
+
+    def __init__(self, made: StreamClients) -> None:
+        super().__init__(STEPS, made.jobs)
+        self.sent: list[dict[str, int]] = []
+        self.replies: list[OnlineStep] = []
+
+    async def ask(self, call: Any) -> Any:
+        found = await super().ask(call)
+        if isinstance(call.request, OnlineStepRequest):
+            self.sent.append({c: len(call.request_of(c).kernels) for c in call.clients})
+            self.replies += [r for r in found.values() if isinstance(r, OnlineStep)]
+        return found
+
+
+def test_only_kernels_that_moved_travel(tmp_path: Path) -> None:
+    """The first request brings all kernels; a later one those that some client sent in the round before."""
+    made = clients(tmp_path)
+    exchange = CountingExchange(made)
+    made.run(stream_job(**SMALL), exchange=exchange)
+    assert exchange.sent[0] == {"c0": 11, "c1": 11, "c2": 11}
+    assert all(0 < n <= 11 for sent in exchange.sent[1:] for n in sent.values())
+    assert np.mean([n for sent in exchange.sent[1:] for n in sent.values()]) < 9.5
+    assert all(len(reply.kernels) <= 4 for reply in exchange.replies)
+
+
+@pytest.mark.parametrize(("unit", "budget"), [("parameters", 200), ("bytes", 1500)])
+def test_answers_keep_within_the_budget(tmp_path: Path, unit: str, budget: int) -> None:
+    """M and D are chosen so that an answer stays below the budget, and what was sent is reported."""
+    made = clients(tmp_path)
+    exchange = CountingExchange(made)
+    _, journal = made.run(stream_job(num_kernels=11, budget=budget, budget_unit=unit), exchange=exchange)
+    found = finding(journal)
+    assert found["kernels_per_round"] == 6
+    largest = max(reply.gradient.size for reply in exchange.replies)
+    used = largest if unit == "parameters" else 8 * largest + 6
+    assert 0.7 * budget < used <= budget
+    assert found["bytes_up"] <= 8 * largest + 6
+
+
+def test_a_policy_that_asks_for_more_rows_gets_them(tmp_path: Path) -> None:
+    """With min_rows = 8 every answer stands for 8 rows, and too few rows at the end are not told of."""
+    made = clients(tmp_path, num_rows=43, min_rows=8)
+    exchange = CountingExchange(made)
+    _, journal = made.run(stream_job(**SMALL), exchange=exchange)
+    assert {reply.num_samples for reply in exchange.replies} == {8, 0}
+    assert all(c["rows"] == 40 for c in finding(journal)["clients"].values())
+    assert any("min_rows" in e.message for e in journal.events if e.kind is EventKind.NOTE)
+
+
+class StopError(Exception):
+    """The coordinator is killed."""
+
+
+class StoppingJournal(MemoryJournal):
+    """Is killed before the checkpoint of a round; keeps those before it."""
+
+    def __init__(self, stop_at: int) -> None:
+        super().__init__()
+        self.stop_at = stop_at
+        self.kept: dict[int, Checkpoint] = {}
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.round_num == self.stop_at:
+            raise StopError
+        self.kept[checkpoint.round_num] = checkpoint
+        await super().checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("fall_back", [1, 2], ids=["lost the open round", "lost a closed round too"])
+@pytest.mark.parametrize("killed", [(), ("c1",), ("c0", "c1", "c2")], ids=["", "one client", "all clients"])
+def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[str, ...]) -> None:
+    """Coordinator and clients are killed in mid-stream: the model and every client's state are as without it."""
+    job = stream_job(**SMALL, exploration=0.5)
+    calm = clients(tmp_path / "calm")
+    want, _ = calm.run(job)
+
+    made = clients(tmp_path / "killed")
+    journal = StoppingJournal(stop_at=17)
+    with pytest.raises(StopError):
+        made.run(job, journal=journal)
+    for name in killed:
+        made.restart(name)
+    model, _ = made.run(job, resumed=journal.kept[17 - fall_back])
+    assert model.theta.tobytes() == want.theta.tobytes()
+    assert states(made) == states(calm)
+
+
+class ComingAndGoing(InProcessExchange):
+    """Clients are absent in some rounds."""
+
+    def __init__(self, made: StreamClients, absent: dict[str, range], misfits: dict[str, str] | None = None) -> None:
+        super().__init__(STEPS, made.jobs)
+        self.absent = absent
+        self.misfits = misfits or {}
+        self.round_num = 0
+
+    def there(self, round_num: int) -> frozenset[str]:
+        return frozenset(c for c in self._jobs if round_num not in self.absent.get(c, range(0)))
+
+    def present(self) -> frozenset[str]:
+        return self.there(self.round_num + 1)
+
+    async def ask(self, call: Any) -> Any:
+        self.round_num = call.round_num
+        await asyncio.sleep(0)  # others may go on, as they may while a network is waited for
+        there = (self.there(call.round_num) | self.present()) - self.misfits.keys()
+        found = dict(await super().ask(replace(call, clients=tuple(c for c in call.clients if c in there))))
+        return found | {c: Fault("INVALID_DATA", self.misfits[c]) for c in call.clients if c in self.misfits}
+
+
+def test_clients_that_were_away_catch_up(tmp_path: Path) -> None:
+    """Who is away is not waited for; who is back gets all that moved since, and goes on at its own row."""
+    made = clients(tmp_path)
+    exchange = ComingAndGoing(made, {"c1": range(5, 15), "c2": range(10, 12)})
+    model, journal = made.run(stream_job(**SMALL, cohort="min_fraction = 0.3"), exchange=exchange)
+    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
+    assert model.round_num == 50
+
+
+@pytest.fixture
+def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newcomers are looked for in every round."""
+    monkeypatch.setattr("kernfed_server.methods.online.newcomers._LOOK_S", 0.0)
+
+
+@pytest.mark.usefixtures("look_at_once")
+@pytest.mark.parametrize("method", ["online", "vm-kofl", "perfedavg"])
+def test_a_client_joins_in_mid_stream(tmp_path: Path, method: str) -> None:
+    """A client that was not there at the start gets all parameters, and its rows count from then on."""
+    made = clients(tmp_path)
+    settings = SMALL if method == "online" else {"metrics_every": 10}
+    exchange = ComingAndGoing(made, {"c2": range(12)})
+    model, journal = made.run(stream_job(method, **settings), exchange=exchange, newcomers=["c2"])
+    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
+    joined = [e for e in journal.events if e.kind is EventKind.CLIENT_JOINED]
+    assert [e.client for e in joined] == ["c2"]
+    assert 11 <= joined[0].round_num < 20
+    assert journal.last is not None
+    assert journal.last.round_num == joined[0].round_num + 40
+    if method == "online":
+        assert model.round_num == journal.last.round_num
+
+
+@pytest.mark.usefixtures("look_at_once")
+def test_who_was_away_at_the_start_comes_later(tmp_path: Path) -> None:
+    """A client of the cohort that no answer came from before round 1 takes part when it is there."""
+    made = clients(tmp_path)
+    exchange = ComingAndGoing(made, {"c1": range(8)})
+    cohort = 'preflight = "quorum"\nmin_fraction = 0.3\ndeadline_s = 0.01'
+    _, journal = made.run(stream_job(**SMALL, cohort=cohort), exchange=exchange)
+    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
+    assert [e.client for e in journal.events if e.kind is EventKind.CLIENT_JOINED] == ["c1"]
+
+
+@pytest.mark.usefixtures("look_at_once")
+def test_who_does_not_fit_stays_out(tmp_path: Path) -> None:
+    """A newcomer whose data the job cannot use is noted once, with the reason; the others go on."""
+    made = clients(tmp_path)
+    exchange = ComingAndGoing(made, {"c2": range(12)}, {"c2": "no such column"})
+    _, journal = made.run(stream_job(**SMALL), exchange=exchange, newcomers=["c2"])
+    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40}
+    notes = [e.message for e in journal.events if e.kind is EventKind.NOTE and "c2" in e.message]
+    assert notes == ["c2 cannot join: INVALID_DATA: no such column"]
+
+
+@pytest.mark.usefixtures("look_at_once")
+def test_a_resumed_job_goes_on_with_what_was_agreed(tmp_path: Path) -> None:
+    """After a restart of the coordinator scales and ranges are those of the clients of the start, whoever is there."""
+    made = clients(tmp_path)
+    wide = np.array([[30.0, -20.0]])
+    x, y = made.rows["c2"]
+    made.rows["c2"] = (np.concatenate([x, wide]), np.append(y, 9.0))  # other scales, had it been asked
+    made.restart("c2")
+    job = stream_job(**SMALL, rounds=30)
+    journal = StoppingJournal(stop_at=17)
+    with pytest.raises(StopError):
+        made.run(job, journal=journal, exchange=ComingAndGoing(made, {"c2": range(6)}), newcomers=["c2"])
+    before = journal.kept[16].state
+    exchange = ComingAndGoing(made, {"c0": range(100)})  # the first of them is gone for good
+    model, _ = made.run(job, resumed=journal.kept[16], exchange=exchange)
+    assert model.mean.tobytes() == before["agreed.mean"].tobytes()
+    assert (model.target_low, model.target_span) == (
+        min(made.rows[c][1].min() for c in ("c0", "c1")),
+        pytest.approx(np.ptp(np.concatenate([made.rows[c][1] for c in ("c0", "c1")]))),
+    )
+
+
+def test_the_personal_model_predicts(tmp_path: Path) -> None:
+    """What a client keeps predicts rows near their targets; the coordinator's parameters can be read back."""
+    import pandas as pd
+
+    made = clients(tmp_path, num_rows=300)
+    model, _ = made.run(stream_job(**SMALL))
+    x, y = stream_rows(100, seed=9)
+    own = load_kept_model(tmp_path / "c0" / "model")
+    scores = own.predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
+    assert np.square(scores - y).mean() < 0.2 * y.var()
+    model.save(tmp_path / "left")
+    read = load_parameters(tmp_path / "left")
+    np.testing.assert_array_equal(read.theta, model.theta)
+    state = made.jobs["c0"].memo("online client", lambda: None).state
+    # The coordinator's parameters have moved once more than those that the client was sent last.
+    np.testing.assert_allclose(read.predict(x, state.learner.weights()), scores, rtol=0, atol=1e-3)
+    lines = (tmp_path / "c0" / "online" / "weights.csv").read_text().splitlines()
+    assert len(lines) == 1 + 31
+    assert abs(sum(float(w) for w in lines[-1].split(",")[3:]) - 1.0) < 1e-4
+
+
+def test_the_papers_rates(tmp_path: Path) -> None:
+    """The fixed rates are 1/sqrt(rounds) by the length of the streams, and the regret keeps below Theorem 1's bound."""
+    made = clients(tmp_path)
+    _, journal = made.run(stream_job(**SMALL, rates="paper"))
+    want = np.log(11) * np.sqrt(40) + 40 / np.sqrt(40) / 2
+    for c in finding(journal)["clients"].values():
+        assert c["regret_bound"] == pytest.approx(want)
+        assert c["regret"] <= c["regret_bound"]
+
+
+def test_what_a_stream_cannot_be_used_for_is_said() -> None:
+    """A budget that is too small, a feature map, and a task with many classes are refused with a remedy."""
+    with pytest.raises(ConfigError, match="too small for 26 kernels"):
+        stream_job(budget=40)
+    with pytest.raises(ConfigError, match="raise it or lower"):
+        stream_job(kernels_per_round=51, num_frequencies=100)
+    with pytest.raises(ConfigError, match=r"remove the \[features\] section"):
+        stream_job(data="[features]\nnum_frequencies = 3")
+
+
+def test_many_classes_are_refused(tmp_path: Path) -> None:
+    """A job with a class column of three is told to ask for a number or one of two classes."""
+    job = stream_job()
+    data = job.data.model_copy(update={"task": "classification"}) if job.data else None
+    with pytest.raises((ConfigError, JobError)):
+        clients(tmp_path).run(job.model_copy(update={"data": data}))
+
+
+def test_float32_on_the_wire(tmp_path: Path) -> None:
+    """A job in float32 learns as well, to about its precision."""
+    job = stream_job(**SMALL)
+    wide, _ = clients(tmp_path / "wide").run(job)
+    narrow, _ = clients(tmp_path / "narrow").run(job.model_copy(update={"precision": "float32"}))
+    np.testing.assert_allclose(narrow.theta, wide.theta, atol=1e-4)

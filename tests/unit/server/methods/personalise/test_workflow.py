@@ -1,0 +1,334 @@
+"""Personalisation end to end on clients in this process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kernfed.errors import ConfigError, JobError
+from kernfed.features.spec import draw_frequencies
+from kernfed.federation.events import EventKind
+from kernfed.federation.messages.base import Kind, Reply
+from kernfed.maths.triangles import pack
+from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
+from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.embeddings import embed, view_spec
+from kernfed.methods.personalise.messages import EmbedRequest
+from kernfed_client.methods.personalise.state import noise_stream
+from kernfed_client.models.kept_models import load_kept_model
+from kernfed_server.methods.personalise.state import Collaboration, decode, encode, targets_of
+from kernfed_testing.in_process import bench, with_nan
+from kernfed_testing.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run, without
+
+TRAINERS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "newton": {"trainer": "newton", "rounds": 20},
+    "fedavg": {"trainer": "fedavg", "rounds": 8, "num_frequencies": 30},
+}
+
+
+def by_hand(rows: Any, job: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and models of the same job, from all rows in one place with plain numpy around the library."""
+    x = {c: r.x_train for c, r in rows.items()}
+    everything = np.concatenate([x[c] for c in sorted(x)])
+    mean, deviation = everything.mean(axis=0), everything.std(axis=0)
+    y_mean = np.concatenate([rows[c].y_train for c in sorted(rows)]).mean()
+    z = {c: (x[c] - mean) / deviation for c in sorted(x)}
+    y = {c: (rows[c].y_train - y_mean)[:, None] for c in sorted(rows)}
+    columns = {c: np.hstack([z[c], y[c]]) for c in z}
+    scale = np.concatenate(list(columns.values())).std(axis=0)
+    from kernfed import rng
+
+    seed = int(rng.stream(job.seed, "personalise", "embedding").integers(2**63, 1)[0])
+    drawn = draw_frequencies(view_spec(job.method.view, 3, 1, num_frequencies=60, seed=seed))
+    phi = {c: np.sqrt(2 / 60) * np.cos(columns[c] / scale @ drawn.omega.T + drawn.phase) for c in z}
+    inputs = {c: np.hstack([np.ones((len(z[c]), 1)), z[c]]) for c in z}
+    parts = [embed(phi[c]) for c in z]
+    shared = Shared(
+        np.array([float(len(y[c])) for c in z]),
+        np.array([p.mean for p in parts]),
+        np.array([p.trace for p in parts]),
+        np.array([pack(inputs[c].T @ inputs[c] / len(y[c])) for c in z]),
+        np.array([inputs[c].T @ y[c] / len(y[c]) for c in z]),
+        np.array([float(np.square(y[c]).mean()) for c in z]),
+    )
+    penalised = np.array([0.0, 1, 1, 1])
+    targets = [Target(i, shared, inputs[c], y[c], phi[c], FULL_GRID, penalised) for i, c in enumerate(z)]
+    turns = Turns(FULL_GRID)
+    while not turns.done:
+        told = [t.scores(turns.decisions) for t in targets]
+        summed = Scores(*(sum(getattr(s, f) for s in told) for f in ("losses", "squared_differences", "variances")))
+        turns.add(summed, len(targets))
+    personal = [t.adopt(turns.decisions) for t in targets]
+    return np.array([p.weights for p in personal]), np.array([p.coefficients[:, 0] for p in personal])
+
+
+def test_the_default_gives_the_librarys_weights_and_models(tmp_path: Path) -> None:
+    """Weights and kept models are those of the library on all rows; personal models beat both references."""
+    rows, job = concept_rows(), personal_job()
+    done = run(job, clients(rows, tmp_path))
+    weights, models = by_hand(rows, job)
+    np.testing.assert_allclose(finding(done)["matrix"], weights, atol=1e-4)
+    for i, name in enumerate(rows):
+        kept = load_kept_model(tmp_path / name / "model")
+        frame = pd.DataFrame(rows[name].x_test, columns=["x0", "x1", "x2"])
+        scores = kept.predict_scores(frame)[:, 0]
+        z = (rows[name].x_test - kept.mean) / kept.deviation  # type: ignore[attr-defined]
+        y_mean = np.concatenate([r.y_train for r in rows.values()]).mean()
+        np.testing.assert_allclose(scores, models[i, 0] + z @ models[i, 1:] + y_mean, atol=1e-8)
+        measured = done.final.clients[name]["personal"]["mse"]
+        assert measured == pytest.approx(float(np.square(scores - rows[name].y_test).mean()), abs=1e-9)
+    pooled = done.final.pooled
+    assert pooled["personal"]["mse"] < min(pooled["local"]["mse"], pooled["global"]["mse"])
+    assert pooled["global"] == pytest.approx(pooled["central"])
+    assert done.model is not None
+
+
+def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
+    """With the paper's weights, gradients and Hessian solves lead to the solutions of the weighted normal equations."""
+    common: dict[str, Any] = {"c_q": 0.1, "c_p": 0.1, "ridge": 0.05, "min_weight": 0.0}
+    rows = concept_rows()
+    for weights in ("paper", "exact"):
+        solved = run(personal_job(weights=weights, **common), clients(rows, tmp_path / "a"))
+        trained = run(personal_job(weights=weights, trainer="newton", **common), clients(rows, tmp_path / "b"))
+        assert finding(solved)["matrix"] == finding(trained)["matrix"]
+        for name in rows:
+            one, other = (load_kept_model(tmp_path / folder / name / "model") for folder in ("a", "b"))
+            np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)  # type: ignore[attr-defined]
+        assert trained.final.training["largest_relative_distance_bound"] <= 1e-8
+        np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_order_of_clients_and_of_replies_does_not_matter(tmp_path: Path, trainer: str) -> None:
+    """The same bits, whoever answers first."""
+    rows, job = concept_rows(), personal_job(**TRAINERS[trainer])
+    first = bench(rows, tmp_path).run(job)
+    second = bench(dict(reversed(rows.items())), tmp_path).run(job, reverse=True)
+    assert first.journal.last is not None
+    assert second.journal.last is not None
+    for name, array in first.journal.last.state.items():
+        assert np.array_equal(array, second.journal.last.state[name]), name
+    assert first.metrics[-1] == second.metrics[-1]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "stop"), [("exact", 1), ("newton", 1), ("newton", 3), ("fedavg", 1), ("fedavg", 5)]
+)
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, stop: int) -> None:
+    """Stopped in any round, resumed with clients that lost their memory: models and metrics are the same."""
+    rows, job = concept_rows(), personal_job(**TRAINERS[trainer])
+    whole = bench(rows, tmp_path / "whole").run(job)
+    first = bench(rows, tmp_path / "parts").run(job, stop_before=stop)
+    assert first.stopped
+    second = bench(rows, tmp_path / "parts").run(job, resumed=first.journal.last)
+    assert second.metrics[-1] == whole.metrics[-1]
+    for name in rows:
+        one, other = ((tmp_path / part / name / "model" / "model.safetensors") for part in ("whole", "parts"))
+        assert one.read_bytes() == other.read_bytes()
+    again = bench(rows, tmp_path / "whole").run(job, resumed=whole.journal.last)
+    assert again.journal.checkpoints == []
+
+
+def test_without_normal_equations_the_job_says_so_and_falls_back(tmp_path: Path) -> None:
+    """One client that keeps them: weights as printed, models from gradients, and everyone still has a model."""
+    rows = concept_rows()
+    done = run(personal_job(), clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)))
+    told = notes(done)
+    assert "bee: no normal equations" in told
+    assert "sufficient_statistic" in told
+    assert 'weights = "paper", trainer = "newton"' in told
+    assert finding(done)["weights"] == "paper"
+    assert all("personal" in done.final.clients[name] for name in rows)
+    assert not any("cat: no normal" in line for line in told.splitlines())
+
+
+def test_weights_that_are_not_told_are_not_shown_and_harm_nobody(tmp_path: Path) -> None:
+    """With the exact trainer a client may keep its weights: it has its model all the same."""
+    rows = concept_rows()
+    done = run(personal_job(), clients(rows, tmp_path, cat=without(Kind.COLLABORATION_WEIGHTS)))
+    assert "cat: collaboration weights not told" in notes(done)
+    found = {c["client"]: c for c in finding(done)["clients"]}
+    assert not found["cat"]["told"]
+    assert found["ant"]["told"]
+    assert "personal" in done.final.clients["cat"]
+
+
+@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
+def test_trainers_that_need_weights_leave_out_who_does_not_tell_them(tmp_path: Path, trainer: str) -> None:
+    """That client has no personal model; where nobody tells, the job fails and says what to allow."""
+    rows, quiet = concept_rows(), without(Kind.COLLABORATION_WEIGHTS)
+    job = personal_job(trainer=trainer, rounds=6, num_frequencies=30)
+    done = run(job, clients(rows, tmp_path / "one", cat=quiet))
+    assert "no personal model is trained for them" in notes(done)
+    assert "personal" in done.final.clients["ant"]
+    assert "they keep the ridge model that cross-fitting gave them" in notes(done)
+    kept = json.loads((tmp_path / "one" / "cat" / "model" / "model.json").read_text())
+    assert "personal-network" not in kept.get("kind", "")
+    with pytest.raises(JobError, match='use trainer = "exact"'):
+        run(job, clients(rows, tmp_path / "all", **dict.fromkeys(rows, quiet)))
+
+
+def test_a_client_that_may_not_embed_refuses_the_job(tmp_path: Path) -> None:
+    """Embeddings are what the method stands on; too few rows for the policy are refused alike."""
+    with pytest.raises(JobError, match="mean_embedding, which must not leave"):
+        run(personal_job(), clients(concept_rows(), tmp_path / "a", ant=without(Kind.MEAN_EMBEDDING)))
+    with pytest.raises(JobError, match="fewer than 15 training rows"):
+        run(personal_job(), clients(concept_rows(), tmp_path / "b", ant={"min_rows": 15}))
+
+
+def test_noise_is_stated_and_the_same_when_asked_again(tmp_path: Path) -> None:
+    """Two clients' embeddings change, the job says what it buys, and less noise leaves the weights nearer."""
+    rows = concept_rows()
+    exact: dict[str, Any] = {"weights": "exact", "c_q": 0.05, "c_p": 0.05, "trainer": "newton"}
+    clean = np.array(finding(run(personal_job(**exact), clients(rows, tmp_path / "a")))["matrix"])
+    moved = []
+    for epsilon in (1.0, 1000.0):
+        job = personal_job(**exact)
+        noise = job.method.model_copy(update={"noise": type_of_noise(job)(epsilon=epsilon, delta=1e-5)})
+        noised = job.model_copy(update={"method": noise})
+        first, second = (run(noised, clients(rows, tmp_path / part)) for part in "bc")
+        assert finding(first) == finding(second)
+        assert f"({epsilon:g}, 1e-05)-differentially private" in notes(first)
+        moved.append(np.abs(np.array(finding(first)["matrix"]) - clean).sum())
+    assert moved[1] < moved[0]
+
+
+def type_of_noise(job: Any) -> Any:
+    from kernfed.methods.personalise.settings import NoiseSection
+
+    assert job.method.noise is None
+    return NoiseSection
+
+
+def test_a_daemons_noise_comes_from_a_secret_that_stays(tmp_path: Path) -> None:
+    """The same request has the same noise, another one other noise, so has another secret; the file is private."""
+    job = clients(concept_rows(), tmp_path)["ant"]
+    job.durable = True
+    spec = view_spec("x", 3, 1, num_frequencies=4)  # type: ignore[arg-type]
+    asked = EmbedRequest("x", spec, np.zeros(3), np.ones(3), np.zeros(1), np.ones(1), True, 1.0, 0)  # type: ignore[arg-type]
+    first = noise_stream(job, asked).normal(4)
+    assert np.array_equal(first, noise_stream(job, replace(asked, seed=9)).normal(4))
+    assert not np.allclose(first, noise_stream(job, replace(asked, noise_factor=2.0)).normal(4))
+    key = job.file.state / "noise.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.unlink()
+    assert not np.allclose(first, noise_stream(job, asked).normal(4))
+
+
+@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
+def test_a_client_that_fails_in_training_is_left_out(tmp_path: Path, trainer: str) -> None:
+    """NaN from round 3 on: the others' models go on without it, and the job says so."""
+    step = {"newton": "personalise.newton_steps", "fedavg": "personalise.train_networks"}[trainer]
+    federation = bench(concept_rows(), tmp_path, tamper={("bee", step): with_nan}, from_round=3)
+    outcome = federation.run(personal_job(**TRAINERS[trainer]))
+    failed = [e for e in outcome.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert {e.client for e in failed} == {"bee"}
+    assert all("personal" in outcome.metrics[-1].clients[name] for name in NAMES if name != "bee")
+    pooled = outcome.metrics[-1].pooled["personal"]
+    assert np.isfinite(pooled["mse"])
+    if trainer == "newton":
+        assert any("bee is out of training" in note for note in outcome.notes)
+
+
+def test_weights_off_the_simplex_fail_the_job(tmp_path: Path) -> None:
+    """A client cannot give itself more than all weight."""
+
+    def doubled(reply: Reply) -> Reply:
+        return replace(reply, weights=2 * reply.weights)  # type: ignore[call-arg, attr-defined]
+
+    federation = bench(concept_rows(), tmp_path, tamper={("dog", "personalise.tell_weights"): doubled})
+    with pytest.raises(JobError, match="dog: collaboration weights that are not on the simplex"):
+        federation.run(personal_job())
+
+
+def test_kept_networks_predict_as_they_were_measured(tmp_path: Path) -> None:
+    """Each client's network, loaded from its folder, has the error that the job reports; classes get probabilities."""
+    rows = concept_rows()
+    done = run(personal_job(**TRAINERS["fedavg"]), clients(rows, tmp_path))
+    for name, r in rows.items():
+        kept = load_kept_model(tmp_path / name / "model")
+        scores = kept.predict_scores(pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"]))[:, 0]
+        assert done.final.clients[name]["personal"]["mse"] == pytest.approx(float(np.square(scores - r.y_test).mean()))
+    facts = json.loads((tmp_path / "ant" / "model" / "model.json").read_text())
+    assert facts["kind"] == "personal-network"
+
+
+def test_covariate_view_and_random_features_work(tmp_path: Path) -> None:
+    """View x with 40 random features, and lengthscales of one's own."""
+    job = personal_job(view="x", features="", lengthscales=[2.0], grid="lite")
+    done = run(job, clients(concept_rows(), tmp_path))
+    assert "87 candidates" in notes(done)
+    assert all("personal" in scores for scores in done.final.clients.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"embedding_kernel": "linear", "weights": "exact"}, "c_q is auto"),
+        ({"trainer": "fedavg", "network": {"kind": "cnn"}}, "image"),
+        ({"trainer": "newton", "rounds": 1}, "rounds"),
+        ({"lengthscales": [1.0, 2.0, 3.0]}, "lengthscales"),
+    ],
+)
+def test_settings_that_do_not_fit_are_told(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    """By key and remedy."""
+    network = settings.pop("network", None)
+
+    def attempt() -> None:
+        job = personal_job(**settings) if network is None else parse_with_network(settings, network)
+        run(job, clients(concept_rows(), tmp_path))
+
+    with pytest.raises(ConfigError, match=message):
+        attempt()
+
+
+def parse_with_network(settings: dict[str, Any], network: dict[str, Any]) -> Any:
+    from kernfed.jobs.job_file import parse_job
+
+    lines = "\n".join(f'{k} = "{v}"' for k, v in settings.items())
+    table = "\n".join(f'{k} = "{v}"' for k, v in network.items())
+    return parse_job(
+        f'name = "t"\n[method]\nname = "personalise"\n{lines}\n[method.network]\n{table}\n'
+        '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x0"]\n'
+    )
+
+
+def test_targets_leave_out_tiny_weights_and_add_the_model_of_all() -> None:
+    """Rows sum to 1, the largest weight always stays, and what was dropped is stated."""
+    weights = np.array([[0.995, 0.004, 0.001], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    found = Collaboration(("a", "b", "c"), np.array([1.0, 2.0, 5.0]), weights, ("", "", ""), False)
+    targets = targets_of(found, 0.01)
+    assert targets.names == ("a", "b")
+    np.testing.assert_allclose(targets.mix, [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 8, 2 / 8, 5 / 8]])
+    assert targets.dropped == pytest.approx(0.005)
+    np.testing.assert_allclose(targets_of(found, 0.9).mix[1], [0.5, 0.5, 0.0])
+    again = Collaboration.from_arrays(found.to_arrays())
+    assert again.clients == found.clients
+    assert again.told == ("a", "b")
+    assert decode(encode(("x", "", "z"))) == ("x", "", "z")
+
+
+def test_a_client_needs_its_embedding_before_anything_else(tmp_path: Path) -> None:
+    """Steps out of order ask for the preparation to be repeated, which then happens by itself."""
+    rows, job = concept_rows(), personal_job()
+    federation = bench(rows, tmp_path)
+    forgot: list[str] = []
+
+    def forget(reply: Reply) -> Reply:
+        if not forgot:
+            forgot.append("bee")
+            federation.jobs["bee"].forget("personalise")
+        return reply
+
+    federation = replace(federation, tamper={("ant", "personalise.crossfit"): forget})
+    outcome = federation.run(job)
+    assert forgot
+    whole = bench(rows, tmp_path).run(job)
+    assert outcome.metrics[-1] == whole.metrics[-1]

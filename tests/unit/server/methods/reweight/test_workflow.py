@@ -1,0 +1,523 @@
+"""Reweighted jobs end to end on clients in this process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from kernfed.errors import ConfigError, JobError
+from kernfed.features.spec import draw_frequencies
+from kernfed.federation.messages.base import Kind
+from kernfed.federation.messages.data import LearningTask
+from kernfed.methods.reweight.label_shift import label_ratios, priors
+from kernfed.methods.reweight.messages import MatchRatiosRequest, UnlabelledSample
+from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
+from kernfed.methods.reweight.settings import RatiosSection
+from kernfed.methods.reweight.tensors.density_ratios import limited, match
+from kernfed.models.network_model import load_network_model, load_predictor
+from kernfed.models.network_spec import NetworkKind, initial_parameters, make_network_spec, norm_entries
+from kernfed.tensors.networks import outputs
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.reweight import steps
+from kernfed_client.methods.reweight.state import LAST_ROUND, own_norm, ratios_of
+from kernfed_client.models.kept_models import load_kept_model
+from kernfed_server.methods.reweight.ratios import shuffled_pool
+from kernfed_simulation.federation import from_rows
+from kernfed_testing.in_process import bench
+from kernfed_testing.personalise import notes, run, without
+from kernfed_testing.reweight import (
+    CLASSES,
+    NAMES,
+    SHARING,
+    finding,
+    label_shifted_rows,
+    reweight_job,
+    sharing,
+    shifted_rows,
+    weights,
+)
+
+TRAINERS: dict[str, dict[str, Any]] = {
+    "newton": {"rounds": 6},
+    "adam": {"trainer": "adam", "rounds": 5, "network": 'kind = "mlp"\nwidths = [8]'},
+    "fedavg": {"trainer": "fedavg", "rounds": 4, "average_last": 2, "client_fraction": 0.6},
+}
+
+
+def prepared(rows: Any, state: Path, job: Any) -> dict[str, LocalJob]:
+    """Clients after the whole job."""
+    jobs: dict[str, LocalJob] = sharing(rows, state)
+    run(job, jobs)
+    return jobs
+
+
+def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) -> None:
+    """Weights of each client: the library's ratios to everyone's test points, divided by the number of clients."""
+    rows = shifted_rows()
+    jobs = prepared(rows, tmp_path, reweight_job())
+    pool = np.concatenate([jobs[c].x_test for c in NAMES])
+    pool = pool[np.lexsort(pool.T[::-1])]
+    each = torch.full((len(pool),), 1 / 80, dtype=torch.float64)
+    from kernfed import rng
+
+    spec = RatiosSection().spec(int(rng.stream(5, "reweight", "ratios").integers(2**63, 1)[0]))
+    for name in NAMES:
+        x = torch.tensor(jobs[name].x_train)
+        fitted = match(x, torch.tensor(pool), each, spec)
+        ratios, _ = limited(fitted.ratio(x), fitted.bins, spec, 3.0)
+        np.testing.assert_allclose(ratios_of(jobs[name], "all").weights, ratios.numpy() / 3, rtol=1e-9)
+        assert ratios_of(jobs[name], "all").weights.mean() == pytest.approx(1.0)
+
+
+def test_newton_finds_the_weighted_ridge_solution(tmp_path: Path) -> None:
+    """The model is that of one least-squares problem over all rows with their weights, centred by weighted means."""
+    rows, job = shifted_rows(), reweight_job(rounds=20, ridge=1e-2, compare=False)
+    jobs = sharing(rows, tmp_path)
+    done = run(job, jobs)
+    w = np.concatenate([weights(jobs, "all")[c] / 3 / 150 for c in NAMES])
+    model: Any = done.model
+    x = np.concatenate([(rows[c].x_train - model.mean) / model.deviation for c in NAMES])
+    y = np.concatenate([rows[c].y_train for c in NAMES])[:, None]
+    drawn = draw_frequencies(model.spec)
+    z = np.sqrt(2 / 60) * np.cos(x @ drawn.omega.T + drawn.phase)
+    # Means are those of each client's weighted rows, averaged over clients.
+    z0, y0 = w @ z / w.sum(), w @ y / w.sum()
+    z, y = z - z0, y - y0
+    want = np.linalg.solve(z.T @ (w[:, None] * z) + 1e-2 * np.eye(60), z.T @ (w[:, None] * y))
+    np.testing.assert_allclose(model.weights, want, atol=1e-6)
+    np.testing.assert_allclose(model.feature_mean, z0, atol=1e-9)
+    scores = model.predict_scores(rows["ant"].x_test)
+    measured = done.final.clients["ant"]["global"]["mse"]
+    assert measured == pytest.approx(float(np.square(scores[:, 0] - rows["ant"].y_test).mean()), abs=1e-9)
+
+
+def test_weights_help_where_test_rows_are_elsewhere(tmp_path: Path) -> None:
+    """With a model too small for everything, the weighted one is better on test rows than the plain one."""
+    job = reweight_job(rounds=20, features='kernel = "linear"')
+    done = run(job, sharing(shifted_rows(300), tmp_path))
+    pooled = done.final.pooled
+    assert pooled["global"]["mse"] < 0.8 * pooled["fedavg"]["mse"]
+    assert set(pooled) >= {"global", "fedavg", "own", "local"}
+    told = finding(done)
+    assert [c["client"] for c in told["clients"]] == list(NAMES)
+    for client in told["clients"]:
+        assert client["mean"] == pytest.approx(client["total"], rel=1e-6)
+        assert sum(client["histogram"]) == client["num_rows"] == 300
+        assert 0 < client["effective_rows"] < 300
+        assert client["shared"] == "80 unlabelled points"
+        assert set(client["scores"]) >= {"global", "fedavg", "own"}
+
+
+def test_equal_weights_give_the_same_model_as_fedavg(tmp_path: Path) -> None:
+    """Test rows that are the training rows: all ratios are 1, and both models agree."""
+    rows = {n: type(r)(r.x_train, r.y_train, r.x_train, r.y_train) for n, r in shifted_rows().items()}
+    done = run(reweight_job(scope="own", rounds=20), sharing(rows, tmp_path))
+    pooled = done.final.pooled
+    assert pooled["global"]["mse"] == pytest.approx(pooled["fedavg"]["mse"], rel=0.02)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_order_of_clients_and_of_replies_does_not_matter(tmp_path: Path, trainer: str) -> None:
+    """The same bits, whoever answers first and however the pool was shuffled."""
+    rows, job = shifted_rows(60), reweight_job(**TRAINERS[trainer])
+    outcomes = []
+    for i, order in enumerate((rows, dict(reversed(rows.items())))):
+        made = bench(order, tmp_path / str(i))
+        for local in made.jobs.values():
+            local.file = sharing(rows, tmp_path)["ant"].file
+        outcomes.append(made.run(job, reverse=i == 1))
+    first, second = (o.journal.last for o in outcomes)
+    assert first is not None
+    assert second is not None
+    for name, array in first.state.items():
+        assert np.array_equal(array, second.state[name]), name
+    assert outcomes[0].metrics[-1] == outcomes[1].metrics[-1]
+
+
+@pytest.mark.parametrize(("trainer", "stop_before"), [("newton", 3), ("newton", 9), ("adam", 2), ("fedavg", 4)])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, stop_before: int) -> None:
+    """Coordinator killed before a round closes: the model is that of a run left in peace."""
+    rows, job = shifted_rows(60), reweight_job(**TRAINERS[trainer])
+    shared = sharing(rows, tmp_path)["ant"].file
+
+    def made(folder: str) -> Any:
+        found = bench(rows, tmp_path / folder)
+        for local in found.jobs.values():
+            local.file = shared
+        return found
+
+    whole = made("a").run(job)
+    bench_b = made("b")
+    stopped = bench_b.run(job, stop_before=stop_before)
+    assert stopped.stopped
+    resumed = bench_b.run(job, resumed=stopped.journal.checkpoints[-1])
+    assert resumed.metrics[-1] == whole.metrics[-1]
+    for name in ("weights", "parameters"):
+        if hasattr(whole.model, name):
+            assert np.array_equal(getattr(whole.model, name), getattr(resumed.model, name))
+
+
+def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
+    """One round by hand: Adam's first step moves every parameter by its step size against the mean gradient's sign."""
+    rows = shifted_rows(60)
+    job = reweight_job(trainer="adam", rounds=1, batch_size=0, step_size=0.01, compare=False)
+    jobs = sharing(rows, tmp_path)
+    done = run(job, jobs)
+    assert done.network is not None
+    model = done.network
+    from kernfed import rng
+    from kernfed.models.network_spec import initial_parameters
+    from kernfed.tensors.networks import gradients
+
+    spec = model.network
+    start = initial_parameters(spec, int(rng.stream(5, "reweight", "network").integers(2**63, 1)[0]))
+    slopes = []
+    for name in NAMES:
+        local = jobs[name]
+        y = (rows[name].y_train[:, None] - model.target_mean) / model.target_deviation
+        w = torch.tensor(local.held_ratios["all"].weights)[None]
+        slopes.append(gradients(spec, torch.tensor(start)[None], torch.tensor(local.x_train), torch.tensor(y), w)[0])
+    mean = torch.stack(slopes).mean(dim=0).numpy()
+    want = start - 0.01 * mean / (np.abs(mean) + 1e-8)
+    np.testing.assert_allclose(model.parameters, want, atol=1e-9)
+
+
+def test_networks_learn_and_can_be_taken_away(tmp_path: Path) -> None:
+    """Under label shift the network for a target is better there than the plain one; it predicts from its files."""
+    rows = label_shifted_rows()
+    job = reweight_job(
+        task="classification",
+        trainer="adam",
+        scope="target",
+        target="bee",
+        rounds=120,
+        step_size=0.02,
+        ratios='source = "labels"',
+        top="evaluate_every = 1000",
+    )
+    done = run(job, sharing(rows, tmp_path, CLASSES), tmp_path / "out")
+    there = done.final.clients["bee"]
+    assert there["global"]["accuracy"] > there["fedavg"]["accuracy"] + 0.02
+    model = load_network_model(tmp_path / "out")
+    scores = load_predictor(tmp_path / "out").predict_scores(rows["ant"].x_test)
+    np.testing.assert_allclose(scores.sum(axis=1), 1.0)
+    correct = (scores.argmax(axis=1) == rows["ant"].y_test).mean()
+    assert correct == pytest.approx(done.final.clients["ant"]["global"]["accuracy"])
+    (tmp_path / "out" / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(ConfigError, match="damaged"):
+        load_network_model(tmp_path / "out")
+    assert model.classes == CLASSES
+
+
+def test_label_ratios_are_exact(tmp_path: Path) -> None:
+    """Weights follow from the counts of classes alone, for all clients, for each its own, and for one target."""
+    rows = label_shifted_rows()
+    te = priors([np.bincount(rows[c].y_test, minlength=3) for c in NAMES])
+    tr = priors([np.bincount(rows[c].y_train, minlength=3) for c in NAMES])
+    wanted: dict[str, tuple[dict[str, Any], Any]] = {
+        "all": ({}, lambda _: te),
+        "own": ({"scope": "own"}, lambda i: te[i : i + 1]),
+        "target": ({"scope": "target", "target": "bee"}, lambda _: te[1:2]),
+    }
+    for variant, (settings, chosen) in wanted.items():
+        job = reweight_job(task="classification", ratios='source = "labels"', rounds=2, compare=False, **settings)
+        jobs = sharing(rows, tmp_path / variant, CLASSES)
+        done = run(job, jobs)
+        for i, name in enumerate(NAMES):
+            mine = chosen(i)
+            want = label_ratios(mine, tr[i])[rows[name].y_train] / len(mine)
+            np.testing.assert_allclose(weights(jobs, variant)[name], want, rtol=1e-12)
+        assert finding(done)["clients"][0]["mean"] == pytest.approx(finding(done)["clients"][0]["total"])
+
+
+def test_black_box_needs_no_test_labels(tmp_path: Path) -> None:
+    """Test labels are changed to nonsense: the weights stay, and are near those of the true counts."""
+    rows = label_shifted_rows(600)
+    nonsense = {n: type(r)(r.x_train, r.y_train, r.x_test, 0 * r.y_test) for n, r in rows.items()}
+    job = reweight_job(task="classification", ratios='source = "black-box"', rounds=2, compare=False)
+    found = []
+    for i, given in enumerate((rows, nonsense)):
+        jobs = sharing(given, tmp_path / str(i), CLASSES)
+        done = run(job, jobs)
+        assert any("smallest singular values" in text for text in finding(done)["words"])
+        found.append(weights(jobs, "all"))
+    te = priors([np.bincount(rows[c].y_test, minlength=3) for c in NAMES])
+    for name in NAMES:
+        np.testing.assert_array_equal(found[0][name], found[1][name])
+        tr = priors(np.bincount(rows[name].y_train, minlength=3))
+        want = label_ratios(te, tr)[rows[name].y_train] / 3
+        assert np.abs(found[0][name] - want).mean() < 0.35 * np.abs(1 - want).mean()
+
+
+def test_labels_do_not_fit_a_regression(tmp_path: Path) -> None:
+    """The job is refused before anything is asked for."""
+    with pytest.raises(JobError, match='use "matching"'):
+        run(reweight_job(ratios='source = "labels"'), sharing(shifted_rows(), tmp_path))
+
+
+def test_a_job_says_who_refuses_and_offers_own(tmp_path: Path) -> None:
+    """By default nothing is sent when one client does not share; the message names it and the ways out."""
+    with pytest.raises(JobError) as caught:
+        run(reweight_job(), sharing(shifted_rows(), tmp_path, refusing=("bee",)))
+    text = str(caught.value)
+    assert "bee: the policy lets no unlabelled samples leave" in text
+    assert "ant" not in text
+    assert "nothing was sent" in text
+    assert 'method.scope = "own"' in text
+    assert 'method.on_refusal = "leave-out"' in text
+
+
+def test_a_job_goes_on_as_configured(tmp_path: Path) -> None:
+    """leave-out: the pool lacks its points and its rows are weighed all the same; own: nobody's points leave."""
+    rows = shifted_rows()
+    out = run(reweight_job(on_refusal="leave-out"), sharing(rows, tmp_path / "a", refusing=("bee",)))
+    told = {c["client"]: c for c in finding(out)["clients"]}
+    assert told["bee"]["shared"] == "nothing"
+    assert told["ant"]["shared"] == "80 unlabelled points"
+    assert told["bee"]["total"] == pytest.approx(2.0)
+    assert "160 unlabelled points of 2 clients" in notes(out)
+    own = run(reweight_job(on_refusal="own"), sharing(rows, tmp_path / "b", refusing=("bee",)))
+    assert finding(own)["scope"] == "own"
+    assert finding(own)["asked_scope"] == "all"
+    assert all(c["shared"] == "nothing" for c in finding(own)["clients"])
+    assert 'goes on with scope = "own"' in notes(own)
+    with pytest.raises(JobError, match="not every client shares"):
+        run(reweight_job(on_refusal="leave-out"), sharing(rows, tmp_path / "c", refusing=NAMES))
+
+
+def test_own_scope_asks_for_no_sample(tmp_path: Path) -> None:
+    """Clients whose policy shares nothing take part."""
+    done = run(reweight_job(scope="own"), sharing(shifted_rows(), tmp_path, refusing=NAMES))
+    assert all(c["shared"] == "nothing" for c in finding(done)["clients"])
+
+
+def test_target_scope_asks_one_client(tmp_path: Path) -> None:
+    """Only the target shares; a target that refuses, or does not take part, is an error."""
+    job = reweight_job(scope="target", target="cat")
+    done = run(job, sharing(shifted_rows(), tmp_path / "a", refusing=("ant", "bee")))
+    assert {c["client"]: c["shared"] for c in finding(done)["clients"]} == {
+        "ant": "nothing",
+        "bee": "nothing",
+        "cat": "80 unlabelled points",
+    }
+    with pytest.raises(JobError, match="cat: the policy lets no"):
+        run(job, sharing(shifted_rows(), tmp_path / "b", refusing=("cat",)))
+    with pytest.raises(JobError, match="not among the job's clients"):
+        run(reweight_job(scope="target", target="dog"), sharing(shifted_rows(), tmp_path / "c"))
+
+
+def test_the_policy_caps_the_sample(tmp_path: Path) -> None:
+    """`max_sample_points` holds, whatever the job asks for, and per-client means are kept."""
+    rows = shifted_rows()
+    jobs = sharing(rows, tmp_path)
+    section = jobs["ant"].file.policy.model_copy(update={"max_sample_points": 7})
+    jobs["ant"].file = jobs["ant"].file.model_copy(update={"policy": section})
+    done = run(reweight_job(), jobs)
+    assert {c["client"]: c["shared"] for c in finding(done)["clients"]}["ant"] == "7 unlabelled points"
+    assert finding(done)["clients"][0]["total"] == pytest.approx(3.0)
+
+
+def test_the_pool_is_shuffled_and_weighs_clients_alike() -> None:
+    """Two shuffles differ, hold the same points, and give each client a sum of 1."""
+    shared = {
+        "ant": UnlabelledSample(np.arange(40.0).reshape(20, 2)),
+        "bee": UnlabelledSample(100 + np.arange(20.0).reshape(10, 2)),
+    }
+    (one, w), (two, _) = shuffled_pool(shared), shuffled_pool(shared)
+    assert not np.array_equal(one, two)
+    assert sorted(map(tuple, one)) == sorted(map(tuple, two))
+    assert w[one[:, 0] >= 100].sum() == pytest.approx(1.0)
+    assert w.sum() == pytest.approx(2.0)
+
+
+def test_the_order_of_the_pool_changes_no_bit(tmp_path: Path) -> None:
+    """A client sorts what it gets."""
+    local = prepared(shifted_rows(60), tmp_path, reweight_job(rounds=1))["ant"]
+    pool = np.random.default_rng(0).normal(size=(50, 2))
+    found = []
+    for order in (np.arange(50), np.arange(50)[::-1]):
+        request = MatchRatiosRequest(
+            "all", False, pool[order], np.full(50, 1 / 50), RatiosSection().spec(3), PLAIN_COLUMNS
+        )
+        steps.match_ratios(local, request)
+        found.append(ratios_of(local, "all").weights)
+    assert np.array_equal(found[0], found[1])
+
+
+def test_ratios_outlive_the_process(tmp_path: Path) -> None:
+    """A daemon that was restarted reads them from its disk; none are read for other rows."""
+    rows = shifted_rows(60)
+    jobs = sharing(rows, tmp_path)
+    for local in jobs.values():
+        local.durable = True
+    run(reweight_job(rounds=1), jobs)
+    again = from_rows(rows, (), tmp_path)["ant"]
+    again.durable = True
+    again.load("default", jobs["ant"].schema)
+    np.testing.assert_array_equal(ratios_of(again, "all").weights, ratios_of(jobs["ant"], "all").weights)
+    assert ratios_of(again, "all").facts == ratios_of(jobs["ant"], "all").facts
+
+
+def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
+    """A client that lost its state in round 2 has a straggler's round, then new ratios, the same ones."""
+    rows = shifted_rows(60)
+    jobs = sharing(rows, tmp_path)
+    job = reweight_job(trainer="adam", rounds=4)
+    lost = []
+    gradient = steps.weights_in_use
+
+    def forgetful(local: LocalJob) -> Any:
+        if local.client == "bee" and not lost and "once" in local.held_ratios:
+            lost.append(dict(local.held_ratios))
+            local.held_ratios.clear()
+            local.weigh(None)
+        local.held_ratios.setdefault("once", True)
+        return gradient(local)
+
+    import kernfed_client.methods.reweight.training as training
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "weights_in_use", forgetful)
+        patch.setattr(LocalJob, "memo", lambda _self, _key, make: make())
+        done = run(job, jobs)
+    assert lost
+    assert "bee: the density ratios were lost, and are found again" in notes(done)
+    np.testing.assert_array_equal(ratios_of(jobs["bee"], "all").weights, lost[0]["all"].weights)
+
+
+def test_warnings_reach_the_operator(tmp_path: Path) -> None:
+    """Few effective rows and test points without training rows are said in words; disjoint supports stop the job."""
+    rows = shifted_rows(150)
+    rows["bee"].x_test[:30] += 60.0
+    done = run(reweight_job(scope="own"), sharing(rows, tmp_path / "a"))
+    assert re.search(r"bee: \d+ % of the test points lie where it has no training row", notes(done))
+    rows["bee"].x_test[:] += 300.0
+    with pytest.raises(JobError, match="do not overlap"):
+        run(reweight_job(scope="own"), sharing(rows, tmp_path / "b"))
+
+
+def test_a_policy_without_gradients_refuses_the_trainer(tmp_path: Path) -> None:
+    """What the trainer sends is the policy's business too."""
+    jobs = sharing(shifted_rows(60), tmp_path)
+    for local in jobs.values():
+        section = local.file.policy.model_copy(update=without(Kind.GRADIENT))
+        local.file = local.file.model_copy(update={"policy": section})
+    with pytest.raises(JobError, match="gradient, which must not leave"):
+        run(reweight_job(trainer="adam", scope="own", rounds=1), jobs)
+
+
+NORMED = 'kind = "mlp"\nwidths = [6]\nbatch_norm = '
+
+
+@pytest.mark.parametrize("trainer", ["adam", "fedavg"])
+def test_batch_norm_is_averaged(tmp_path: Path, trainer: str) -> None:
+    """Means and variances of the model are those that the clients' batches have, on average; the model learns."""
+    rows = shifted_rows(60)
+    job = reweight_job(
+        trainer=trainer,
+        rounds=60,
+        batch_size=0,
+        local_steps=2,
+        learning_rate=0.2,
+        step_size=0.02,
+        network=f'{NORMED}"average"',
+    )
+    jobs = sharing(rows, tmp_path)
+    done = run(job, jobs)
+    assert done.network is not None
+    spec, kept = done.network.network, done.network.parameters
+    _, statistics = norm_entries(spec)
+    seen = []
+    for name in NAMES:
+        parts: list[torch.Tensor] = []
+        outputs(spec, torch.tensor(kept)[None], torch.tensor(jobs[name].x_train), parts)
+        seen.append(torch.cat(parts, dim=1)[0].numpy())
+    # The statistics lag behind a network that still moves: within a tenth of their size.
+    assert np.abs(kept[statistics] - np.mean(seen, axis=0)).mean() < 0.1 * np.abs(kept[statistics]).mean() + 0.05
+    assert done.final.pooled["global"]["mse"] < 1.0
+
+
+def test_own_batch_norm_stays_at_the_client(tmp_path: Path) -> None:
+    """FedBN: what leaves has the normalisation that everyone started with; a client's own differs, and outlives it."""
+    rows = shifted_rows(60)
+    job = reweight_job(trainer="fedavg", rounds=5, compare=False, network=f'{NORMED}"own"', batch_size=0)
+    made = bench(rows, tmp_path)
+    for local in made.jobs.values():
+        local.durable = True
+        local.file = sharing(rows, tmp_path)["ant"].file
+    last = made.run(job).journal.last
+    assert last is not None
+    spec = make_network_spec(NetworkKind.MLP, LearningTask.REGRESSION, 2, 1, (6,), (), batch_norm=True)
+    norm, _ = norm_entries(spec)
+    start = last.state["parameters"][:, norm]
+    np.testing.assert_array_equal(start[0], initial_parameters(spec, 0)[norm])
+    own = {name: own_norm(made.jobs[name], LAST_ROUND, start) for name in NAMES}
+    assert not np.allclose(own["ant"], start)
+    assert not np.allclose(own["ant"], own["cat"])
+    again = from_rows(rows, (), tmp_path)["ant"]
+    again.durable = True
+    np.testing.assert_array_equal(own_norm(again, LAST_ROUND, start), own["ant"])
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_each_client_keeps_a_model_with_its_own_batch_norm(tmp_path: Path, task: str) -> None:
+    """It predicts with the accuracy that the job told; the coordinator leaves no model, and says where they are."""
+    rows, classes = (shifted_rows(60), ()) if task == "regression" else (label_shifted_rows(120), CLASSES)
+    settings = {"trainer": "fedavg", "rounds": 6, "scope": "own", "network": f'{NORMED}"own"'}
+    jobs = sharing(rows, tmp_path / "state", classes)
+    done = run(reweight_job(task=task, **settings), jobs, tmp_path / "out")
+    assert done.network is None
+    assert done.model is None
+    (tmp_path / "out" / "job.json").write_text("{}")
+    with pytest.raises(ConfigError, match="every client keeps a model of its own"):
+        load_predictor(tmp_path / "out")
+    assert "the coordinator has no model: every client keeps its own" in notes(done)
+    for name in NAMES:
+        model = load_kept_model(jobs[name].folder / "model")
+        scores = model.predict_scores(pd.DataFrame(rows[name].x_test, columns=["x0", "x1"]))
+        told = done.final.clients[name]["global"]
+        if task == "regression":
+            assert np.square(scores[:, 0] - rows[name].y_test).mean() == pytest.approx(told["mse"])
+        else:
+            assert (scores.argmax(axis=1) == rows[name].y_test).mean() == pytest.approx(told["accuracy"])
+
+
+def test_a_client_that_was_never_drawn_is_named(tmp_path: Path) -> None:
+    """It has no normalisation of its own, so its model is not one to predict with."""
+    job = reweight_job(trainer="fedavg", rounds=1, scope="own", client_fraction=0.3, network=f'{NORMED}"own"')
+    told = notes(run(job, sharing(shifted_rows(60), tmp_path)))
+    assert re.search(r"(\w+), (\w+): never drawn for a round", told)
+
+
+def test_own_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    """A coordinator that falls back by a round finds the normalisation of before."""
+    rows = shifted_rows(60)
+    job = reweight_job(trainer="fedavg", rounds=4, scope="own", network=f'{NORMED}"own"')
+    whole = bench(rows, tmp_path / "a").run(job)
+    second = bench(rows, tmp_path / "b")
+    stopped = second.run(job, stop_before=4)
+    resumed = second.run(job, resumed=stopped.journal.checkpoints[1])
+    assert resumed.metrics[-1] == whole.metrics[-1]
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    """With the key and what to do."""
+    for settings, text in (
+        ({"scope": "target"}, "names a client"),
+        ({"target": "ant"}, "names a client"),
+        ({"scope": "target", "target": "ant", "on_refusal": "leave-out"}, "no test points of the target"),
+        ({"client_fraction": 0.5}, "newton needs all clients"),
+        ({"average_last": 9}, "more than the 8 rounds"),
+        ({"trainer": "adam", "network": 'kind = "cnn"'}, "image"),
+        ({"trainer": "adam", "network": f'{NORMED}"own"'}, "is FedBN"),
+        ({"trainer": "fedavg", "network": 'kind = "linear"\nbatch_norm = "average"'}, "has none"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            reweight_job(**settings)  # type: ignore[arg-type]
+    assert SHARING["allow"]

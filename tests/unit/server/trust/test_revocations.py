@@ -1,0 +1,62 @@
+"""Revocations reach a running coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+
+from kernfed.pki.names import parse_principal
+from kernfed_server.trust.revocations import RevocationWatch
+from kernfed_testing.identities import make_identities
+
+
+@contextlib.asynccontextmanager
+async def running(watch):
+    task = asyncio.ensure_future(watch.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_new_revocations_are_told_once(tmp_path):
+    """Old revocations are known from the start, a new one is told once."""
+    ids = make_identities(tmp_path)
+    old, new = ids.load_client("old"), ids.load_client("new")
+    ids.pki.revoke("old")
+    told: asyncio.Queue = asyncio.Queue()
+    watch = RevocationWatch(ids.pki.registry, told.put_nowait, interval_s=0.01)
+    assert watch.is_revoked(old.serial)
+    async with running(watch):
+        assert not watch.is_revoked(new.serial)
+        await asyncio.to_thread(ids.pki.revoke, "client/new", why="left")
+        revocation = await asyncio.wait_for(told.get(), 5)
+        assert (revocation.name, revocation.why, revocation.serial) == ("new", "left", new.serial)
+        assert watch.is_revoked(new.serial)
+        await asyncio.to_thread(ids.pki.revoke, "operator/ann")
+        assert (await asyncio.wait_for(told.get(), 5)).name == "ann"
+    assert told.empty()
+
+
+async def test_unreadable_registry_is_logged_once(tmp_path):
+    """A registry that goes away for a while is one error in the log; what happens meanwhile is not lost."""
+    ids = make_identities(tmp_path)
+    client = ids.load_client("a")
+    told: asyncio.Queue = asyncio.Queue()
+    path = ids.pki.registry.path
+    hidden = path.with_name("hidden")
+    with structlog.testing.capture_logs() as logs:
+        async with running(RevocationWatch(ids.pki.registry, told.put_nowait, interval_s=0.01)):
+            path.rename(hidden)
+            async with asyncio.timeout(5):
+                while not logs:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            hidden.rename(path)
+            ids.pki.registry.revoke(parse_principal("hearts", "client/a"), now=ids.pki.now())
+            assert (await asyncio.wait_for(told.get(), 5)).serial == client.serial
+    assert [e["log_level"] for e in logs] == ["error", "info", "warning"]
