@@ -1,5 +1,5 @@
-"""For every test: a command that was run in this process leaves the logging of the next test alone, and what tests leave
-open fails one of their own module.
+"""For every test: a command that was run in this process leaves the logging of the next test alone, and what tests
+leave open fails one of their own module.
 
 Where CI is set, properties are tried on the same inputs each time: a change is judged by what it changed. The profile
 `thorough` tries five times as many: make test-unit ARGS="--hypothesis-profile thorough".
