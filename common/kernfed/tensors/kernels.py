@@ -26,8 +26,8 @@ def gram(kernel: Kernel, x: Tensor, y: Tensor | None = None, lengthscales: float
     Source: Rasmussen & Williams (2006), Section 4.2.
     """
     scale = torch.as_tensor(lengthscales, dtype=torch.float64, device=x.device)
-    a = x.double() / scale
-    b = None if y is None else y.double() / scale
+    a = x.double().contiguous() / scale
+    b = None if y is None else y.double().contiguous() / scale
     if kernel in (Kernel.LINEAR, Kernel.POLYNOMIAL2):
         k = a @ (a if b is None else b).T
         return (k if kernel is Kernel.LINEAR else k.add_(1.0).square_()).to(x.dtype)
@@ -63,10 +63,10 @@ def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     Returns:
         Squared distances, shape (n, m), float64.
     """
-    a = x.double()
+    a = x.double().contiguous()
     centre = a.mean(dim=0)
     a = a - centre
-    b = a if y is None else y.double() - centre
+    b = a if y is None else y.double().contiguous() - centre
     norms = b.square().sum(dim=1)
     r2 = torch.addmm(norms, a, b.T, alpha=-2.0)
     r2.add_((norms if y is None else a.square().sum(dim=1))[:, None]).clamp_(min=0.0)
