@@ -51,9 +51,16 @@ def test_rows_are_counted_once_they_are_known() -> None:
 
 def test_a_reply_without_data_needs_no_rows() -> None:
     """A reply that tells nothing of the data passes the strictest policy."""
-    Policy(PolicySection(allow=[])).check(EchoRequest, "ann", "probe", 0)
+    strictest = Policy(PolicySection(allow=[]))
+    strictest.check(EchoRequest, "ann", "probe", 0)
+    with pytest.raises(PolicyError):
+        strictest.check(DescribeDataRequest, "ann", "probe", 99)
 
 
 def test_named_operators_and_methods_pass() -> None:
-    """Operators and methods that the policy names are let through."""
-    Policy(PolicySection(operators=["ann"], methods=["newton"])).check(MeanEmbeddingRequest, "ann", "newton", 99)
+    """Operators and methods that the policy names are let through, and no others."""
+    policy = Policy(PolicySection(operators=["ann"], methods=["newton"]))
+    policy.check(MeanEmbeddingRequest, "ann", "newton", 99)
+    for operator, method in (("bob", "newton"), ("ann", "fedavg")):
+        with pytest.raises(PolicyError):
+            policy.check(MeanEmbeddingRequest, operator, method, 99)

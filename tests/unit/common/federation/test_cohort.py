@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed.errors import InvalidReplyError, KernfedError, PolicyError, QuorumNotMetError, WireError
+from kernfed.errors import (
+    InvalidReplyError,
+    InvalidTensorError,
+    KernfedError,
+    PolicyError,
+    QuorumNotMetError,
+    WireError,
+)
 from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
@@ -316,3 +324,32 @@ async def test_float32_in_process():
     assert asked.float_epsilon > 1e-8
     assert as_sent(LocalModel(1, np.ones((1, 1))), 64).weights.dtype == np.float64
     assert as_sent(FeaturesMapped(1, "x"), 32) == FeaturesMapped(1, "x")
+
+
+async def test_each_client_answers_its_own_request() -> None:
+    """Requests may differ in size; each reply is checked against the request it answers."""
+    steps = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}
+    asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
+    replies = await asked.ask_each({"b": EchoRequest(np.arange(3.0)), "a": EchoRequest(np.ones(2))})
+    assert list(replies) == ["a", "b"]
+    assert replies["a"].values.tolist() == [2.0, 2.0]
+    assert replies["b"].values.tolist() == [0.0, 2.0, 4.0]
+
+
+async def test_a_reply_in_another_clients_shape_is_refused() -> None:
+    """A reply that would fit a neighbour's request does not count."""
+    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(3))}
+    asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
+    replies = await asked.ask_each({"a": EchoRequest(np.ones(2)), "b": EchoRequest(np.ones(3))})
+    assert list(replies) == ["b"]
+    assert asked.faults["a"].reason == InvalidTensorError.reason
+
+
+async def test_nobody_to_ask_is_a_missed_quorum() -> None:
+    """When every client is out of the round, the step fails by its quorum."""
+    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(9))}
+    asked = Cohort(InProcessExchange(steps, {"a": None}), "a", job_id="j")
+    with pytest.raises(QuorumNotMetError):
+        await asked.ask_each({"a": EchoRequest(np.ones(2))})
+    with pytest.raises(QuorumNotMetError):
+        await asked.ask_each({"a": EchoRequest(np.ones(2))})
