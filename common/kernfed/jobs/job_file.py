@@ -9,7 +9,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import FeatureForm, Kernel
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.toml_file import Section, parse_toml, read_toml
 from kernfed.methods.online.settings import StreamSettings

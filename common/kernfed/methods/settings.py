@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from kernfed.errors import ConfigError
+from kernfed.features.kernels import PointKernel
 from kernfed.jobs.toml_file import Section
-from kernfed.methods.distill.kernels import PointKernel, check_alpha
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
     FedNewSettings,

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, make_spec
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,7 +12,8 @@ import pytest
 from scipy import special
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, check_spec, draw_frequencies, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, check_spec, draw_frequencies, fingerprint, make_spec
 
 RANDOM = [Kernel.GAUSSIAN, Kernel.LAPLACE, Kernel.MATERN32, Kernel.MATERN52]
 PINNED = {
