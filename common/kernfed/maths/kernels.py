@@ -40,7 +40,7 @@ def gram(spec: KernelSpec, x: Floats, y: Floats | None = None) -> Floats:
 
 def _scaled(spec: KernelSpec, x: Floats) -> Floats:
     check_kernel(spec, x.shape[1])
-    a = np.ascontiguousarray(x, dtype=np.float64) / np.asarray(spec.lengthscales)
+    a: Floats = np.ascontiguousarray(x, dtype=np.float64) / np.asarray(spec.lengthscales)
     check_points(spec, a)
     return a
 
