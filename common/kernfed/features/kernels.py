@@ -53,6 +53,8 @@ class PointKernel(enum.StrEnum):
 
 EXACT_KERNELS = frozenset({Kernel.LINEAR, Kernel.POLYNOMIAL2})
 """Kernels whose feature map is exact and has nothing random."""
+RANDOM_KERNELS = tuple(kernel for kernel in Kernel if kernel not in EXACT_KERNELS)
+"""Kernels that are approximated by random frequencies."""
 
 
 @dataclass(frozen=True, slots=True)

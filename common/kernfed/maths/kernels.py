@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.features.kernels import BLOCK, KernelSpec, Operations, check_kernel, check_points, values
-
-Floats = npt.NDArray[np.float64]
 
 
 def gram(spec: KernelSpec, x: Floats, y: Floats | None = None) -> Floats:

@@ -67,6 +67,7 @@ class FeatureMap:
             raise DataError(
                 f"rows of shape {tuple(x.shape)} do not fit a feature map of {self.spec.num_columns} columns"
             )
+        x = x.contiguous()  # the order in memory decides the last bits of products on some processors
         if out is None:
             out = x.new_empty(x.shape[0], self.num_features)
         if self.spec.kernel is Kernel.LINEAR:

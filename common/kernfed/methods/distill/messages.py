@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from kernfed.arrays import Array
 from kernfed.features.kernels import KernelSpec
-from kernfed.federation.messages.base import Array, Kind, Name, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Kind, Name, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 
 Targets = Annotated[Array, Shape("N", "C")]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernfed.arrays import Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, fingerprint, make_spec
@@ -29,7 +30,6 @@ from kernfed_simulation.central import central_weights
 from kernfed_testing.in_process import (
     INDEPENDENT,
     JOB_ID,
-    Floats,
     RecordingJournal,
     bench,
     label_skewed_rows,
