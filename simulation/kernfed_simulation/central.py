@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import DataError
 from kernfed.federation.evaluation import measure, metrics, pool
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.memory import require_bytes
 from kernfed.methods.settings import DistillSettings

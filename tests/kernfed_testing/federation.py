@@ -186,7 +186,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             end(self._process)
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(LIMIT_S):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -194,7 +194,7 @@ class Process:
             raise
         finally:
             assert self._reading is not None
-            await asyncio.wait([self._reading], timeout=5)
+            await asyncio.wait([self._reading], timeout=LIMIT_S)  # to the end of what the process wrote
             self._reading.cancel()
         self._process = None
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.distill.public_set import unpack
 from kernfed.methods.heads.messages import HeadLoss

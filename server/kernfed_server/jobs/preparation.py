@@ -14,16 +14,18 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn
 
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
-from kernfed.features.spec import EXACT_KERNELS, FeatureSpec, fingerprint, make_spec
+from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
     DataDescription,
@@ -39,8 +41,6 @@ from kernfed.jobs.job_file import DataSection, JobFile, data_schema
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
 from kernfed_server.jobs.run import Run
-
-R = TypeVar("R", bound=Reply)
 
 _MAX_LISTED = 12
 
@@ -333,7 +333,7 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
     section = job.features
     seed = section.seed
     if seed is None:
-        seed = int(rng.stream(job.seed, "features").integers(2**63, 1)[0])
+        seed = rng.seed(job.seed, "features")
     scale = _lengthscale(job)
     if scale == "median":
         agreed = agree_lengthscale(

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.jobs.job_file import JobFile
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.job_file import JobFile, named_files, parse_job
-
-Floats = npt.NDArray[np.float64]
 
 MAX_BYTES = 1 << 30
 """Largest file that a job may name."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.heads.settings import FedAvgSettings, has_head
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
@@ -43,7 +43,7 @@ async def run(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run: Run) 
             learning_rate=learning_rate,
             num_steps=settings.local_steps,
             batch_size=settings.batch_size or 0,
-            seed=int(rng.stream(setup.schema.seed, "fedavg", str(round_num)).integers(2**63, 1)[0]),
+            seed=rng.seed(setup.schema.seed, "fedavg", str(round_num)),
         )
         asked = sample_clients(cohort.clients, settings.client_fraction, setup.schema.seed, round_num)
         weights = (await cohort.mean(request, clients=asked, drawn=settings.client_fraction < 1)).weights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.heads.settings import FedProxSettings, has_head
 from kernfed.methods.ridge.messages import ProximalSolveRequest

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from kernfed.arrays import Floats
 from kernfed.errors import JobError, QuorumNotMetError
-from kernfed.features.spec import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
@@ -28,7 +30,6 @@ from kernfed_simulation.central import central_weights
 from kernfed_testing.in_process import (
     INDEPENDENT,
     JOB_ID,
-    Floats,
     RecordingJournal,
     bench,
     label_skewed_rows,
