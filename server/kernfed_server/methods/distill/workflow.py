@@ -31,6 +31,7 @@ from kernfed.methods.settings import DistillSettings
 from kernfed_server.jobs.evaluation import collect
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.distill.state import Iteration
 
 
@@ -278,3 +279,6 @@ def _joined(baseline: RoundMetrics, found: RoundMetrics, training: Scores) -> Ro
         for client in sorted({*baseline.clients, *found.clients})
     }
     return replace(found, pooled={**baseline.pooled, **found.pooled}, clients=clients, training=training)
+
+
+WORKFLOWS = {"distill": Workflow(run)}
