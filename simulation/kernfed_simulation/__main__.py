@@ -81,7 +81,8 @@ def simulate_command(
         done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
         if out is not None:
             _keep_own_models(state, out)
-            _write_report(out)
+            if parsed.report:
+                _write_report(out)
 
     if as_json:
         print_json(

@@ -269,7 +269,7 @@ def _who_learns(job: JobInfo, identity: Path | None, coordinator: str | None) ->
 def _settings(job: JobInfo) -> dict[str, object]:
     from kernfed.jobs.job_file import parse_job
 
-    return parse_job(job.job_toml, f"file of job {job.job_id}").model_dump(mode="json")
+    return parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
 
 
 def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:

@@ -80,6 +80,8 @@ class Frequencies:
 
 EXACT_KERNELS = frozenset({Kernel.LINEAR, Kernel.POLYNOMIAL2})
 """Kernels whose feature map is exact and has nothing random."""
+RANDOM_KERNELS = tuple(kernel for kernel in Kernel if kernel not in EXACT_KERNELS)
+"""Kernels that are approximated by random frequencies."""
 
 _MAX_FEATURES = 20_000_000
 _DEGREES_OF_FREEDOM = {Kernel.LAPLACE: 1, Kernel.MATERN32: 3, Kernel.MATERN52: 5}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import FeatureForm, Kernel
+from kernfed.features.spec import RANDOM_KERNELS, FeatureForm, Kernel
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.toml_file import Section, parse_toml, read_toml
-from kernfed.methods.online.settings import StreamSettings
+from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.methods.settings import MethodSettings
+from kernfed.section import ACCEPTED, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -119,14 +120,18 @@ class FeaturesSection(Section):
     """The feature map that all clients share."""
 
     kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
-    form: FeatureForm = Field(FeatureForm.COSINE, description="Map from frequencies to features.")
-    num_frequencies: int = Field(
-        500, ge=1, le=1_000_000, description="Random frequencies (not for linear, polynomial2)."
+    form: Annotated[FeatureForm, Only(kernel=RANDOM_KERNELS)] = Field(
+        FeatureForm.COSINE, description="Map from frequencies to features."
+    )
+    num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
+        500, ge=1, le=1_000_000, description="Random frequencies."
     )
     lengthscale: Positive | list[Positive] | Literal["median"] = Field(
         "median", description="One number, one per feature column, or the federated median heuristic."
     )
-    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's.")
+    seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
+        None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
+    )
     intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
 
 
@@ -146,19 +151,37 @@ class JobFile(Section):
         {}, description="SHA-256 of the files that the job names; written by `kernfed job submit`."
     )
 
+    def unused_keys(self) -> Mapping[str, str]:
+        """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
+        return self.method.unused_keys(self.data.task if self.data else None)
+
+    def plan(self) -> dict[str, Any]:
+        """What the job asks for, as JSON values: the keys that act, set or by default, and no others."""
+        told = super().plan()
+        for key in self.unused_keys():
+            table, _, name = key.rpartition(".")
+            (told[table] if table else told).pop(name)
+        return told
+
+    @model_validator(mode="after")
+    def _method_uses_its_keys(self, info: ValidationInfo) -> Self:
+        if info.context and info.context.get(ACCEPTED):
+            return self
+        refused = []
+        for key, reason in self.unused_keys().items():
+            table, _, name = key.rpartition(".")
+            section = getattr(self, table) if table else self
+            if section is not None and name in section.model_fields_set:
+                what = f"the [{key}] section" if isinstance(getattr(section, name), Section) else key
+                refused.append(f"method {self.method.name} {reason}; remove {what}")
+        if refused:
+            raise ValueError("\n".join(refused))
+        return self
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.data is None and self.method.name != "probe":
             raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
-        if self.method.name == "distill" and "features" in self.model_fields_set:
-            raise ValueError(
-                "method distill computes with the exact kernel that [method] names, not with a feature map; remove the "
-                "[features] section"
-            )
-        if isinstance(self.method, StreamSettings) and "features" in self.model_fields_set:
-            raise ValueError(
-                f"method {self.method.name} has kernels of its own, set in [method]; remove the [features] section"
-            )
         if (
             getattr(self.method, "loss", "") == "cross-entropy"
             and self.data is not None
@@ -216,13 +239,19 @@ def named_files(job: JobFile) -> tuple[str, ...]:
     return (job.method.public,) if job.method.name == "distill" else ()
 
 
-def parse_job(text: str, source: str = "job file") -> JobFile:
+def parse_job(text: str, source: str = "job file", *, accepted: bool = False) -> JobFile:
     """Parse the text of a job file.
+
+    Args:
+        text: Its content.
+        source: Its name, for messages.
+        accepted: Whether the job was accepted before: keys without effect, which earlier versions took, are then
+            ignored and not refused.
 
     Raises:
         ConfigError: Names `source`, key and remedy.
     """
-    return parse_toml(JobFile, text, source)
+    return parse_toml(JobFile, text, source, accepted=accepted)
 
 
 def load_job(path: Path) -> tuple[JobFile, str]:

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from kernfed.errors import ConfigError
-from kernfed.jobs.toml_file import Section
 from kernfed.methods.distill.kernels import PointKernel, check_alpha
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
@@ -28,24 +27,33 @@ from kernfed.methods.online.settings import (
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed.section import Below, MethodSection, Only, Unused
+
+ONE_ROUND = Unused("evaluate_every", "measures its models once")
 
 
-class LocalSettings(Section):
+class LocalSettings(MethodSection):
     """Every client alone: nothing but counts and metrics leaves."""
+
+    unused = (ONE_ROUND,)
 
     name: Literal["local"]
     ridge: Ridge = 1e-3
 
 
-class DkrrSettings(Section):
+class DkrrSettings(MethodSection):
     """One-shot average of local ridge solutions."""
+
+    unused = (ONE_ROUND,)
 
     name: Literal["dkrr"]
     ridge: Ridge = 1e-3
 
 
-class DistillSettings(Section):
+class DistillSettings(MethodSection):
     """Ensemble distillation: clients learn from each other's predictions on public points; models stay private."""
+
+    unused = (Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),)
 
     name: Literal["distill"]
     public: str = Field(
@@ -73,12 +81,12 @@ class DistillSettings(Section):
         description="q of the weight t^-q that round t's predictions get beside the consensus before; from 0 (no "
         "memory) to 1. auto: 0 where all clients take part, else 0.501.",
     )
-    uploads: Literal["current", "stale"] = Field(
+    uploads: Annotated[Literal["current", "stale"], Only(client_fraction=Below(1))] = Field(
         "current",
-        description="With drawn clients: predictions of a model fitted to the current consensus first, or of the one "
+        description="Predictions of a model fitted to the current consensus first, or of the one "
         "fitted when last drawn, as Algorithm 3 is printed.",
     )
-    tolerance: float = Field(
+    tolerance: Annotated[float, Only(client_fraction=1, memory_exponent=("auto", 0))] = Field(
         1e-6,
         ge=0,
         lt=1,
@@ -106,8 +114,16 @@ class DistillSettings(Section):
         return value
 
 
-class ProbeSettings(Section):
+class ProbeSettings(MethodSection):
     """A test of the lines: numbers go to every client and back; no data are touched."""
+
+    unused = (
+        Unused("seed", "draws nothing"),
+        Unused("evaluate_every", "measures every round"),
+        Unused("data", "touches no data"),
+        Unused("features", "touches no data"),
+        Unused("cohort.dataset", "touches no data"),
+    )
 
     name: Literal["probe"]
     rounds: Rounds = 3

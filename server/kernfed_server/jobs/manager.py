@@ -325,7 +325,7 @@ class RunManager:
         info = stored.info
         history = History(self._store, info.job_id, stored.last_sequence, watcher_limit=self._limits.watcher_limit)
         try:
-            file = parse_job(info.job_toml, f"file of job {info.job_id}")
+            file = parse_job(info.job_toml, f"file of job {info.job_id}", accepted=True)
         except ConfigError as err:  # another release wrote it
             log.error("job cannot go on", job_id=info.job_id, error=str(err))
             history.note(JobEvent(EventKind.STATE, info.round_num, message=str(err)))
