@@ -66,7 +66,7 @@ def simulate_command(
     if out is not None and out.exists() and not force:
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
 
-    from kernfed.methods.distill.public_set import attach_files
+    from kernfed.jobs.named_files import attach_files
     from kernfed_simulation.run import simulate
 
     if sweep:

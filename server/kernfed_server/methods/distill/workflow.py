@@ -26,8 +26,8 @@ from kernfed.methods.distill.messages import (
     PublicPredictions,
     StartDistillationRequest,
 )
-from kernfed.methods.distill.public_set import pack, sha256
-from kernfed.methods.settings import DistillSettings
+from kernfed.methods.distill.public_set import pack, sha256, unpack
+from kernfed.methods.distill.settings import DistillSettings
 from kernfed_server.jobs.evaluation import collect
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
@@ -46,7 +46,8 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     "predict" are one trip here, so T rounds are T trips, and one more in which each client fits the last consensus and
     keeps its model.
     """
-    job = _Distillation(setup, settings, cohort, run)
+    public = await asyncio.to_thread(unpack, setup.files[settings.public], len(setup.schema.features))
+    job = _Distillation(setup, settings, cohort, run, public)
     await job.prepare()
     state = Iteration.resume(run.resumed, cohort.clients) if run.resumed else Iteration.start(cohort.clients)
     if state.finished:
@@ -74,6 +75,8 @@ class _Distillation:
     settings: DistillSettings
     cohort: Cohort
     run: Run
+    public: Floats
+    """Public points in the units of the data, shape (N_p, P)."""
     baseline: RoundMetrics = field(default_factory=RoundMetrics)
     deregulariser: Deregulariser | None = None
     lost: tuple[str, ...] = ()
@@ -89,11 +92,6 @@ class _Distillation:
         if isinstance(q, str):
             return 0.0 if self.all_take_part else 0.501
         return q
-
-    @property
-    def public(self) -> Floats:
-        assert self.setup.public is not None  # noqa: S101  # jobs of this method name public points
-        return self.setup.public
 
     @property
     def nothing(self) -> Floats:

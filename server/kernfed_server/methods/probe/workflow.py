@@ -13,7 +13,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import Array
 from kernfed.methods.probe.messages import EchoRequest
-from kernfed.methods.settings import ProbeSettings
+from kernfed.methods.probe.settings import ProbeSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow

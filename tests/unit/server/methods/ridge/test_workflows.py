@@ -17,7 +17,7 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.settings import NewtonSettings
+from kernfed.methods.heads.settings import NewtonSettings
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import Setup

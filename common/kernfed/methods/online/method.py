@@ -1,0 +1,26 @@
+"""The methods on streams."""
+
+from __future__ import annotations
+
+from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.online.settings import (
+    EmKoflSettings,
+    OfmklAvgSettings,
+    OfsklSettings,
+    OnlineSettings,
+    PerFedAvgSettings,
+    StreamSettings,
+    VmKoflSettings,
+)
+
+
+def _on_streams(settings: type[StreamSettings]) -> Method[StreamSettings]:
+    return Method(settings, rounds=lambda s: s.rounds, needs=lambda _: Needs.COLUMNS)
+
+
+METHODS = table(
+    *map(
+        _on_streams,
+        (OnlineSettings, OfsklSettings, OfmklAvgSettings, VmKoflSettings, EmKoflSettings, PerFedAvgSettings),
+    )
+)
