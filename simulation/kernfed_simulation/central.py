@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernfed.arrays import Array
 from kernfed.errors import DataError
 from kernfed.federation.evaluation import measure, metrics, pool
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods import rooms
 from kernfed.tensors.linalg import cholesky, self_product
@@ -57,10 +57,15 @@ def central_weights(jobs: Mapping[str, LocalJob], ridge: float) -> Array:
     return np.ascontiguousarray(solution.numpy())
 
 
+def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
+    """Metrics of the pooled reference on each client's own test rows, and on all of them."""
+    weights = central_weights(jobs, ridge)
+    return measured(jobs, lambda job: predict(job, weights))
+
+
 def measure_central_ridge(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMetrics:
     """Metrics of the ridge model of all rows, by the ridge of a method's settings."""
-    weights = central_weights(jobs, settings.ridge)
-    return measured(jobs, lambda job: predict(job, weights))
+    return measure_central(jobs, settings.ridge)
 
 
 def measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import FORMATS, ClientFile, PartitionFile
@@ -21,7 +22,7 @@ from kernfed.rng import stream
 from kernfed.tables.csv import read_csv
 from kernfed.tables.npz import read_npz
 from kernfed.tables.parquet import read_parquet
-from kernfed.tables.raw_table import NOT_FINITE, Faults, Floats, Integers, RawTable, Source
+from kernfed.tables.raw_table import NOT_FINITE, Faults, RawTable, Source
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""

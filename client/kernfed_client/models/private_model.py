@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = npt.NDArray[np.float64]
 Scorer = Callable[[Floats, str], Floats]
 """(standardised rows (n, d), device) -> scores (n, C)."""
 

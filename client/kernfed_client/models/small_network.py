@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.network_spec import NetworkSpec, layout
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 
 NETWORK = "personal-network"
 """Kind of the model that is kept; `kernfed_client.models.kept_models` reads it."""

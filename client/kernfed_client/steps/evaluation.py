@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation
 from kernfed_client.data.local_job import LocalJob

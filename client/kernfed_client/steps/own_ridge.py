@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array
 from kernfed_client.data.local_job import LocalJob
 
 if TYPE_CHECKING:

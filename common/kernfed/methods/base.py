@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from kernfed.errors import ConfigError
 from kernfed.section import MethodSection
@@ -57,6 +57,6 @@ class Method(Generic[S]):
         return name
 
 
-def table(*methods: Method[S]) -> dict[str, Method[S]]:
+def table(*methods: Method[Any]) -> dict[str, Method[Any]]:
     """Methods by their names, as the registry wants them."""
     return {method.name: method for method in methods}

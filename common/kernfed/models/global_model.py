@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.features import spec as features
 from kernfed.features.spec import FeatureSpec, Frequencies
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from kernfed.tensors.feature_maps import FeatureMap
-
-Floats = npt.NDArray[np.float64]
 
 
 class Link(enum.StrEnum):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, layout
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from kernfed.models.global_model import GlobalModel
 
-Floats = npt.NDArray[np.float64]
 
 FORMAT = "kernfed.network-model/1"
 ARRAYS = ("mean", "deviation", "parameters", "target_mean", "target_deviation")

@@ -14,16 +14,17 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
 from kernfed.features.spec import EXACT_KERNELS, FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
     DataDescription,
@@ -39,8 +40,6 @@ from kernfed.jobs.job_file import DataSection, JobFile, data_schema, lengthscale
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
 from kernfed_server.jobs.run import Run
-
-R = TypeVar("R", bound=Reply)
 
 _MAX_LISTED = 12
 
@@ -118,7 +117,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     classes = unite_classes(schema, (d.classes for d in described.values()))
     mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
 
-    median = _lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
+    median = lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
     standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
     num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
     spec = agree_features(job, standardised, run)
@@ -332,7 +331,7 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
     section = job.features
     seed = section.seed
     if seed is None:
-        seed = int(rng.stream(job.seed, "features").integers(2**63, 1)[0])
+        seed = rng.seed(job.seed, "features")
     scale = lengthscale(job)
     if scale == "median":
         agreed = agree_lengthscale(

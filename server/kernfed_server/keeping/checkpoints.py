@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from safetensors.numpy import load_file
 
+from kernfed.arrays import Array
 from kernfed.errors import JobError
-from kernfed.federation.messages.base import Array
 from kernfed_server.jobs.run import Checkpoint, State
 
 _DTYPES: Final = {

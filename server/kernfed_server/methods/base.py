@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.jobs.job_file import JobFile
+from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
 from kernfed_server.jobs.preparation import Setup
@@ -21,7 +22,7 @@ async def local_ridge(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> 
     return await measure_local(setup, cohort, run, settings.ridge)
 
 
-def linear_model(job: JobFile, setup: Setup, weights: Array) -> Model:
+def linear_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     """The model of weights on centred features, shape (M, C)."""
     return feature_model(setup, weights, {"name": job.name} | job_facts(setup, job.method))
 
@@ -36,7 +37,7 @@ class Workflow:
     baseline: Callable[[Setup, Any, Cohort, Run], Awaitable[RoundMetrics]] | None = None
     """(setup, settings, cohort, run) -> metrics before round 1 of each client's model alone, which later rounds carry
     on; None: the workflow measures them itself, or nobody does."""
-    model: Callable[[JobFile, Setup, Array], Model] = linear_model
+    model: Callable[[JobFile, Setup, Array], GlobalModel] = linear_model
     """(job, setup, weights) -> the model. Blocks."""
     adapt: Callable[[JobFile], JobFile] = lambda job: job
     """The job as its clients are prepared for it."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
 SECRET = "s3cr3t-31337"
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernfed_client", "check-data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return run_module("kernfed_client", "check-data", *arguments)
 
 
 @pytest.fixture
@@ -27,7 +27,9 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_the_table_shows_rows_classes_and_columns(site: Path) -> None:
-    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--name", "va")
+    command = [sys.executable, "-m", "kernfed_client", "check-data", str(HEART / "newton.toml"), "--name", "va"]
+    command += ["--config", str(site / "client.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for part in ["va: data set heart fits job heart-newton", "97", "33", "70", "class 1", "oldpeak"]:
         assert part in done.stdout

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
-from kernfed.federation.messages.base import Array
 from kernfed.memory import available_bytes
 from kernfed.methods.distill.kernels import KernelSpec, PointKernel, check_alpha, check_kernel, gram
 from kernfed_client.data.local_job import LocalJob
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel
 
-Floats = npt.NDArray[np.float64]
 
 _KEPT_NUMBERS = 1 << 22
 """Largest kernel matrix of test rows that is kept between evaluations: 32 MiB."""

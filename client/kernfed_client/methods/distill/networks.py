@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.federation.messages.base import Array
 from kernfed.jobs.client_file import NetworkModelSection
 from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.distill.learner import Floats, Lesson
+from kernfed_client.methods.distill.learner import Lesson
 from kernfed_client.models.private_model import Scorer
 
 if TYPE_CHECKING:

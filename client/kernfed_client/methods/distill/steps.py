@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
@@ -31,7 +32,7 @@ from kernfed.methods.distill.messages import (
 )
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.bring_your_own import make_learner
-from kernfed_client.methods.distill.learner import Fitted, Floats, Learner, Lesson
+from kernfed_client.methods.distill.learner import Fitted, Learner, Lesson
 from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
@@ -144,7 +145,7 @@ def _state(job: LocalJob) -> _State:
 def _own_seed(seed: int, client: str) -> int:
     from kernfed import rng
 
-    return int(rng.stream(seed, "learner", client).integers(2**31 - 1, 1)[0])
+    return rng.seed(seed, "learner", client, bound=2**31 - 1)
 
 
 def _path(job: LocalJob, sha256: str) -> Path:

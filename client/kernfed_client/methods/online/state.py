@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 import structlog
 
+from kernfed.arrays import Array, Floats
 from kernfed.disk_space import no_space
-from kernfed.federation.messages.base import Array
 from kernfed.methods.online.learner import Learner
-from kernfed.tables.raw_table import Floats
 from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)

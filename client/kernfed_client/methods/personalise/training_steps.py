@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.messages import ModelAdopted
@@ -25,7 +25,7 @@ from kernfed.methods.personalise.training_messages import (
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
 from kernfed_client.models.own_model import keep_private_model
@@ -182,7 +182,7 @@ def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
 
 
 def _own_seed(seed: int, *names: str) -> int:
-    return int(rng.stream(seed, "batches", *names).integers(2**63, 1)[0])
+    return rng.seed(seed, "batches", *names)
 
 
 def _array(tensor: Tensor) -> Floats:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
-from kernfed.federation.messages.base import Array
 from kernfed.methods.ridge.messages import (
     Curvature,
     CurvatureRequest,
@@ -86,7 +86,7 @@ def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalMod
     w = _tensor(job, request.weights, request.step)
     from kernfed import rng
 
-    seed = int(rng.stream(request.seed, "batches", job.client).integers(2**63, 1)[0])
+    seed = rng.seed(request.seed, "batches", job.client)
     trained = local_ridge(job, request.ridge).gradient_descent(
         w,
         learning_rate=request.learning_rate,

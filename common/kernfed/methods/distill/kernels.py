@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.base import MaxLength, Range
@@ -19,7 +18,6 @@ from kernfed.federation.messages.base import MaxLength, Range
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = npt.NDArray[np.float64]
 
 _BLOCK = 1 << 20
 """Numbers of a Gram matrix computed at a time: temporaries stay below some ten times 8 MiB."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Kind, Name, Range, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.federation.messages.base import Kind, Name, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill.kernels import KernelSpec
 

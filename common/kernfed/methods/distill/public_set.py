@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError
 
 if TYPE_CHECKING:
     from kernfed.jobs.job_file import JobFile
-
-Floats = npt.NDArray[np.float64]
 
 
 def pack_file(job: JobFile, path: Path) -> bytes:

@@ -31,4 +31,10 @@ def _linear(settings: type[Settings]) -> Method[Settings]:
     return Method(settings, rounds=lambda s: s.rounds, check=_check)
 
 
-METHODS = table(*map(_linear, (NewtonSettings, FedAvgSettings, FedProxSettings, FedSophiaSettings, FedNewSettings)))
+METHODS = table(
+    _linear(NewtonSettings),
+    _linear(FedAvgSettings),
+    _linear(FedProxSettings),
+    _linear(FedSophiaSettings),
+    _linear(FedNewSettings),
+)

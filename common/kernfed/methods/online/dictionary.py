@@ -20,14 +20,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats, Indices
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.base import MaxLength, Range
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 MAX_KERNELS = 256
 """Most kernels of a dictionary: their numbers travel as bytes."""

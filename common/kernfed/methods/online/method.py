@@ -19,8 +19,10 @@ def _on_streams(settings: type[StreamSettings]) -> Method[StreamSettings]:
 
 
 METHODS = table(
-    *map(
-        _on_streams,
-        (OnlineSettings, OfsklSettings, OfmklAvgSettings, VmKoflSettings, EmKoflSettings, PerFedAvgSettings),
-    )
+    _on_streams(OnlineSettings),
+    _on_streams(OfsklSettings),
+    _on_streams(OfmklAvgSettings),
+    _on_streams(VmKoflSettings),
+    _on_streams(EmKoflSettings),
+    _on_streams(PerFedAvgSettings),
 )

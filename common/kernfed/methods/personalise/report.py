@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.report.charts import MAX_BARS, heat_map
 from kernfed.report.sections import Chart, Overview, Section, TableOf
-
-Floats = npt.NDArray[np.float64]
 
 _WEIGHTS = {
     "crossfit": "proposed by embeddings, clusters and losses, decided by cross-fitting",

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.maths.sampling import sample_clients
 from kernfed.memory import require_bytes
-from kernfed.methods.distill.consensus import Deregulariser, Floats, mean_predictions, progress, remember
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.kernels import KernelSpec, check_kernel, gram
 from kernfed.methods.distill.messages import (
@@ -119,7 +120,7 @@ class _Distillation:
                 ridge=settings.ridge,
                 alpha=alpha,
                 total_rows=sum(setup.num_rows[client] for client in self.cohort.clients),
-                seed=int(rng.stream(setup.schema.seed, "distill").integers(2**63, 1)[0]),
+                seed=rng.seed(setup.schema.seed, "distill"),
             )
         )
         self._resend = KeepPublicSetRequest(digest, np.frombuffer(content, dtype=np.uint8))

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.heads.messages import HeadLoss
 from kernfed.methods.heads.settings import FedAvgSettings, FedProxSettings, NewtonSettings, has_head
-from kernfed.models.global_model import Link
+from kernfed.models.global_model import GlobalModel, Link
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow, linear_model, local_ridge
 from kernfed_server.methods.heads import newton, rounds
 from kernfed_server.methods.heads.problem import head_loss
@@ -66,7 +66,7 @@ async def _baseline(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> Ro
     return RoundMetrics() if has_head(settings) else await local_ridge(setup, settings, cohort, run)
 
 
-def head_model(job: JobFile, setup: Setup, weights: Array) -> Model:
+def head_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     """The model of weights, shape (M, C); of a head, with a last row for the bias where the job has an intercept."""
     if not has_head(job.method):
         return linear_model(job, setup, weights)

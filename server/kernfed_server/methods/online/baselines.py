@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.online import meta as online_meta
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.messages import (

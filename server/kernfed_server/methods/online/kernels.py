@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.online.bins import num_bins
 from kernfed.methods.online.dictionary import Dictionary, curvature
 from kernfed.methods.online.learner import Mixing

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed_server.jobs.preparation import Setup

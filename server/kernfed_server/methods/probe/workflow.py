@@ -8,10 +8,10 @@ import time
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
 from kernfed_server.jobs.preparation import Setup

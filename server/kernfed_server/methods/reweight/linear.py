@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed_server.jobs.assembly import feature_model, job_facts

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
 from kernfed_server.jobs.evaluation import evaluate
@@ -54,7 +54,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
             learning_rate=learning_rate,
             num_steps=plan.local_steps,
             batch_size=plan.batch_size or 0,
-            seed=int(rng.stream(setup.schema.seed, "fedavg", str(round_num)).integers(2**63, 1)[0]),
+            seed=rng.seed(setup.schema.seed, "fedavg", str(round_num)),
         )
         asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
         weights = (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights

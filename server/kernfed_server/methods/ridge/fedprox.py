@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.ridge.messages import ProximalSolveRequest
 from kernfed_server.jobs.evaluation import evaluate

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.base import R, Request
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
 from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
@@ -21,7 +21,6 @@ from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
-R = TypeVar("R", bound=Reply)
 Members = tuple[str, ...]
 """The clients whose rows the objective is made of, sorted."""
 

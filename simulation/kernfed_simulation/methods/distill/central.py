@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from kernfed.arrays import Array
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import kernel_ridge

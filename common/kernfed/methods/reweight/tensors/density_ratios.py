@@ -27,8 +27,6 @@ from kernfed.methods.reweight.tensors.ratio_bounds import Bins, cluster_bins
 from kernfed.methods.reweight.tensors.ratio_features import principal_axes
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, initial_parameters, make_network_spec
 
-Floats = npt.NDArray[np.float64]
-
 FLOOR = 1e-6
 """Added to a network's softplus, for log r must be finite."""
 

@@ -45,7 +45,7 @@ def by_hand(rows: Any, job: Any) -> tuple[np.ndarray, np.ndarray]:
     scale = np.concatenate(list(columns.values())).std(axis=0)
     from kernfed import rng
 
-    seed = int(rng.stream(job.seed, "personalise", "embedding").integers(2**63, 1)[0])
+    seed = rng.seed(job.seed, "personalise", "embedding")
     drawn = draw_frequencies(view_spec(job.method.view, 3, 1, num_frequencies=60, seed=seed))
     phi = {c: np.sqrt(2 / 60) * np.cos(columns[c] / scale @ drawn.omega.T + drawn.phase) for c in z}
     inputs = {c: np.hstack([np.ones((len(z[c]), 1)), z[c]]) for c in z}

@@ -66,7 +66,7 @@ def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) ->
     each = torch.full((len(pool),), 1 / 80, dtype=torch.float64)
     from kernfed import rng
 
-    spec = RatiosSection().spec(int(rng.stream(5, "reweight", "ratios").integers(2**63, 1)[0]))
+    spec = RatiosSection().spec(rng.seed(5, "reweight", "ratios"))
     for name in NAMES:
         x = torch.tensor(jobs[name].x_train)
         fitted = match(x, torch.tensor(pool), each, spec)
@@ -176,7 +176,7 @@ def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
     from kernfed.tensors.networks import gradients
 
     spec = model.network
-    start = initial_parameters(spec, int(rng.stream(5, "reweight", "network").integers(2**63, 1)[0]))
+    start = initial_parameters(spec, rng.seed(5, "reweight", "network"))
     slopes = []
     for name in NAMES:
         local = jobs[name]
