@@ -65,12 +65,12 @@ def test_bent_input(readers: dict[str, Target], name: str) -> None:
     draw = random.Random(zlib.crc32(name.encode()))
     for _ in range(NUM_BENT):
         data = bend(draw, target.examples)
-        began = time.monotonic()
+        began = time.process_time()
         try:
             target.feed(data)
         except Exception as err:
             raise AssertionError(f"{name}: {type(err).__name__} for {data!r}") from err
-        assert time.monotonic() - began < LIMIT_S, data
+        assert time.process_time() - began < LIMIT_S, data
 
 
 @pytest.mark.parametrize("name", NAMES)

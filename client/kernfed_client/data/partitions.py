@@ -36,7 +36,7 @@ class PartitionData:
     """Checked rows of a partition: n rows, P feature columns in the job's order."""
 
     x: Floats
-    """Features, (n, P), finite."""
+    """Features, (n, P), finite; row-major, however they came: the order in memory decides the last bits of products."""
     labels: list[str] | None
     """Class of each row, by the job's names; None for regression."""
     y: Floats | None
@@ -45,6 +45,10 @@ class PartitionData:
     """Rows left out for missing values."""
     row_numbers: Integers
     """Position of each row in the file, (n,), from 1: the (first) line for CSV."""
+
+    def __post_init__(self) -> None:
+        """Bring the rows into order in memory."""
+        object.__setattr__(self, "x", np.ascontiguousarray(self.x))
 
     @property
     def num_rows(self) -> int:

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import RANDOM_KERNELS, FeatureForm, Kernel
+from kernfed.features.kernels import RANDOM_KERNELS, Kernel
+from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.methods.base import Lengthscale, Needs

@@ -175,7 +175,7 @@ class GlobalModel:
             x = _frame_columns(cast("pd.DataFrame", rows), self.feature_names)
         else:
             try:
-                x = np.asarray(rows, dtype=np.float64)
+                x = np.asarray(rows, dtype=np.float64, order="C")
             except (TypeError, ValueError) as err:
                 raise DataError(f"rows are not numbers: {err}") from err
             if x.ndim != 2 or x.shape[1] != len(self.feature_names):

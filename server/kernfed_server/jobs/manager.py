@@ -415,6 +415,7 @@ class RunManager:
                     cache=self._folder / "cache" / "matplotlib",
                     report_timeout_s=self._limits.report_timeout_s,
                     reports=self._reports,
+                    devices_of=self._book.devices,
                 )
                 active.history.end()
             except Exception as err:

@@ -21,7 +21,8 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
-from kernfed.features.spec import EXACT_KERNELS, FeatureSpec, fingerprint, make_spec
+from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R, Request

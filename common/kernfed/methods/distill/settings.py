@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from kernfed.errors import ConfigError
-from kernfed.methods.distill.kernels import PointKernel, check_alpha
+from kernfed.features.kernels import PointKernel
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.shared_settings import Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
 

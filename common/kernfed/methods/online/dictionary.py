@@ -120,7 +120,7 @@ def features(x: Floats, omega: Floats) -> Floats:
     Source: Ghari & Shen (2022), equation (4).
     """
     num_kernels, num, d = omega.shape
-    projection = (x @ omega.reshape(-1, d).T).reshape(len(x), num_kernels, num)
+    projection = (np.ascontiguousarray(x) @ omega.reshape(-1, d).T).reshape(len(x), num_kernels, num)
     z = np.empty((len(x), num_kernels, 2 * num))
     np.sin(projection, out=z[..., :num])
     np.cos(projection, out=z[..., num:])

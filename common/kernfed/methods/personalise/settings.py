@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import EXACT_KERNELS, RANDOM_KERNELS, Kernel
+from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.shared_settings import NetworkSection

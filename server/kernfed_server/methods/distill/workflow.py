@@ -11,13 +11,14 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
+from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
-from kernfed.methods.distill.kernels import KernelSpec, check_kernel, gram
 from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,

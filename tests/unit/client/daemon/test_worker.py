@@ -9,6 +9,8 @@ import pytest
 
 from kernfed_client.daemon.worker import Worker
 
+LIMIT_S = 60.0
+
 
 @pytest.fixture
 def worker():
@@ -33,15 +35,15 @@ async def test_errors_come_back_and_the_thread_lives(worker):
 
 async def test_loop_is_free_meanwhile(worker):
     gate = threading.Event()
-    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(10)))
+    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(LIMIT_S)))
     await asyncio.sleep(0)
     gate.set()
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, LIMIT_S)
 
 
 async def test_cancelled_caller_does_not_stop_the_thread(worker):
     gate = threading.Event()
-    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(10)))
+    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(LIMIT_S)))
     await asyncio.sleep(0)
     waiting.cancel()
     gate.set()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kernfed.errors import ConfigError, DataError, InvalidTensorError, JobStateMissingError, WireError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, fingerprint, make_spec
 from kernfed.federation.messages.base import validate
 from kernfed.federation.messages.data import (
     CentreRequest,

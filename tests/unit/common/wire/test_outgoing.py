@@ -15,6 +15,8 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, decode_fragment
 from kernfed.wire.outgoing import CACHED_FRAMES, Body, Outgoing, payload_to_proto
 from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES
 
+LIMIT_S = 60.0
+
 
 def make_body(transfer, num_chunks):
     payload = encode(Echo(num_rows=1, values=np.full(num_chunks * CHUNK_BYTES // 8, float(transfer))))
@@ -73,7 +75,7 @@ async def test_wakes_a_waiting_writer():
     waiting = asyncio.ensure_future(outgoing.next())
     await asyncio.sleep(0)
     outgoing.put(b"x")
-    assert await asyncio.wait_for(waiting, 5) == b"x"
+    assert await asyncio.wait_for(waiting, LIMIT_S) == b"x"
 
 
 async def test_attached_fields_ride_on_the_next_frame():

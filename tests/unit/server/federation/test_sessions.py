@@ -20,6 +20,8 @@ from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
 
+LIMIT_S = 60.0
+
 REQUEST = EchoRequest(values=np.arange(3.0))
 TASK = "job/1/probe.echo"
 
@@ -61,7 +63,7 @@ class Asked:
         self.asking = asyncio.ensure_future(cohort.ask(REQUEST))
 
     async def begun(self):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while self.registry.call(TASK) is None:
                 await asyncio.sleep(0)
         return self
@@ -72,7 +74,7 @@ class Asked:
         call.on_message(session.name, call.receive(session, task_pb2.TaskReply(task_id=TASK, payload=payload)))
 
     async def result(self):
-        return await asyncio.wait_for(self.asking, 5)
+        return await asyncio.wait_for(self.asking, LIMIT_S)
 
     def of(self, kind):
         return [(e.client, e.message) for e in self.events if e.kind is kind]
@@ -222,7 +224,7 @@ async def test_lost_state_does_not_cost_the_quorum(registry):
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
     asked.reply(a)
     registry.call(TASK).on_fault("b", Fault("JOB_STATE_MISSING", "nothing is prepared"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         while registry.call(f"{TASK}/again") is None:
             await asyncio.sleep(0)
     assert await tasks(b) == [TASK, f"{TASK}/again"]
@@ -240,10 +242,10 @@ async def test_end_of_job_reaches_all(registry):
 
 
 async def test_change_wakes_who_waits(registry):
-    waiting = asyncio.ensure_future(registry.wait_change(5))
+    waiting = asyncio.ensure_future(registry.wait_change(LIMIT_S))
     await asyncio.sleep(0)
     session = connect(registry, "a")
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, LIMIT_S)
     registry.report_device(session, "cpu" * 1000)
     assert len(registry.clients()["a"].device) == 200
     await registry.wait_change(0.01)

@@ -12,7 +12,8 @@ import torch
 
 from kernfed.arrays import Floats
 from kernfed.errors import JobError, QuorumNotMetError
-from kernfed.features.spec import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange

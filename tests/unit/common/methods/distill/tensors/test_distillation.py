@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, NumericalError
+from kernfed.features.kernels import KernelSpec, PointKernel
+from kernfed.maths.kernels import gram
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.consensus import (
     Deregulariser,
     fixed_point,
@@ -20,7 +23,6 @@ from kernfed.methods.distill.consensus import (
     remember,
     spectral_radius,
 )
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, check_alpha, gram
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
@@ -193,7 +195,7 @@ def test_public_points_equal_to_own_rows(golden: Golden) -> None:
 def test_one_row_is_enough(golden: Golden) -> None:
     """N = 1: pre-training gives y k(x, ·)/(k(x, x) + λ), and distillation works."""
     x, y = golden.x[1][:1], golden.y[1][:1]
-    k = float(gram(golden.spec, x)[0, 0])
+    k = float(gram(golden.spec, x.numpy())[0, 0])
     model = kernel_ridge(golden.spec, x, y, golden.ridge)
     assert abs(float(model.coefficients[0, 0]) - float(y[0, 0]) / (k + golden.ridge)) < 1e-14
     w = column(golden.numbers["eq12"]["v"])
