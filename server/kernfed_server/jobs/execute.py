@@ -14,7 +14,7 @@ from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.distill.public_set import unpack
-from kernfed.methods.heads.messages import HeadLoss
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.settings import has_head
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.diverged import DivergedRunError
@@ -97,9 +97,6 @@ def assemble(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     if not has_head(job.method):
         return feature_model(setup, weights, facts)
 
-    from kernfed.models.global_model import Link
-
     loss = head_loss(getattr(job.method, "loss"), setup.schema.task)  # noqa: B009  # of heads, all have one
-    link = {HeadLoss.SOFTMAX: Link.SOFTMAX, HeadLoss.LOGISTIC: Link.LOGISTIC}.get(loss, Link.IDENTITY)
     bias = weights[-1] if setup.intercept else np.zeros(setup.num_outputs)
-    return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=link)
+    return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=FACTS[loss].link)
