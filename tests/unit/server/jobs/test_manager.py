@@ -339,7 +339,7 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
 def test_the_coordinators_modules_load_no_heavy_library():
     """Start-up time and memory: no torch, no plots, no data frames."""
     code = (
-        "import sys, kernfed_server.jobs.manager, kernfed_server.services.operator, kernfed_server.jobs.execute\n"
+        "import sys, kernfed_server.app, kernfed_server.methods.registry\n"
         "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
