@@ -39,7 +39,7 @@ async def fed(tmp_path_factory):
 def no_trace():
     """Nothing that a client does is an error of the coordinator."""
     with structlog.testing.capture_logs() as logs:
-        yield
+        yield logs
     assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
 
 
@@ -359,18 +359,22 @@ async def test_no_hello(fed, monkeypatch):
     assert "no hello" in str(error)
 
 
-async def test_client_that_asks_and_never_reads(fed, monkeypatch):
-    """Acknowledgements for a client that does not read are bounded."""
+async def test_client_that_asks_and_never_reads(fed, monkeypatch, no_trace):
+    """Acknowledgements for a client that does not read are bounded, for its session ends."""
     monkeypatch.setattr("kernfed_server.services.federation.MAX_BACKLOG", 2000)
     async with mallory(fed, reads=False) as client:
         await fed.wait_connected("mallory")
+        session = fed.sessions.get("mallory")
         failure = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id="x" * 4000, reason="R"))
         async with asyncio.timeout(LIMIT_S):
             while "mallory" in fed.sessions.present():
                 await client.send(failure)
+    [ended] = [e["error"] for e in no_trace if e["event"] == "session ended: protocol violated"]
+    assert ended == "the client asks for more answers than it reads"
+    assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
 
 
-async def test_revoked_client_that_does_not_read(fed):
+async def test_revoked_client_that_does_not_read(fed, no_trace):
     """A revoked client is cut off though the coordinator is stuck in writing to it, and though it sends heartbeats."""
     async with ScriptedClient(fed.client_folder("eve"), fed.ports.federation, reads=False):
         await fed.wait_connected("eve")
@@ -381,3 +385,5 @@ async def test_revoked_client_that_does_not_read(fed):
         async with asyncio.timeout(LIMIT_S):
             await fed.wait_disconnected("eve")
         await fed.operator.cancel(submitted.job_id)
+    assert [(e["client"], e["reason"]) for e in no_trace if e["event"] == "session cut"] == [("eve", "REVOKED")]
+    assert fed.sessions.present() >= {"a", "b"}

@@ -17,7 +17,7 @@ import numpy as np
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed.jobs.client_file import FORMATS, ClientFile, PartitionFile
 from kernfed.rng import stream
 from kernfed.tables.csv import read_csv
 from kernfed.tables.npz import read_npz
@@ -28,7 +28,6 @@ MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""
 
 MAX_LABEL_LENGTH = 256
-_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 _READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
 
 
@@ -233,9 +232,9 @@ def _format(source: Source) -> str:
     if source.file.format is not None:
         return source.file.format
     suffix = source.file.path.suffix.lower()
-    if suffix not in _SUFFIXES:
+    if suffix not in FORMATS:
         source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to csv, parquet or npz")
-    return _SUFFIXES[suffix]
+    return FORMATS[suffix]
 
 
 def _check_is_file(source: Source) -> None:

@@ -114,7 +114,7 @@ def job_record(
         "num_rounds": info.num_rounds,
         "rounds_closed": info.round_num,
         "clients": list(info.clients),
-        "settings": file.model_dump(mode="json"),
+        "settings": file.plan(),
         "notes": _notes(events),
         "failures": _failures(events),
         "answers": {

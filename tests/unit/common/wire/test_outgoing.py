@@ -33,6 +33,7 @@ def places(frames):
 
 
 async def test_bodies_take_turns_and_frames_overtake():
+    """Large bodies alternate piece by piece, and a frame goes ahead of them."""
     outgoing = Outgoing()
     outgoing.put(b"task 1", make_body(1, 3)[0])
     outgoing.put(b"task 2", make_body(2, 2)[0])
@@ -45,6 +46,7 @@ async def test_bodies_take_turns_and_frames_overtake():
 
 
 async def test_body_arrives_whole():
+    """The pieces of a body are the body."""
     body, payload = make_body(7, 2)
     frames = [body.frame(offset, shared=False) for offset in range(0, body.size, CHUNK_BYTES)]
     parts = [decode_fragment(RESPONSE_FRAGMENT_TAG, f) for f in frames]
@@ -52,6 +54,7 @@ async def test_body_arrives_whole():
 
 
 async def test_drop():
+    """A dropped body sends no further piece."""
     outgoing = Outgoing()
     outgoing.put(b"task 1", make_body(1, 3)[0])
     outgoing.put(b"task 2", make_body(2, 1)[0])
@@ -63,6 +66,7 @@ async def test_drop():
 
 
 async def test_close_sends_frames_and_no_bodies():
+    """A closed queue still sends its frames, and none of its bodies."""
     outgoing = Outgoing()
     outgoing.put(b"task", make_body(1, 3)[0])
     outgoing.put(b"goodbye")
@@ -71,6 +75,7 @@ async def test_close_sends_frames_and_no_bodies():
 
 
 async def test_wakes_a_waiting_writer():
+    """A writer that waits gets the frame that is put."""
     outgoing = Outgoing()
     waiting = asyncio.ensure_future(outgoing.next())
     await asyncio.sleep(0)
@@ -79,6 +84,8 @@ async def test_wakes_a_waiting_writer():
 
 
 async def test_attached_fields_ride_on_the_next_frame():
+    """Acknowledgements go with the next frame, or alone when they must."""
+
     def ack(task_id):
         return pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id)]).SerializeToString()
 
@@ -99,6 +106,7 @@ async def test_attached_fields_ride_on_the_next_frame():
 
 
 def test_frames_of_a_broadcast_are_shared():
+    """Pieces that go to many clients are made once, and a bounded number is kept."""
     body, _ = make_body(1, 20)
     assert body.frame(0, shared=True) is body.frame(0, shared=True)
     first = body.frame(0, shared=True)
@@ -110,6 +118,7 @@ def test_frames_of_a_broadcast_are_shared():
 
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 8, False)])
 def test_small_bodies_ride_inline(size, inline):
+    """A body up to the limit goes in its frame, a larger one beside it."""
     payload = encode(Echo(num_rows=1, values=np.ones(size // 8)))
     proto = payload_to_proto(payload, 9)
     assert proto.body_size == size

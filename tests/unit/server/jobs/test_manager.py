@@ -121,8 +121,9 @@ async def test_who_may_join_a_running_job(tmp_path):
         await asyncio.Event().wait()
 
     data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    on_data = f'name = "open"\n[method]\nname = "local"\n{data}'
     async with world(tmp_path, "a", execute=execute) as w:
-        open_to_all = await w.runs.submit(probe_toml("open", None) + data, "", "ann")
+        open_to_all = await w.runs.submit(on_data, "", "ann")
         await w.until(open_to_all.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.CLIENT_JOINED))
         assert (await w.runs.get(open_to_all.job_id)).clients == ("a", "late")
         w.sessions.connect("busy", "free", "wanted")
@@ -338,7 +339,7 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
 def test_the_coordinators_modules_load_no_heavy_library():
     """Start-up time and memory: no torch, no plots, no data frames."""
     code = (
-        "import sys, kernfed_server.jobs.manager, kernfed_server.services.operator, kernfed_server.jobs.execute\n"
+        "import sys, kernfed_server.app, kernfed_server.methods.registry\n"
         "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
