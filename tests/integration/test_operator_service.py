@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
+from kernfed_testing.commands import run_command
 from kernfed_testing.federation import LIMIT_S
 from kernfed_testing.identities import make_identities
 from kernfed_testing.job_world import World, probe_toml, world
@@ -48,16 +48,9 @@ class Service:
 
     async def command(self, *arguments: str) -> tuple[int, str, str]:
         """Run `kernfed`, piped; returns exit status, stdout, stderr."""
-        script = Path(sys.executable).with_name("kernfed")
-        process = await asyncio.create_subprocess_exec(
-            *(str(script), *arguments, "--identity", str(self.operator), "--coordinator", self.address),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self.world.folder,
-        )
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate()
-        return process.returncode or 0, out.decode(), err.decode()
+        own = ("--identity", str(self.operator), "--coordinator", self.address)
+        done = await run_command("kernfed", *arguments, *own, cwd=self.world.folder)
+        return done.returncode, done.stdout, done.stderr
 
 
 @contextlib.asynccontextmanager

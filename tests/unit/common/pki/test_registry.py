@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -105,10 +106,12 @@ def test_processes_write_at_once(registry, authority) -> None:
         "r = Registry(Path(sys.argv[1])); now = datetime.now(UTC)\n"
         "for i in range(40): r.add_token(f'{sys.argv[2]}-{i}', 'cleveland', now=now, expires=now)\n"
     )
-    children = [subprocess.Popen([sys.executable, "-c", code, str(registry.path), str(n)]) for n in range(3)]
-    for _ in range(20):
-        registry.record(authority.issue(new_key().public_key(), CLEVELAND, now=NOW), "csr", NOW)
-    assert [child.wait(60) for child in children] == [0, 0, 0]
+    with contextlib.ExitStack() as stack:
+        commands = [[sys.executable, "-c", code, str(registry.path), str(n)] for n in range(3)]
+        children = [stack.enter_context(subprocess.Popen(command)) for command in commands]
+        for _ in range(20):
+            registry.record(authority.issue(new_key().public_key(), CLEVELAND, now=NOW), "csr", NOW)
+    assert [child.returncode for child in children] == [0, 0, 0]
     assert len(registry.tokens()) == 120
     assert len(registry.certificates()) == 20
 
