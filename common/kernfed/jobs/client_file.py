@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from kernfed.features.kernels import PointKernel
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.toml_file import parse_toml, read_toml
-from kernfed.methods.distill.kernels import PointKernel
 from kernfed.section import GIVEN, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import DataError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, Kernel, draw_frequencies
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, draw_frequencies
 
 _BLOCK = 1 << 18
 """Numbers of a block of features on CPU: projection, cosine and scaling of a block find it in the cache."""
