@@ -135,7 +135,7 @@ def keys_of(plan: Mapping[str, Any], section: Section, table: str) -> Iterator[t
 
 def sites(folder: Path, *, refusing: bool) -> dict[str, LocalJob]:
     """The clients; they share samples, but for one where asked."""
-    policies = {name: {"allow": list(Kind)} for name in SITES}
+    policies: dict[str, Any] = {name: {"allow": list(Kind)} for name in SITES}
     if refusing:
         policies["cat"] = without(Kind.UNLABELLED_SAMPLE)
     return clients(rows_of(), folder, **policies)

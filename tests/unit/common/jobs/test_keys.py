@@ -15,12 +15,12 @@ from pydantic.fields import FieldInfo
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import BackboneSection, NetworkModelSection, PartitionFile, StreamFile
 from kernfed.jobs.job_file import FeaturesSection, parse_job
-from kernfed.methods.personalise.settings import NetworkSection
+from kernfed.methods.registry import METHODS
 from kernfed.methods.reweight.settings import NormedNetworkSection, RatiosSection, ReweightSettings
-from kernfed.methods.settings import MethodSettings
+from kernfed.methods.shared_settings import NetworkSection
 from kernfed.section import ACCEPTED, Above, Below, Given, Section, scopes_of
 
-METHODS: tuple[type[Section], ...] = get_args(get_args(MethodSettings)[0])
+SETTINGS: tuple[type[Section], ...] = tuple(method.settings for method in METHODS.values())
 TABLES = (
     *(FeaturesSection, NetworkSection, NormedNetworkSection, RatiosSection),
     *(PartitionFile, StreamFile, NetworkModelSection, BackboneSection),
@@ -91,10 +91,10 @@ def switches_of(table: type[Section]) -> dict[str, tuple[Any, ...]]:
             for key, values in scope.conditions:
                 if "." not in key:
                     named.setdefault(key, []).extend(v for v in values if not isinstance(v, Above | Below | Given))
-    found = {}
-    for key, values in named.items():
+    found: dict[str, tuple[Any, ...]] = {}
+    for key, listed in named.items():
         field = table.model_fields[key]
-        tried = [*values_of(key, field), *(v for v in values if v is not None), *[None] * (field.default is None)]
+        tried = [*values_of(key, field), *(v for v in listed if v is not None), *[None] * (field.default is None)]
         found[key] = tuple(v for i, v in enumerate(tried) if v not in tried[:i])
     return found
 
@@ -102,9 +102,10 @@ def switches_of(table: type[Section]) -> dict[str, tuple[Any, ...]]:
 def variants_of(table: type[Section]) -> Iterator[dict[str, Any]]:
     """Settings of the table, one for every combination of its switches that is legal."""
     needed = {**NEEDED.get(table.__name__, {})}
-    if table in METHODS:
+    if table in SETTINGS:
         needed["name"] = get_args(table.model_fields["name"].annotation)[0]
-    switches, seen = switches_of(table), []
+    switches: dict[str, tuple[Any, ...]] = switches_of(table)
+    seen: list[dict[str, Any]] = []
     for values in itertools.product(*switches.values()):
         chosen = {**needed, **{k: v for k, v in zip(switches, values, strict=True) if v is not None}}
         try:
@@ -126,7 +127,7 @@ def made(table: type[Section], settings: Mapping[str, Any]) -> Section | str:
         return str(err)
 
 
-@pytest.mark.parametrize("table", [*METHODS, *TABLES], ids=lambda table: table.__name__)
+@pytest.mark.parametrize("table", [*SETTINGS, *TABLES], ids=lambda table: table.__name__)
 def test_a_key_changes_the_plan_or_is_refused(table: type[Section]) -> None:
     """In every variant, a key set to another legal value is in the plan with that value, or is refused by name."""
     accepted = 0
