@@ -120,7 +120,7 @@ def simulate(
     if job.data is not None and (error is None or model is not None):
         left = {name: jobs[name] for name in cohort.clients}
         try:
-            final = merge(final, _central(job, left))
+            final = final.merged(_central(job, left))
         except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0
@@ -160,15 +160,6 @@ def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
     if has_head(job.method):
         return measure_central_head(jobs, job.method.ridge)  # type: ignore[union-attr]  # methods with heads have one
     return measure_central(jobs, job.method.ridge)  # type: ignore[union-attr]  # probe has no data
-
-
-def merge(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
-    """Metrics of the models in either."""
-    clients = {
-        client: {**first.clients.get(client, {}), **second.clients.get(client, {})}
-        for client in sorted({*first.clients, *second.clients})
-    }
-    return RoundMetrics({**first.pooled, **second.pooled}, clients, {**first.training, **second.training})
 
 
 def _training(event: JobEvent) -> Scores:
