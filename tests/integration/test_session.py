@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import structlog
@@ -12,13 +13,15 @@ from kernfed.jobs.client_file import load_client_file
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed_client.app import ClientDaemon
 from kernfed_server.jobs.manager import RunManager
-from kernfed_testing.federation import Federation, until
+from kernfed_testing.federation import LIMIT_S, Federation, until
 from kernfed_testing.gate import Gate
 from kernfed_testing.proxy import Direction
 
 
 @pytest.mark.parametrize("back_before_it_is_done", [True, False])
-async def test_cut_while_computing(tmp_path, monkeypatch, back_before_it_is_done):
+async def test_cut_while_computing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_before_it_is_done: bool
+) -> None:
     """A reply computed across or during a cut is delivered after it, and computed once."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     async with Federation(tmp_path, ["a", "b"], proxied=["a"]) as fed:
@@ -41,7 +44,7 @@ async def test_cut_while_computing(tmp_path, monkeypatch, back_before_it_is_done
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_cut_in_mid_transfer(tmp_path, monkeypatch, direction):
+async def test_cut_in_mid_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction) -> None:
     """A body cut short is sent again from the start, and arrives as it was."""
     gate = Gate(monkeypatch, EchoRequest, "nobody")
     async with Federation(tmp_path, ["a", "b"], proxied=["a"]) as fed:
@@ -54,12 +57,12 @@ async def test_cut_in_mid_transfer(tmp_path, monkeypatch, direction):
     assert len(ended.of(EventKind.CLIENT_ANSWERED, "a")) == 2
 
 
-async def test_silent_peer_is_dropped(tmp_path):
+async def test_silent_peer_is_dropped(tmp_path: Path) -> None:
     """Both ends drop a line on which nothing moves within the heartbeat limit, and come together when it moves."""
     async with Federation(tmp_path, ["a", "b"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         session = fed.daemons["a"].session
         fed.proxies["a"].stall()
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(LIMIT_S):
             await fed.wait_disconnected("a")
             await until(lambda: not session.connected)
         assert fed.sessions.present() == {"b"}
@@ -69,7 +72,7 @@ async def test_silent_peer_is_dropped(tmp_path):
     assert ended.info.state is JobState.SUCCEEDED
 
 
-async def test_stall_in_mid_transfer(tmp_path):
+async def test_stall_in_mid_transfer(tmp_path: Path) -> None:
     """A client that stops reading in the middle of a body is dropped like any other, and gets it whole later."""
     async with Federation(tmp_path, ["a", "b"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         line = fed.proxies["a"]
@@ -77,7 +80,7 @@ async def test_stall_in_mid_transfer(tmp_path):
             job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=20_000_000, cohort_min_clients=2))
             await line.wait(lambda: line.passed[Direction.DOWN] > 3_000_000)
             line.stall()
-            async with asyncio.timeout(6):
+            async with asyncio.timeout(LIMIT_S):
                 await fed.wait_disconnected("a")
             line.resume()
             ended = await fed.end(job.job_id)
@@ -86,7 +89,7 @@ async def test_stall_in_mid_transfer(tmp_path):
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_half_closed_line(tmp_path, direction):
+async def test_half_closed_line(tmp_path: Path, direction) -> None:
     """A line that is closed in one direction is given up and dialled again."""
     async with Federation(tmp_path, ["a"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         line = fed.proxies["a"]
@@ -97,7 +100,7 @@ async def test_half_closed_line(tmp_path, direction):
         assert (await fed.run(fed.job("probe"))).info.state is JobState.SUCCEEDED
 
 
-async def test_same_identity_twice(tmp_path):
+async def test_same_identity_twice(tmp_path: Path) -> None:
     """A second daemon is told who holds its identity, and takes over once that one is gone."""
     async with Federation(tmp_path, ["a"]) as fed:
         stop = asyncio.Event()
@@ -112,14 +115,14 @@ async def test_same_identity_twice(tmp_path):
             await until(lambda: second.session.connected)
             assert (await fed.run(fed.job("probe"))).info.state is JobState.SUCCEEDED
             stop.set()
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, LIMIT_S)
     told = [e["error"] for e in logs if e["event"].startswith("no session") and e["reason"] == "ALREADY_CONNECTED"]
     assert len(told) == 1  # once, however often it is tried
     assert "client a is already connected from ipv4:127.0.0.1:" in told[0]
     assert "enrol this one under its own name" in told[0]
 
 
-async def test_reconnect_replaces_half_open_stream(tmp_path):
+async def test_reconnect_replaces_half_open_stream(tmp_path: Path) -> None:
     """A daemon that comes back replaces its own stream, which the coordinator still thinks alive."""
     async with Federation(tmp_path, ["a"], proxied=["a"], heartbeat_s=(0.2, 30.0)) as fed:
         old = fed.sessions.get("a")
@@ -131,7 +134,7 @@ async def test_reconnect_replaces_half_open_stream(tmp_path):
         assert fed.sessions.present() == {"a"}
 
 
-async def test_revoked_in_mid_session(tmp_path, monkeypatch):
+async def test_revoked_in_mid_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A revoked client is cut off within seconds, in the middle of a step, and told why; the job goes on without it."""
     gate = Gate(monkeypatch, EchoRequest, "c")
     async with Federation(tmp_path, ["a", "b", "c"]) as fed:
@@ -139,7 +142,7 @@ async def test_revoked_in_mid_session(tmp_path, monkeypatch):
         await gate.wait_reached()
         with structlog.testing.capture_logs() as logs:
             await asyncio.to_thread(fed.identities.pki.revoke, "client/c", why="left")
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(LIMIT_S):
                 await fed.wait_disconnected("c")
             await until(lambda: any(e.get("reason") == "REVOKED" and "error" in e for e in logs))
         gate.open()
@@ -152,12 +155,12 @@ async def test_revoked_in_mid_session(tmp_path, monkeypatch):
     assert not ended.of(EventKind.CLIENT_ANSWERED, "c")
 
 
-async def test_reply_that_comes_before_its_job_resumes(tmp_path, monkeypatch):
+async def test_reply_that_comes_before_its_job_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that a restarted coordinator cannot place yet is asked for again, and not computed again."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     resume, take_up = asyncio.Event(), RunManager._take_up
 
-    async def take_up_late(self, stored):
+    async def take_up_late(self, stored) -> None:
         await resume.wait()
         await take_up(self, stored)
 
@@ -177,11 +180,11 @@ async def test_reply_that_comes_before_its_job_resumes(tmp_path, monkeypatch):
     assert gate.calls == {"a": 1, "b": 1}
 
 
-async def test_coordinator_stops_in_good_order(tmp_path):
+async def test_coordinator_stops_in_good_order(tmp_path: Path) -> None:
     """Clients are told that the coordinator goes, and find it again when it is back."""
     async with Federation(tmp_path, ["a", "b"]) as fed:
         with structlog.testing.capture_logs() as logs:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LIMIT_S):
                 await fed.coordinator.stop()
             await until(lambda: sum(e.get("error", "").startswith("the coordinator is shutting") for e in logs) == 2)
         assert [e for e in logs if e["log_level"] == "error"] == []

@@ -6,20 +6,24 @@ what it uses is shown elsewhere, by processes that start from nothing.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 LIMIT_S = 110.0
 
 _LIBRARIES = (
-    *("matplotlib.figure", "pandas", "pyarrow", "scipy.linalg", "scipy.optimize", "sklearn.base", "torch"),
-    *("cryptography.x509", "google.protobuf", "grpc", "pydantic", "rich.console", "sqlalchemy", "structlog", "typer"),
+    *("cryptography.x509", "google.protobuf", "jinja2", "pydantic", "rich.console", "sqlalchemy", "structlog", "typer"),
+    *("matplotlib.figure", "pandas", "pyarrow", "scipy.linalg", "scipy.optimize", "sklearn.base", "torch", "uvloop"),
 )
+"""Not grpc: it reads its environment once, as it is loaded."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(_LIBRARIES))
@@ -51,11 +55,62 @@ def _run(what: str | Path, argv: list[str], cwd: Path) -> subprocess.CompletedPr
         return subprocess.CompletedProcess(argv, code, out.read_text(), err.read_text())
 
 
-def _begin(what: str | Path, argv: list[str], cwd: Path, environment: dict[str, str], out: Path, err: Path) -> None:
-    for number, path in ((1, out), (2, err)):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+class Daemon:
+    """`python -m NAME ARGUMENTS` under way; with the methods of `asyncio.subprocess.Process` that tests use."""
+
+    def __init__(self, process: ForkServerProcess, stderr: asyncio.StreamReader) -> None:
+        """Follow a process that was started."""
+        assert process.pid is not None
+        self.pid = process.pid
+        self.stderr = stderr
+        self._process = process
+        self._end = asyncio.ensure_future(self._ended())
+
+    async def _ended(self) -> int:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._process.sentinel, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._process.sentinel)
+        self._process.join()
+        code = self._process.exitcode
+        assert code is not None
+        return code
+
+    async def wait(self) -> int:
+        """Exit status, or minus the signal, once it has ended."""
+        return await asyncio.shield(self._end)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+
+async def start_daemon(name: str, *arguments: str, cwd: Path) -> Daemon:
+    """Start `python -m NAME ARGUMENTS`, without stdout."""
+    loop, stderr = asyncio.get_running_loop(), asyncio.StreamReader()
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    with reading, writing:
+        file = os.fdopen(os.dup(reading.fileno()), "rb", 0)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stderr), file)
+        given = (name, [name, *arguments], cwd, dict(os.environ), Path(os.devnull), writing)
+        process = _context.Process(target=_begin, args=given, daemon=True)
+        await asyncio.to_thread(process.start)
+    return Daemon(process, stderr)
+
+
+def _begin(
+    what: str | Path, argv: list[str], cwd: Path, environment: dict[str, str], out: Path, err: Path | Connection
+) -> None:
+    for number, to in ((1, out), (2, err)):
+        descriptor = os.open(to, os.O_WRONLY | os.O_CREAT) if isinstance(to, Path) else to.fileno()
         os.dup2(descriptor, number)
-        os.close(descriptor)
+        os.close(descriptor) if isinstance(to, Path) else to.close()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

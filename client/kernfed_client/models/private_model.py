@@ -59,7 +59,7 @@ class PrivateModel:
         missing = [name for name in self.feature_names if name not in rows.columns]
         if missing:
             raise DataError(f"column {missing[0]!r} is missing; the model needs {', '.join(self.feature_names)}")
-        x = rows[list(self.feature_names)].to_numpy(dtype=np.float64)
+        x = np.asarray(rows[list(self.feature_names)], dtype=np.float64, order="C")
         if not np.isfinite(x).all():
             raise DataError("a value is missing or infinite; fill it in or leave the row out")
         return self.scorer((x - self.mean) / self.deviation, device)

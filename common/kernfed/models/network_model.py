@@ -106,7 +106,7 @@ class NetworkModel:
             if missing:
                 raise DataError(f"column {missing[0]!r} is missing; the model needs {', '.join(self.feature_names)}")
             rows = frame[list(self.feature_names)].to_numpy(dtype=np.float64)
-        x = np.asarray(rows, dtype=np.float64)
+        x = np.asarray(rows, dtype=np.float64, order="C")
         if x.ndim != 2 or x.shape[1] != len(self.feature_names) or not np.isfinite(x).all():
             raise DataError(
                 f"rows of shape {x.shape}, want (rows, {len(self.feature_names)}) finite numbers: columns "

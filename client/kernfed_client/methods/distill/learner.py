@@ -10,8 +10,9 @@ import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
+from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
 from kernfed.memory import available_bytes
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, check_alpha, check_kernel, gram
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import Scorer
 
@@ -132,6 +133,8 @@ class KernelLearner:
     def scores(self, model: KernelModel, x: Floats) -> Tensor:
         """A model's predictions for rows; the kernel of rows that come again, such as test rows, is kept if small."""
         import torch
+
+        from kernfed.tensors.kernels import gram
 
         num_all = len(self._x) + len(self._public)
         if len(x) * num_all > _KEPT_NUMBERS:

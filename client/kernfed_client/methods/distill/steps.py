@@ -13,10 +13,10 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
+from kernfed.features.kernels import KernelSpec
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
-from kernfed.methods.distill.kernels import KernelSpec
 from kernfed.methods.distill.messages import (
     DistillationStarted,
     DistillRequest,

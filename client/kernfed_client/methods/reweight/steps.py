@@ -207,7 +207,8 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
     """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others."""
     import torch
 
-    from kernfed.features.spec import FeatureForm, Kernel, make_spec
+    from kernfed.features.kernels import Kernel
+    from kernfed.features.spec import FeatureForm, make_spec
     from kernfed.maths.statistics import median_distance
     from kernfed.tensors.feature_maps import FeatureMap
     from kernfed.tensors.ridge import LocalRidge, one_hot

@@ -18,7 +18,8 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, make_spec
 
 KernelFunction = Callable[[Floats, Floats], Floats]
 """Gram matrix of two sets of points: (n, d), (m, d) -> (n, m)."""

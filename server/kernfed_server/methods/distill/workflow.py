@@ -11,13 +11,14 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError
+from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
-from kernfed.methods.distill.kernels import KernelSpec, check_kernel, gram
 from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,
@@ -27,11 +28,12 @@ from kernfed.methods.distill.messages import (
     PublicPredictions,
     StartDistillationRequest,
 )
-from kernfed.methods.distill.public_set import pack, sha256
-from kernfed.methods.settings import DistillSettings
+from kernfed.methods.distill.public_set import pack, sha256, unpack
+from kernfed.methods.distill.settings import DistillSettings
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.distill.state import Iteration
 
 
@@ -46,7 +48,8 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     "predict" are one trip here, so T rounds are T trips, and one more in which each client fits the last consensus and
     keeps its model.
     """
-    job = _Distillation(setup, settings, cohort, run)
+    public = await asyncio.to_thread(unpack, setup.files[settings.public], len(setup.schema.features))
+    job = _Distillation(setup, settings, cohort, run, public)
     await job.prepare()
     state = Iteration.resume(run.resumed, cohort.clients) if run.resumed else Iteration.start(cohort.clients)
     if state.finished:
@@ -74,6 +77,8 @@ class _Distillation:
     settings: DistillSettings
     cohort: Cohort
     run: Run
+    public: Floats
+    """Public points in the units of the data, shape (N_p, P)."""
     baseline: RoundMetrics = field(default_factory=RoundMetrics)
     deregulariser: Deregulariser | None = None
     content: bytes = b""
@@ -92,11 +97,6 @@ class _Distillation:
         if isinstance(q, str):
             return 0.0 if self.all_take_part else 0.501
         return q
-
-    @property
-    def public(self) -> Floats:
-        assert self.setup.public is not None  # noqa: S101  # jobs of this method name public points
-        return self.setup.public
 
     @property
     def nothing(self) -> Floats:
@@ -270,3 +270,6 @@ class _Distillation:
                 {"client": c, "first": state.first[c], "last": state.last[c]} for c in state.clients if c in state.last
             ],
         }
+
+
+WORKFLOWS = {"distill": Workflow(run)}

@@ -10,7 +10,8 @@ import numpy as np
 from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.methods.heads.lbfgs import History
-from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest, HeadLoss
+from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
 from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
@@ -20,8 +21,6 @@ MAX_PROBES = 25
 """Step sizes tried in a round: the shortest is at most half as long each time."""
 FIRST_STEP = 0.5
 """Tried first after local training: means of inverse Hessians are longer than inverses of their mean."""
-PER_GAP = {HeadLoss.SOFTMAX: 3.0, HeadLoss.LOGISTIC: 1.0, HeadLoss.SQUARED: 1.0}
-"""Ridge over `Scaling.ridge`: with more than 1 log-loss hardly rises, and more classes are right."""
 MAX_RIDGE = 1e6
 
 
@@ -177,7 +176,7 @@ class _Training:
         """The ridge that rows kept apart call for; 0 without any, and where the job wants none of it."""
         if measured.scaling is None or not self.settings.raise_ridge:
             return 0.0
-        return min(PER_GAP[self.problem.loss] * measured.scaling.ridge, MAX_RIDGE)
+        return min(FACTS[self.problem.loss].ridge_per_gap * measured.scaling.ridge, MAX_RIDGE)
 
     async def _advance(self, state: SafeNewton) -> tuple[SafeNewton, _Measured, float]:
         """One step, what it led to, and its size; the same state where none lowers the loss by more than rounding."""

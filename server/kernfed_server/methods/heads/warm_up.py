@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernfed.arrays import Array
-from kernfed.methods.heads.messages import HeadLoss, HeadWarmUp, HeadWarmUpRequest
+from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.messages import HeadWarmUp, HeadWarmUpRequest
 from kernfed_server.jobs.run import Members
 from kernfed_server.methods.heads.newton_steps import HeadTrainer
 
@@ -21,8 +22,6 @@ EPOCHS = 4
 BATCH = 64
 MOMENTUM = 0.9
 MAX_LEARNING_RATE = 0.1
-CURVATURE = {HeadLoss.SOFTMAX: 15.0, HeadLoss.LOGISTIC: 15.0, HeadLoss.SQUARED: 1.5}
-"""Over the number of features: the learning rate where those are many, whose curvature adds up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ async def local_round(trainer: HeadTrainer, weights: Array, members: Members, ro
     problem = trainer.problem
     request = HeadWarmUpRequest(
         ridge=problem.ridge,
-        learning_rate=min(MAX_LEARNING_RATE, CURVATURE[problem.loss] / problem.shape[0]),
+        learning_rate=min(MAX_LEARNING_RATE, FACTS[problem.loss].warm_up_rate / problem.shape[0]),
         momentum=MOMENTUM,
         num_epochs=EPOCHS,
         batch_size=BATCH,

@@ -15,7 +15,7 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.data import DescribeDataRequest, LearningTask, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema
-from kernfed.methods.online.dictionary import Loss
+from kernfed.methods.online.losses import Loss
 from kernfed_server.jobs.preparation import LaterDescription, Setup, agree_features
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import State, json_array

@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from kernfed import rng
 from kernfed.errors import DataError
-from kernfed.features.spec import FeatureForm, Kernel, draw_frequencies, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.statistics import median_distance
 from kernfed.methods.reweight.ratio_spec import Divergence, RatioModel, RatioSpec

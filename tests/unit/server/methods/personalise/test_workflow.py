@@ -93,11 +93,12 @@ def test_the_default_gives_the_librarys_weights_and_models(tmp_path: Path) -> No
 
 def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
     """With the paper's weights, gradients and Hessian solves lead to the solutions of the weighted normal equations."""
-    common: dict[str, Any] = {"c_q": 0.1, "c_p": 0.1, "ridge": 0.05, "min_weight": 0.0}
+    common: dict[str, Any] = {"c_q": 0.1, "c_p": 0.1, "ridge": 0.05}
     rows = concept_rows()
     for weights in ("paper", "exact"):
         solved = run(personal_job(weights=weights, **common), clients(rows, tmp_path / "a"))
-        trained = run(personal_job(weights=weights, trainer="newton", **common), clients(rows, tmp_path / "b"))
+        by_steps = personal_job(weights=weights, trainer="newton", min_weight=0.0, **common)
+        trained = run(by_steps, clients(rows, tmp_path / "b"))
         assert finding(solved)["matrix"] == finding(trained)["matrix"]
         for name in rows:
             one, other = (load_kept_model(tmp_path / folder / name / "model") for folder in ("a", "b"))
