@@ -114,7 +114,7 @@ def simulate(
     if job.data is not None and (error is None or model is not None):
         left = {name: jobs[name] for name in cohort.clients}
         try:
-            final = merge(final, _central(job, left))
+            final = final.merged(_central(job, left))
         except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0
@@ -147,15 +147,6 @@ def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
     """Metrics of the pooled reference, where the method has one."""
     measure = central_models().get(job.method.name)
     return RoundMetrics() if measure is None else measure(jobs, job.method)
-
-
-def merge(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
-    """Metrics of the models in either."""
-    clients = {
-        client: {**first.clients.get(client, {}), **second.clients.get(client, {})}
-        for client in sorted({*first.clients, *second.clients})
-    }
-    return RoundMetrics({**first.pooled, **second.pooled}, clients, {**first.training, **second.training})
 
 
 def _training(event: JobEvent) -> Scores:
