@@ -21,7 +21,8 @@ from kernfed.wire.codec import encode
 from kernfed.wire.frames import PROTOCOL_VERSION
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
-from kernfed_server.federation.sessions import Session, SessionLimits, SessionRegistry
+from kernfed_server.federation.session import Session, SessionLimits
+from kernfed_server.federation.sessions import SessionRegistry
 
 LIMIT_S = 60.0
 
