@@ -1,4 +1,4 @@
-"""Every key of a job file or a client file acts or is refused: of each method, in each of its variants."""
+"""`kernfed.section`: every key of a job file or a client file acts or is refused: of each method, in each of its variants."""
 
 from __future__ import annotations
 
