@@ -11,6 +11,8 @@ import pytest
 
 from kernfed.pki.tokens import decode_token
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def kernfed(tmp_path):
