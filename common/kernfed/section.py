@@ -118,6 +118,8 @@ class Section(BaseModel):
 class MethodSection(Section):
     """The [method] table of a method."""
 
+    name: str
+    """The method's key; each method narrows it to that one text."""
     unused: ClassVar[tuple[Unused, ...]] = ()
     """Keys of other tables that do nothing with this method; of its own too, where that depends on the task."""
 

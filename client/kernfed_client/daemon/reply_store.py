@@ -132,10 +132,12 @@ class ReplyStore:
 
     def close(self) -> None:
         """Close the journal; the store takes no more replies."""
-        os.close(self._journal)
+        with self._lock:
+            os.close(self._journal)
+            self._journal = -1  # not the number of a file that is opened after this one
 
     def _trim(self, above: int) -> None:
-        if not self._waiting and self._journal_size > above:
+        if not self._waiting and self._journal_size > above and self._journal >= 0:
             os.ftruncate(self._journal, 0)
             self._journal_size = 0
 

@@ -12,7 +12,7 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.ridge.steps import own_weights
+from kernfed_client.steps.own_ridge import own_weights
 
 
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:

@@ -14,7 +14,8 @@ from kernfed.features.kernels import RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.toml_file import parse_toml, read_toml
-from kernfed.methods.settings import MethodSettings
+from kernfed.methods.base import Lengthscale, Needs
+from kernfed.methods.registry import AnyMethod, method_of
 from kernfed.section import ACCEPTED, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -144,7 +145,7 @@ class JobFile(Section):
     precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
-    method: MethodSettings
+    method: AnyMethod
     cohort: CohortSection = CohortSection()
     data: DataSection | None = None
     features: FeaturesSection = FeaturesSection()
@@ -181,24 +182,17 @@ class JobFile(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.data is None and self.method.name != "probe":
+        method = method_of(self.method)
+        if self.data is None and method.needs(self.method) is not Needs.NOTHING:
             raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
-        if (
-            getattr(self.method, "loss", "") == "cross-entropy"
-            and self.data is not None
-            and self.data.task is LearningTask.REGRESSION
-        ):
-            raise ValueError(
-                'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
-            )
+        method.check(self.method, self)
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")
-        section = "method" if self.method.name == "distill" else "features"
-        scale = self.method.lengthscale if self.method.name == "distill" else self.features.lengthscale
+        scale = lengthscale(self)
         if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
             raise ValueError(
-                f"{section}.lengthscale has {len(scale)} numbers for {len(self.data.features)} feature columns; "
+                f"{lengthscale_key(self)} has {len(scale)} numbers for {len(self.data.features)} feature columns; "
                 "give one number, or one per column in their order"
             )
         return self
@@ -237,7 +231,18 @@ def _expanded(name: str) -> list[str]:
 
 def named_files(job: JobFile) -> tuple[str, ...]:
     """Files that a job names beside itself, as written there."""
-    return (job.method.public,) if job.method.name == "distill" else ()
+    return method_of(job.method).files(job.method)
+
+
+def lengthscale(job: JobFile) -> Lengthscale:
+    """Of the exact kernel where the method has one, else of the feature map."""
+    exact = method_of(job.method).lengthscale
+    return job.features.lengthscale if exact is None else exact(job.method)
+
+
+def lengthscale_key(job: JobFile) -> str:
+    """The key that `lengthscale` reads."""
+    return "features.lengthscale" if method_of(job.method).lengthscale is None else "method.lengthscale"
 
 
 def parse_job(text: str, source: str = "job file", *, accepted: bool = False) -> JobFile:

@@ -15,7 +15,8 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec
 from kernfed.federation.messages.data import LearningTask
-from kernfed.models.global_model import ARRAYS, GlobalModel, Link
+from kernfed.maths.losses import Link
+from kernfed.models.global_model import ARRAYS, GlobalModel
 
 ARRAYS_FILE = "model.safetensors"
 FACTS_FILE = "model.json"

@@ -17,7 +17,7 @@ from typing import Any
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import JSONL, TRAINING, MetricLine, read_metrics
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
-from kernfed.report.sections import SECTIONS
+from kernfed.report.sections import sections
 
 REPORT = "report.html"
 JOB_JSON = "job.json"
@@ -147,12 +147,12 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mappin
 
 
 def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any]) -> dict[str, Any]:
-    metric = next(iter(measured.metrics()), None)
+    metric, made = next(iter(measured.metrics()), None), sections()
     return {
         "job": job,
         "tiles": list(_tiles(job, measured, metric)),
         "charts": list(_charts(measured, metric)),
-        "sections": [SECTIONS[name](finding) for name, finding in sorted(findings.items()) if name in SECTIONS],
+        "sections": [made[name](finding) for name, finding in sorted(findings.items()) if name in made],
         "table": _client_table(measured),
         "rows": measured.rows,
         "answers": _answers(job["answers"]),

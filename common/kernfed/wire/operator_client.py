@@ -230,13 +230,14 @@ class OperatorClient:
         handle, part = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                async for response in self._pieces(call):
-                    if response.HasField("artifact"):
-                        announced = artifact_from_proto(response.artifact)
-                    size += len(response.data)
-                    if announced is None or size > announced.size:
-                        raise WireError(f"{name}: the coordinator sends more than it announced")
-                    await asyncio.to_thread(_append, file, digest, response.data)
+                async with contextlib.aclosing(self._pieces(call)) as pieces:
+                    async for response in pieces:
+                        if response.HasField("artifact"):
+                            announced = artifact_from_proto(response.artifact)
+                        size += len(response.data)
+                        if announced is None or size > announced.size:
+                            raise WireError(f"{name}: the coordinator sends more than it announced")
+                        await asyncio.to_thread(_append, file, digest, response.data)
                 os.fchmod(file.fileno(), 0o644)
                 await asyncio.to_thread(os.fsync, file.fileno())
             if announced is None or size != announced.size or digest.hexdigest() != announced.sha256:
@@ -262,7 +263,7 @@ class OperatorClient:
         finally:
             call.cancel()
 
-    async def _pieces(self, call: Any) -> AsyncIterator[pb.FetchArtifactResponse]:
+    async def _pieces(self, call: Any) -> AsyncGenerator[pb.FetchArtifactResponse, None]:
         try:
             while True:
                 async with asyncio.timeout(self._timeout_s):

@@ -19,7 +19,7 @@ from kernfed.federation.cohort import Cohort, Exchange, Quorum
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
-from kernfed.methods.settings import num_rounds
+from kernfed.methods.registry import method_of
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, may_join, plan
@@ -179,7 +179,7 @@ class RunManager:
             state=JobState.QUEUED,
             submitted_by=operator,
             submitted_at=datetime.now(UTC),
-            num_rounds=num_rounds(file.method),
+            num_rounds=method_of(file.method).rounds(file.method),
             clients=tuple(sorted(file.cohort.clients or ())),
             job_toml=job_toml,
         )

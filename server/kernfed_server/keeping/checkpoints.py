@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 
 from kernfed.arrays import Array
 from kernfed.errors import JobError
-from kernfed_server.jobs.run import Checkpoint, State
+from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.state import Arrays
 
 _DTYPES: Final = {
     "float64": "F64",
@@ -80,7 +81,7 @@ def remove_orphans(folder: Path, keep: set[str]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _write(path: Path, state: State) -> str:
+def _write(path: Path, state: Arrays) -> str:
     arrays = {name: _prepared(name, state[name]) for name in sorted(state)}
     header: dict[str, object] = {}
     offset = 0

@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kernfed.methods.shared_settings import Ridge, Rounds
 from kernfed.section import Above, MethodSection, Only
 
-Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
-Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 ClientFraction = Annotated[
     float, Field(gt=0, le=1, description="Share of the clients drawn for a round, by the job's seed; at least one is.")
 ]

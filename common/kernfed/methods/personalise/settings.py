@@ -10,12 +10,11 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
-from kernfed.models.network_spec import NetworkKind
+from kernfed.methods.shared_settings import NetworkSection
 from kernfed.section import MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Constant = Annotated[float, Field(ge=0, le=1e6)]
-Width = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class NoiseSection(Section):
@@ -28,24 +27,6 @@ class NoiseSection(Section):
     def factor(self) -> float:
         """Deviation of the noise, in units of the mean's sensitivity."""
         return noise_factor(self.epsilon, self.delta)
-
-
-class NetworkSection(Section):
-    """The network that `trainer = "fedavg"` trains, on the standardised columns."""
-
-    kind: NetworkKind = Field(NetworkKind.MLP, description="linear, mlp or cnn (LeNet).")
-    widths: Annotated[list[Width], Only(kind=("mlp", "cnn"))] = Field(
-        [], max_length=16, description="Hidden layers, e.g. [32, 32]; of a cnn two numbers of channels, then layers."
-    )
-    image: Annotated[list[Width], Only(kind="cnn")] = Field(
-        [], max_length=3, description="[channels, height, width] of a row."
-    )
-
-    @property
-    def all_widths(self) -> tuple[int, ...]:
-        """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
-        defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
-        return tuple(self.widths) or defaults[self.kind]
 
 
 class PersonaliseSettings(MethodSection):

@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.personalise.settings import NetworkSection
 from kernfed.methods.reweight.ratio_spec import (
     DEFAULT_RATIOS,
     PLAIN_COLUMNS,
@@ -19,6 +18,7 @@ from kernfed.methods.reweight.ratio_spec import (
     RatioModel,
     RatioSpec,
 )
+from kernfed.methods.shared_settings import NetworkSection, Width
 from kernfed.models.network_spec import NetworkKind, make_network_spec
 from kernfed.section import GIVEN, MethodSection, Only, Section, Unused
 
@@ -26,7 +26,6 @@ Positive = Annotated[float, Field(gt=0)]
 FEW_COMPONENTS = 8
 """Principal components of features: with kernels, what many columns add is mostly noise."""
 
-Width = Annotated[int, Field(ge=1, le=100_000)]
 
 NETWORK = Only(trainer=("adam", "fedavg"))
 MATCHING = Only(source="matching")

@@ -37,9 +37,9 @@ from kernfed.methods.online.settings import (
 from kernfed.methods.online.weights import Hedge
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.methods.online.kernels import KernelParameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.rounds import StreamLoop
-from kernfed_server.methods.online.workflow import KernelParameters
 
 
 async def run_ofskl(setup: Setup, settings: OfsklSettings, cohort: Cohort, run: Run) -> Model | None:

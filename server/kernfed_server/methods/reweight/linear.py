@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,14 +14,15 @@ from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
-from kernfed.methods.heads.settings import NewtonSettings
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import PART, State
+from kernfed_server.jobs.run import PART
+from kernfed_server.jobs.state import State, json_array
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 from kernfed_server.methods.ridge import newton
+from kernfed_server.methods.ridge.newton import NewtonPlan
 
 if TYPE_CHECKING:
     from kernfed.models.global_model import GlobalModel
@@ -53,19 +53,18 @@ async def train_linear(job: Reweighting) -> GlobalModel:
         variant = order[i]
         setup = await _centred(job, variant)
         if inner is None:
-            start = job.run.last_round
+            start = job.run.round_num
             if len(order) > 1:
                 job.run.note(f"model {i + 1} of {len(order)}: {_MODELS[variant]}")
-        keep = {"phase": np.array([i]), "start": np.array([start]), "told": _encode(told)}
+        keep = {
+            "phase": np.array([i]),
+            "start": np.array([start]),
+            "told": json_array({k: asdict(v) for k, v in told.items()}),
+        }
         run = job.run.part(keep, inner, partial(_named, variant=variant, told=dict(told), scope=job.scope))
         inner = None
-        settings = NewtonSettings(
-            name="newton",
-            ridge=job.settings.ridge,
-            rounds=start + job.settings.rounds,
-            tolerance=job.settings.tolerance,
-        )
-        weights = await newton.run(setup, settings, job.cohort, run)
+        plan = NewtonPlan(job.settings.ridge, start + job.settings.rounds, job.settings.tolerance)
+        weights = await newton.run(setup, plan, job.cohort, run)
         if weights is None:
             raise JobError("no round was closed, so there is no model; submit the job again")
         measured = await evaluate(setup, job.cohort, job.run, weights)
@@ -111,10 +110,5 @@ def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetri
 
 
 def _resume(state: State) -> tuple[int, int, dict[str, RoundMetrics], State]:
-    told = {k: RoundMetrics(**v) for k, v in json.loads(state["told"].tobytes() or b"{}").items()}
-    inner = {name.removeprefix(PART): array for name, array in state.items() if name.startswith(PART)}
-    return int(state["phase"][0]), int(state["start"][0]), told, inner
-
-
-def _encode(told: Mapping[str, RoundMetrics]) -> Array:
-    return np.frombuffer(json.dumps({k: asdict(v) for k, v in told.items()}).encode(), dtype=np.uint8)
+    told = {k: RoundMetrics(**v) for k, v in state.json("told").items()}
+    return int(state.number("phase")), int(state.number("start")), told, state.part(PART)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
 class Job:
     """A job's state that knows which setup steps it was taken through."""
 
-    def __init__(self, job_id):
+    def __init__(self, job_id) -> None:
         self.job_id = job_id
         self.setup = []
 
@@ -80,14 +81,14 @@ def echo(_job, request):
 class World:
     """A task runner, and all that it does to the outside."""
 
-    def __init__(self, state, forbid=lambda _request, _rows: False):
+    def __init__(self, state, forbid=lambda _request, _rows: False) -> None:
         self.opened, self.asked, self.recorded = [], [], []
 
         def open_job(job_id, folder):
             self.opened.append((job_id, folder))
             return Job(job_id)
 
-        def permit(request: Request, task: task_pb2.Task, num_rows: int | None):
+        def permit(request: Request, task: task_pb2.Task, num_rows: int | None) -> None:
             self.asked.append((request.step, task.submitted_by, num_rows))
             if forbid(request, num_rows):
                 raise PolicyError("not allowed")
@@ -114,7 +115,8 @@ class World:
         return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
 
 
-def test_answer_is_recorded_before_it_leaves(tmp_path):
+def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
+    """Each answer is written down once, and the policy is asked before and after the work."""
     world = World(tmp_path)
     reply = world.answer(EchoRequest(np.arange(3.0)), float_bits=32)
     assert reply.values.dtype == np.float32
@@ -122,17 +124,20 @@ def test_answer_is_recorded_before_it_leaves(tmp_path):
     assert world.asked == [("probe.echo", "ann", None)] * 2
 
 
-def test_unknown_step(tmp_path):
+def test_unknown_step(tmp_path: Path) -> None:
+    """A step that this client does not run is refused by its name."""
     with pytest.raises(UnknownStepError, match=r"does not run the step 'os.system'"):
         World(tmp_path).runner.incoming(task_pb2.Task(step="os.system"))
 
 
-def test_request_too_large(tmp_path):
+def test_request_too_large(tmp_path: Path) -> None:
+    """A request beyond the limit of its class is refused."""
     with pytest.raises(WireError, match="at most 65536"):
         World(tmp_path).answer(EchoRequest(np.ones(10_000)))
 
 
-def test_job_id_never_becomes_a_path(tmp_path):
+def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
+    """A job id with dots and slashes stays within the folder of jobs."""
     world = World(tmp_path)
     world.answer(STANDARDISE, job_id="../../etc")
     files = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()]
@@ -142,7 +147,7 @@ def test_job_id_never_becomes_a_path(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
-def test_rebuilt_after_restart(tmp_path, steps):
+def test_rebuilt_after_restart(tmp_path: Path, steps) -> None:
     """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
     first = World(tmp_path)
     for request in steps:
@@ -158,7 +163,7 @@ def test_rebuilt_after_restart(tmp_path, steps):
     assert len(second.recorded) == (len(steps) == 2)  # nothing of the setup leaves again
 
 
-def test_setup_asked_again_after_restart(tmp_path):
+def test_setup_asked_again_after_restart(tmp_path: Path) -> None:
     """A coordinator that repeats the setup finds each step done once, in order."""
     first = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
@@ -169,7 +174,8 @@ def test_setup_asked_again_after_restart(tmp_path):
     assert [task_id for task_id, _ in second.recorded][-1].endswith("data.mean_embedding")
 
 
-def test_kept_setup_that_cannot_be_read(tmp_path):
+def test_kept_setup_that_cannot_be_read(tmp_path: Path) -> None:
+    """A damaged set-up counts as a missing one."""
     World(tmp_path).answer(STANDARDISE)
     for path in tmp_path.rglob("*.task"):
         path.write_bytes(b"\xff\xff")
@@ -177,7 +183,8 @@ def test_kept_setup_that_cannot_be_read(tmp_path):
         World(tmp_path).answer(MEANS)
 
 
-def test_drop_job(tmp_path):
+def test_drop_job(tmp_path: Path) -> None:
+    """The set-up of an ended job is removed, and an unknown job is no error."""
     world = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
         world.answer(request)
@@ -188,7 +195,7 @@ def test_drop_job(tmp_path):
     world.runner.drop_job("never seen")
 
 
-def test_jobs_in_memory_are_bounded(tmp_path):
+def test_jobs_in_memory_are_bounded(tmp_path: Path) -> None:
     """The oldest job leaves memory, and is rebuilt when it is asked for again."""
     world = World(tmp_path)
     for i in range(KEPT_JOBS + 1):
@@ -201,7 +208,8 @@ def test_jobs_in_memory_are_bounded(tmp_path):
     assert len(world.opened) == KEPT_JOBS + 2
 
 
-def test_refused_before_the_data_are_touched(tmp_path):
+def test_refused_before_the_data_are_touched(tmp_path: Path) -> None:
+    """A task that the policy refuses leaves no record and no set-up."""
     world = World(tmp_path, lambda _request, rows: rows is None)
     with pytest.raises(PolicyError):
         world.answer(STANDARDISE)
@@ -209,7 +217,7 @@ def test_refused_before_the_data_are_touched(tmp_path):
     assert not list(tmp_path.rglob("*.task"))
 
 
-def test_refused_once_the_rows_are_known(tmp_path):
+def test_refused_once_the_rows_are_known(tmp_path: Path) -> None:
     """Too few rows show only when the data are read: nothing leaves, and nothing is kept."""
     world = World(tmp_path, lambda _request, rows: rows is not None)
     with pytest.raises(PolicyError):
@@ -222,7 +230,8 @@ def test_refused_once_the_rows_are_known(tmp_path):
 @pytest.mark.parametrize(
     ("value", "text"), [(-1.0, "probe.echo: unexpected ValueError"), (101.0, "probe.echo: out of memory")]
 )
-def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
+def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, text: str) -> None:
+    """What a step raises by surprise is told by its class, and its text stays in the log of this client."""
     with structlog.testing.capture_logs() as logs, pytest.raises(StepFailedError) as caught:
         World(tmp_path).answer(EchoRequest(np.array([value])))
     assert str(caught.value).startswith(text)
@@ -230,10 +239,11 @@ def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
     assert logs[0]["log_level"] == "error"  # the trace stays in this client's own log
 
 
-def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path):
+def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
+    """A reply fails where the audit log cannot be written."""
     world = World(tmp_path)
 
-    def broken(*_):
+    def broken(*_) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     world.runner._record = broken
@@ -245,7 +255,7 @@ def full_disk(times):
     """A function that finds the disk full so often, then goes on."""
     left = [times]
 
-    def write():
+    def write() -> None:
         if left[0] > 0:
             left[0] -= 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -253,14 +263,14 @@ def full_disk(times):
     return write
 
 
-def test_full_disk_is_waited_for(tmp_path, monkeypatch):
+def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
     pauses = []
     monkeypatch.setattr(disk.time, "sleep", pauses.append)
     world = World(tmp_path)
     write = full_disk(3)
 
-    def record(task, _request, reply, _payload):
+    def record(task, _request, reply, _payload) -> None:
         write()
         world.recorded.append((task.task_id, reply))
 
@@ -277,21 +287,22 @@ def test_full_disk_is_waited_for(tmp_path, monkeypatch):
     ]
 
 
-def test_full_disk_ends_with_the_task():
+def test_full_disk_ends_with_the_task() -> None:
     """Nobody waits for a cancelled task's space."""
     with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
         disk.until_kept(full_disk(100), "the audit log", lambda: False)
 
 
-def test_full_disk_is_not_waited_for_without_end():
+def test_full_disk_is_not_waited_for_without_end() -> None:
+    """A disk that stays full fails the step after the limit."""
     with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
         disk.until_kept(full_disk(100), "the audit log", lambda: True, limit_s=0.1)
 
 
-def test_another_fault_of_the_disk():
+def test_another_fault_of_the_disk() -> None:
     """Only a full disk is waited for."""
 
-    def fail():
+    def fail() -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):

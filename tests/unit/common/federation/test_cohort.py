@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed.errors import InvalidReplyError, KernfedError, PolicyError, QuorumNotMetError, WireError
+from kernfed.errors import (
+    InvalidReplyError,
+    InvalidTensorError,
+    KernfedError,
+    PolicyError,
+    QuorumNotMetError,
+    WireError,
+)
 from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
@@ -76,18 +84,21 @@ REQUEST = EchoRequest(values=np.zeros(1))
         (Quorum(1, 0.7), 10, 7),
     ],
 )
-def test_quorum(quorum, num_clients, needed):
+def test_quorum(quorum, num_clients: int, needed: int) -> None:
+    """A quorum is the larger of a number and a share of the clients, at least one."""
     assert quorum.needed(num_clients) == needed
 
 
-async def test_replies_in_order_of_names():
+async def test_replies_in_order_of_names() -> None:
+    """Replies come in the order of the names of clients."""
     asked, exchange = cohort(echo, clients=("c", "a", "b"))
     assert list(await asked.ask(REQUEST)) == list(ABC)
     assert exchange.calls[0].clients == ABC
 
 
 @given(st.permutations(ABC))
-def test_mean_does_not_depend_on_arrival(order):
+def test_mean_does_not_depend_on_arrival(order) -> None:
+    """A mean is the same to the bit in whatever order replies arrive."""
     import asyncio
 
     class InOrder(Scripted):
@@ -99,7 +110,7 @@ def test_mean_does_not_depend_on_arrival(order):
     assert mean.values[0] == 97 * (1 / 6) + 98 * (2 / 6) + 99 * (3 / 6)
 
 
-async def test_task_ids():
+async def test_task_ids() -> None:
     """Deterministic: job, round, step, and a number from the second time on; they begin anew in each round."""
     asked, exchange = cohort(echo)
     for round_num in (1, 2):
@@ -110,7 +121,8 @@ async def test_task_ids():
     assert ids == ["job/1/probe.echo", "job/1/probe.echo/2", "job/2/probe.echo", "job/2/probe.echo/2"]
 
 
-async def test_faulty_client_is_out_of_the_round():
+async def test_faulty_client_is_out_of_the_round() -> None:
+    """A client with a fault is not asked again in its round, and is in the next."""
     asked, exchange = cohort(
         lambda c, call: Fault("INVALID_TENSOR", "NaN") if c == "b" and call.round_num == 1 else echo(c, call)
     )
@@ -124,13 +136,15 @@ async def test_faulty_client_is_out_of_the_round():
     assert not asked.faults
 
 
-async def test_straggler_is_asked_again_in_the_round():
+async def test_straggler_is_asked_again_in_the_round() -> None:
+    """A client that was late is asked at the next step of the round."""
     asked, exchange = cohort(lambda c, call: None if c == "b" and len(exchange.calls) == 1 else echo(c, call))
     assert list(await asked.ask(REQUEST)) == ["a", "c"]
     assert list(await asked.ask(REQUEST)) == list(ABC)
 
 
-async def test_below_quorum():
+async def test_below_quorum() -> None:
+    """Too few answers fail the step and say of each client why."""
     asked, _ = cohort(lambda c, call: {"a": echo(c, call), "b": Fault("REFUSED_BY_POLICY", "no")}.get(c))
     with pytest.raises(QuorumNotMetError) as caught:
         await asked.ask(REQUEST)
@@ -141,7 +155,8 @@ async def test_below_quorum():
     ]
 
 
-async def test_excluded():
+async def test_excluded() -> None:
+    """An excluded client is not asked, and still counts for the quorum."""
     asked, exchange = cohort(echo)
     asked.exclude("b", Fault("INVALID_DATA", "gap"))
     assert asked.clients == ("a", "c")
@@ -151,7 +166,7 @@ async def test_excluded():
     assert exchange.calls[0].needed == 2  # of the whole cohort still
 
 
-async def test_row_counts_must_stay():
+async def test_row_counts_must_stay() -> None:
     """A reply that states other rows than before is refused, in every later round."""
     asked, _ = cohort(lambda c, _: Echo(num_rows=7 if c == "b" else 5, values=np.zeros(1)))
     asked.register_rows({"a": 5, "b": 5, "c": 5})
@@ -161,20 +176,23 @@ async def test_row_counts_must_stay():
     assert fault.message == "Echo.num_rows is 7, but b stated 5 training rows before"
 
 
-async def test_request_is_checked_before_it_is_sent():
+async def test_request_is_checked_before_it_is_sent() -> None:
+    """A request with NaN reaches no client."""
     asked, exchange = cohort(echo)
     with pytest.raises(WireError, match="NaN"):
         await asked.ask(EchoRequest(values=np.array([np.nan])))
     assert exchange.calls == []
 
 
-async def test_shapes_bound_by_the_request():
+async def test_shapes_bound_by_the_request() -> None:
+    """Sizes of a request are those that its replies must have."""
     asked, exchange = cohort(lambda _c, _call: Gradient(num_rows=1, gradient=np.zeros((4, 2))))
     await asked.ask(GradientRequest(ridge=1.0, weights=np.zeros((4, 2))))
     assert exchange.calls[0].dims == {"M": 4, "C": 2}
 
 
-async def test_total():
+async def test_total() -> None:
+    """A total adds rows and arrays of all clients."""
     asked, _ = cohort(echo)
     total = await asked.total(REQUEST)
     assert (total.num_rows, total.values[0]) == (6, 97.0 + 98.0 + 99.0)
@@ -189,7 +207,7 @@ SETUP = [
 class Forgetful:
     """Clients that know what they were told; some forget everything once."""
 
-    def __init__(self, forgets):
+    def __init__(self, forgets) -> None:
         self.told = {c: [] for c in ABC}
         self._forgets = dict.fromkeys(forgets, True)
 
@@ -206,7 +224,7 @@ class Forgetful:
 
 
 @pytest.mark.parametrize("forgets", ["", "b", "ac", "abc"])
-async def test_setup_is_repeated_for_who_lost_it(forgets):
+async def test_setup_is_repeated_for_who_lost_it(forgets: str) -> None:
     """Who lost its state is told all setup requests again, in their order, and asked again; nobody else is."""
     clients = Forgetful(forgets)
     asked, exchange = cohort(clients, Quorum(min_clients=3))
@@ -221,7 +239,7 @@ async def test_setup_is_repeated_for_who_lost_it(forgets):
     assert len(set(ids)) == len(ids)
 
 
-async def test_who_cannot_be_prepared_is_out_of_the_round():
+async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
     """The others' answers count, and what kept it from being prepared is what is told of it."""
 
     def answer(client, call):
@@ -240,7 +258,7 @@ async def test_who_cannot_be_prepared_is_out_of_the_round():
 
 
 @pytest.mark.parametrize("flaw", ["none", "refuses", "away", "fails the check"])
-async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
+async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
     """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
 
     def answer(client, call):
@@ -248,7 +266,7 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
             return Fault("POLICY", "not here") if flaw == "refuses" else None
         return Forgetful.__call__(clients, client, call)
 
-    def check(client, _reply):
+    def check(client, _reply) -> None:
         if client == "d" and flaw == "fails the check":
             raise InvalidReplyError("other features")
 
@@ -270,7 +288,7 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
     assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
 
 
-async def test_in_process_exchange():
+async def test_in_process_exchange() -> None:
     """Steps of this process: replies are checked as over the network, and events tell what happened."""
     events: list[JobEvent] = []
 
@@ -291,7 +309,8 @@ async def test_in_process_exchange():
     ]
 
 
-async def test_float32_in_process():
+async def test_float32_in_process() -> None:
+    """Clients in this process get and give what would have passed a wire of 32 bits."""
     seen = []
 
     def step(_client, request):
@@ -305,3 +324,32 @@ async def test_float32_in_process():
     assert asked.float_epsilon > 1e-8
     assert as_sent(LocalModel(1, np.ones((1, 1))), 64).weights.dtype == np.float64
     assert as_sent(FeaturesMapped(1, "x"), 32) == FeaturesMapped(1, "x")
+
+
+async def test_each_client_answers_its_own_request() -> None:
+    """Requests may differ in size; each reply is checked against the request it answers."""
+    steps = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}
+    asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
+    replies = await asked.ask_each({"b": EchoRequest(np.arange(3.0)), "a": EchoRequest(np.ones(2))})
+    assert list(replies) == ["a", "b"]
+    assert replies["a"].values.tolist() == [2.0, 2.0]
+    assert replies["b"].values.tolist() == [0.0, 2.0, 4.0]
+
+
+async def test_a_reply_in_another_clients_shape_is_refused() -> None:
+    """A reply that would fit a neighbour's request does not count."""
+    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(3))}
+    asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
+    replies = await asked.ask_each({"a": EchoRequest(np.ones(2)), "b": EchoRequest(np.ones(3))})
+    assert list(replies) == ["b"]
+    assert asked.faults["a"].reason == InvalidTensorError.reason
+
+
+async def test_nobody_to_ask_is_a_missed_quorum() -> None:
+    """When every client is out of the round, the step fails by its quorum."""
+    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(9))}
+    asked = Cohort(InProcessExchange(steps, {"a": None}), "a", job_id="j")
+    with pytest.raises(QuorumNotMetError):
+        await asked.ask_each({"a": EchoRequest(np.ones(2))})
+    with pytest.raises(QuorumNotMetError):
+        await asked.ask_each({"a": EchoRequest(np.ones(2))})

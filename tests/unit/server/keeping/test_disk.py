@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +19,11 @@ from kernfed_server.keeping.disk import until_kept
 from kernfed_testing.job_world import world
 
 
-def no_space(*_, **__):
+def no_space(*_, **__) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def half_written(path, state):
+def half_written(path, state) -> None:
     """As `checkpoints._write` on a disk that fills up under it."""
     path.write_bytes(b"half")
     no_space()
@@ -34,11 +35,11 @@ def waits_for_the_disk(update):
 
 
 class Told(list):
-    def event(self, event):
+    def event(self, event) -> None:
         self.append(event)
 
 
-async def test_a_checkpoint_waits_for_space(tmp_path, monkeypatch):
+async def test_a_checkpoint_waits_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job says what it waits for, keeps its last checkpoint, leaves no half file, and ends as it would have."""
     async with world(tmp_path, "a", "b") as w:
         job = await w.submit("demo", ["a", "b"])
@@ -58,7 +59,7 @@ async def test_a_checkpoint_waits_for_space(tmp_path, monkeypatch):
         assert (done.state, done.round_num, done.waiting_for) == (JobState.SUCCEEDED, 3, "")
 
 
-async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path, monkeypatch):
+async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `cohort.wait_s` it fails with a reason that says why, and leaves its last good state."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a"], wait_s=0.5)
@@ -74,13 +75,13 @@ async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path, monkeypa
         np.testing.assert_array_equal(left["total"], [1.0, 1.0])
 
 
-async def test_artifacts_wait_for_space(tmp_path, monkeypatch):
+async def test_artifacts_wait_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None appears before all are there; then they are what they would have been."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
         write = job_task.write_folder
 
-        def half(folder, *arguments):
+        def half(folder, *arguments) -> None:
             folder.mkdir(parents=True)
             (folder / "job.json").write_text("{")
             no_space()
@@ -96,7 +97,7 @@ async def test_artifacts_wait_for_space(tmp_path, monkeypatch):
         assert record["participation"] == {"a": {"rounds_answered": 3, "rounds_failed": 0, "rounds_missed": 0}}
 
 
-async def test_artifacts_that_never_fit_fail_the_job(tmp_path, monkeypatch):
+async def test_artifacts_that_never_fit_fail_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator reads that the artifacts are missing, and why; the next job is not held up."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
@@ -107,7 +108,9 @@ async def test_artifacts_that_never_fit_fail_the_job(tmp_path, monkeypatch):
         assert (await w.store.find_job(job.job_id)).state is JobState.FAILED
 
 
-async def test_a_full_database_holds_the_job_and_loses_no_event(tmp_path, monkeypatch):
+async def test_a_full_database_holds_the_job_and_loses_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events wait in memory; `watch` shows them all the same, and afterwards they are stored."""
     async with world(tmp_path, "a") as w:
         real = store.event_columns
@@ -123,7 +126,7 @@ async def test_a_full_database_holds_the_job_and_loses_no_event(tmp_path, monkey
         assert [e.sequence for e in await w.store.events(job.job_id)] == list(range(1, len(kinds) + 1))
 
 
-async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelling ends the wait for a checkpoint that does not fit."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
@@ -133,7 +136,7 @@ async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path, monkeypatch)
         assert (await w.runs.cancel(job.job_id, "bob")).state is JobState.CANCELLED
 
 
-async def test_other_faults_of_the_disk_are_told_by_their_own_words():
+async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     """A wait names the cause once; an error that is no fault of the disk is not waited for."""
     told, faults = Told(), [OSError(errno.EROFS, "Read-only file system")] * 2
 
@@ -146,7 +149,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words():
     text = "waiting: the file cannot be written: [Errno 30] Read-only file system"
     assert told == [JobEvent(EventKind.WAITING, 2, message=text), JobEvent(EventKind.WAITING, 2)]
 
-    async def breaks():
+    async def breaks() -> None:
         raise ValueError("a fault of the program")
 
     with pytest.raises(ValueError, match="program"):
@@ -156,7 +159,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words():
         await until_kept(attempt, "the file", told, limit_s=0)
 
 
-def test_what_counts_as_full():
+def test_what_counts_as_full() -> None:
     """By error number, or by the words of SQLite, PostgreSQL and safetensors."""
     assert is_full(OSError(errno.EDQUOT, "x"))
     assert is_full(DiskFullError("x"))

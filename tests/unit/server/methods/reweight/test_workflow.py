@@ -382,7 +382,7 @@ def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
         local.held_ratios.setdefault("once", True)
         return gradient(local)
 
-    import kernfed_client.methods.reweight.training as training
+    import kernfed_client.methods.reweight.training_steps as training
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "weights_in_use", forgetful)

@@ -1,4 +1,4 @@
-"""Settings of each method: the `[method]` table of a job file. One class per method, chosen by its `name`."""
+"""Settings of ensemble distillation."""
 
 from __future__ import annotations
 
@@ -9,46 +9,8 @@ from pydantic import Field, field_validator
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import PointKernel
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.heads.settings import (
-    FedAvgSettings,
-    FedNewSettings,
-    FedProxSettings,
-    FedSophiaSettings,
-    NewtonSettings,
-    Ridge,
-    Rounds,
-)
-from kernfed.methods.online.settings import (
-    EmKoflSettings,
-    OfmklAvgSettings,
-    OfsklSettings,
-    OnlineSettings,
-    PerFedAvgSettings,
-    VmKoflSettings,
-)
-from kernfed.methods.personalise.settings import PersonaliseSettings
-from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed.methods.shared_settings import Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
-
-ONE_ROUND = Unused("evaluate_every", "measures its models once")
-
-
-class LocalSettings(MethodSection):
-    """Every client alone: nothing but counts and metrics leaves."""
-
-    unused = (ONE_ROUND,)
-
-    name: Literal["local"]
-    ridge: Ridge = 1e-3
-
-
-class DkrrSettings(MethodSection):
-    """One-shot average of local ridge solutions."""
-
-    unused = (ONE_ROUND,)
-
-    name: Literal["dkrr"]
-    ridge: Ridge = 1e-3
 
 
 class DistillSettings(MethodSection):
@@ -113,49 +75,3 @@ class DistillSettings(MethodSection):
                 "no memory; give a number from 0 to 1, above 0.5 for convergence"
             )
         return value
-
-
-class ProbeSettings(MethodSection):
-    """A test of the lines: numbers go to every client and back; no data are touched."""
-
-    unused = (
-        Unused("seed", "draws nothing"),
-        Unused("evaluate_every", "measures every round"),
-        Unused("data", "touches no data"),
-        Unused("features", "touches no data"),
-        Unused("cohort.dataset", "touches no data"),
-    )
-
-    name: Literal["probe"]
-    rounds: Rounds = 3
-    payload_bytes: int = Field(1_000_000, ge=8, le=8 << 30, description="Bytes each way per client and round.")
-
-
-MethodSettings = Annotated[
-    LocalSettings
-    | DkrrSettings
-    | NewtonSettings
-    | FedAvgSettings
-    | FedProxSettings
-    | FedSophiaSettings
-    | FedNewSettings
-    | DistillSettings
-    | PersonaliseSettings
-    | ReweightSettings
-    | OnlineSettings
-    | OfsklSettings
-    | OfmklAvgSettings
-    | VmKoflSettings
-    | EmKoflSettings
-    | PerFedAvgSettings
-    | ProbeSettings,
-    Field(discriminator="name"),
-]
-
-
-def num_rounds(method: MethodSettings) -> int:
-    """Rounds that a job of this method has at most; 0 where the method does not say."""
-    rounds: int = getattr(method, "rounds", 0)
-    if isinstance(method, ReweightSettings) and method.trainer == "newton":
-        return rounds * method.num_models  # one model after the other
-    return rounds

@@ -23,10 +23,10 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.models.network_spec import NetworkSpec, norm_entries
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.personalise.training import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.methods.reweight.state import LAST_ROUND, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
 from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
 if TYPE_CHECKING:
