@@ -26,7 +26,8 @@ from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
 from kernfed_server.config import CoordinatorFile, database_url
 from kernfed_server.federation.exchange import RemoteExchange
-from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+from kernfed_server.federation.session import SessionLimits
+from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer

@@ -13,10 +13,8 @@ from kernfed.errors import DataError, KernfedError, NumericalError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.registry import method_of
 from kernfed.models.global_model import GlobalModel
-from kernfed.models.network_model import NetworkModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
@@ -38,10 +36,8 @@ class Simulated:
     final: RoundMetrics
     """After the last round measured, with the pooled reference (`central`)."""
     error: KernfedError | None
-    consensus: PublicConsensus | None = None
-    """Of a distillation: what the clients together predict on the public points."""
-    network: NetworkModel | None = None
-    """Of a job whose global model is a network."""
+    left: Model | None = None
+    """Whatever the method leaves at the coordinator: `model`, or a model of another kind."""
 
 
 @dataclass
@@ -143,8 +139,7 @@ def simulate(
         kept,
         final,
         error,
-        consensus=model if isinstance(model, PublicConsensus) else None,
-        network=model if isinstance(model, NetworkModel) else None,
+        left=model,
     )
 
 

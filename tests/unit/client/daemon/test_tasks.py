@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from kernfed.errors import (
     UnknownStepError,
     WireError,
 )
-from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -43,34 +45,34 @@ MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
 class Job:
     """A job's state that knows which setup steps it was taken through."""
 
-    def __init__(self, job_id) -> None:
+    def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.setup = []
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         if not self.setup:
             raise JobStateMissingError("no data yet")
         return 7
 
 
-def standardise(job, request):
+def standardise(job: Job, request: Any) -> Standardised:
     job.setup.append(request.step)
     return Standardised(7, 0.0)
 
 
-def centre(job, request):
+def centre(job: Job, request: Any) -> Centred:
     job.setup.append(request.step)
     return Centred(7)
 
 
-def means(job, _request):
+def means(job: Job, _request: object) -> MeanEmbedding:
     if job.setup != ["data.standardise", "data.centre"]:
         raise JobStateMissingError(f"the setup is not complete: {job.setup}")
     return MeanEmbedding(7, np.ones(3), np.zeros(1))
 
 
-def echo(_job, request):
+def echo(_job: Job, request: Any) -> Echo:
     if request.values[0] < 0:
         raise ValueError("row 3: Jane Doe")
     if request.values[0] > 100:
@@ -81,10 +83,12 @@ def echo(_job, request):
 class World:
     """A task runner, and all that it does to the outside."""
 
-    def __init__(self, state, forbid=lambda _request, _rows: False) -> None:
+    def __init__(
+        self, state: Path, forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False
+    ) -> None:
         self.opened, self.asked, self.recorded = [], [], []
 
-        def open_job(job_id, folder):
+        def open_job(job_id: str, folder: Path) -> Job:
             self.opened.append((job_id, folder))
             return Job(job_id)
 
@@ -102,7 +106,7 @@ class World:
             max_body_bytes=1 << 16,
         )
 
-    def answer(self, request, job_id="job", float_bits=64):
+    def answer(self, request: Any, job_id: str = "job", float_bits: int = 64) -> Any:
         task = task_pb2.Task(
             task_id=f"{job_id}/1/{request.step}",
             job_id=job_id,
@@ -147,7 +151,7 @@ def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
-def test_rebuilt_after_restart(tmp_path: Path, steps) -> None:
+def test_rebuilt_after_restart(tmp_path: Path, steps: list[Request[Any]]) -> None:
     """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
     first = World(tmp_path)
     for request in steps:
@@ -243,7 +247,7 @@ def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     """A reply fails where the audit log cannot be written."""
     world = World(tmp_path)
 
-    def broken(*_) -> None:
+    def broken(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     world.runner._record = broken
@@ -251,7 +255,7 @@ def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
         world.answer(EchoRequest(np.ones(1)))
 
 
-def full_disk(times):
+def full_disk(times: int) -> Callable[[], None]:
     """A function that finds the disk full so often, then goes on."""
     left = [times]
 
@@ -270,7 +274,7 @@ def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     world = World(tmp_path)
     write = full_disk(3)
 
-    def record(task, _request, reply, _payload) -> None:
+    def record(task: task_pb2.Task, _request: object, reply: Reply, _payload: object) -> None:
         write()
         world.recorded.append((task.task_id, reply))
 

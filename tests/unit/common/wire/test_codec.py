@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_schema_agrees_with_proto(cls) -> None:
     assert check_schema(cls) == []
 
 
-def equal(a, b) -> None:
+def equal(a: Any, b: Any) -> None:
     for f in fields_of(type(a)):
         x, y = getattr(a, f.name), getattr(b, f.name)
         if f.type is np.ndarray:
@@ -63,7 +64,7 @@ def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
     assert encode(message).header == payload.header
 
 
-def assert_survives_or_refused(cls, header, body) -> None:
+def assert_survives_or_refused(cls, header: bytes, body: bytes) -> None:
     """Bytes are refused, or are a valid message that the wire returns equal and to the same bytes."""
     try:
         message = decode(cls, header, memoryview(body))
@@ -112,7 +113,7 @@ def test_arrays_are_views_of_the_body() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("bits", [64, 32])
-def test_not_finite(value, bits: int) -> None:
+def test_not_finite(value: float, bits: int) -> None:
     """NaN and infinity in an array are refused on arrival."""
     weights = np.zeros((5, 1))
     weights[3] = value
@@ -177,7 +178,7 @@ def test_too_many_parts() -> None:
 
 @pytest.mark.parametrize("field", ["squared_error", "auc", "log_loss", "target_mean"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e400])
-def test_numbers_are_finite(field: str, value) -> None:
+def test_numbers_are_finite(field: str, value: float) -> None:
     """NaN and infinity in a number are refused by the field."""
     sums = evaluation_pb2.MetricSums(model="global", num_rows=1, **{field: value})
     header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[sums]).SerializeToString()

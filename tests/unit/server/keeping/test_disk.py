@@ -13,29 +13,30 @@ from safetensors.numpy import load_file
 from kernfed.disk_space import is_full
 from kernfed.errors import DiskFullError, UnavailableError
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.info import JobUpdate
 from kernfed_server.jobs import task as job_task
 from kernfed_server.keeping import checkpoints, store
 from kernfed_server.keeping.disk import until_kept
 from kernfed_testing.job_world import world
 
 
-def no_space(*_, **__) -> None:
+def no_space(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def half_written(path, state) -> None:
+def half_written(path: Path, state: object) -> None:
     """As `checkpoints._write` on a disk that fills up under it."""
     path.write_bytes(b"half")
     no_space()
 
 
-def waits_for_the_disk(update):
+def waits_for_the_disk(update: JobUpdate) -> bool:
     event = update.event
     return event is not None and event.event.kind is EventKind.WAITING and "disk full" in event.event.message
 
 
 class Told(list):
-    def event(self, event) -> None:
+    def event(self, event: JobEvent) -> None:
         self.append(event)
 
 
@@ -81,7 +82,7 @@ async def test_artifacts_wait_for_space(tmp_path: Path, monkeypatch: pytest.Monk
         w.script.free = True
         write = job_task.write_folder
 
-        def half(folder, *arguments) -> None:
+        def half(folder: Path, *arguments: object) -> None:
             folder.mkdir(parents=True)
             (folder / "job.json").write_text("{")
             no_space()
@@ -140,7 +141,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     """A wait names the cause once; an error that is no fault of the disk is not waited for."""
     told, faults = Told(), [OSError(errno.EROFS, "Read-only file system")] * 2
 
-    async def attempt():
+    async def attempt() -> int:
         if faults:
             raise faults.pop()
         return 7
