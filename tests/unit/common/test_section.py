@@ -1,4 +1,4 @@
-"""`kernfed.section`: every key of a job file or a client file acts or is refused: of each method, in each of its variants."""
+"""`kernfed.section`: every key of a job file or a client file acts or is refused, in each variant of each method."""
 
 from __future__ import annotations
 
