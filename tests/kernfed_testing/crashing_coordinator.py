@@ -17,7 +17,7 @@ from typing import Any
 from kernfed_server.__main__ import main
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.jobs import task as job_task
-from kernfed_server.keeping import checkpoints, store
+from kernfed_server.keeping import artifacts, checkpoints, store
 from kernfed_server.keeping.store import Store
 
 ROUND = 2
@@ -25,6 +25,11 @@ ROUND = 2
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _put(owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
+    """Have the owner call a stand-in from now on, until the process dies."""
+    setattr(owner, name, stand_in)
 
 
 def _accepted() -> None:
@@ -35,7 +40,7 @@ def _accepted() -> None:
         await submit(self, *arguments)
         _die()
 
-    Store.submit = submit_and_die  # type: ignore[method-assign]
+    _put(Store, "submit", submit_and_die)
 
 
 def _half_the_replies() -> None:
@@ -47,7 +52,7 @@ def _half_the_replies() -> None:
         if self._call.round_num == ROUND and len(self.outcomes) >= len(self.clients) // 2:
             _die()
 
-    OpenCall.on_message = count_and_die  # type: ignore[method-assign]
+    _put(OpenCall, "on_message", count_and_die)
 
 
 def _all_in() -> None:
@@ -60,7 +65,7 @@ def _all_in() -> None:
             _die()
         return outcomes
 
-    OpenCall.result = result_and_die  # type: ignore[method-assign]
+    _put(OpenCall, "result", result_and_die)
 
 
 def _aggregated() -> None:
@@ -72,7 +77,7 @@ def _aggregated() -> None:
             _die()
         await save(self, info, checkpoint, *arguments)
 
-    Store.save_checkpoint = die_instead  # type: ignore[method-assign]
+    _put(Store, "save_checkpoint", die_instead)
 
 
 def _checkpoint_half_written() -> None:
@@ -86,7 +91,7 @@ def _checkpoint_half_written() -> None:
             _die()
         return sha256
 
-    checkpoints._write = write_half
+    _put(checkpoints, "_write", write_half)
 
 
 def _checkpoint_not_named() -> None:
@@ -99,7 +104,7 @@ def _checkpoint_not_named() -> None:
             _die()
         return written
 
-    store.write_checkpoint = write_and_die
+    _put(store, "write_checkpoint", write_and_die)
 
 
 def _not_announced() -> None:
@@ -111,30 +116,30 @@ def _not_announced() -> None:
         if checkpoint.round_num == ROUND:
             _die()
 
-    Store.save_checkpoint = save_and_die  # type: ignore[method-assign]
+    _put(Store, "save_checkpoint", save_and_die)
 
 
 def _artifacts_half_written() -> None:
     """Some of the artifacts are written, aside."""
-    write = job_task.write_folder
+    write = artifacts.write_folder
 
     def write_and_die(folder: Path, *arguments: Any) -> None:
         write(folder, *arguments)
         (folder / "model.safetensors").unlink()
         _die()
 
-    job_task.write_folder = write_and_die
+    _put(job_task, "write_folder", write_and_die)
 
 
 def _job_not_ended() -> None:
     """The artifacts are in place, and the job is still noted as running."""
-    move = job_task.move_into_place
+    move = artifacts.move_into_place
 
     def move_and_die(made: Path, folder: Path) -> None:
         move(made, folder)
         _die()
 
-    job_task.move_into_place = move_and_die
+    _put(job_task, "move_into_place", move_and_die)
 
 
 POINTS: dict[str, Callable[[], None]] = {
@@ -155,7 +160,7 @@ async def _no_report(*_: object) -> str:
 
 
 if __name__ == "__main__":
-    job_task.render_report = _no_report
+    _put(job_task, "render_report", _no_report)
     if point := os.environ.get("KERNFED_CRASH_AT"):
         POINTS[point]()
     main()

@@ -240,7 +240,7 @@ def torch_network(spec: NetworkSpec, parameters: torch.Tensor) -> torch.nn.Seque
             if spec.image and layout(spec)[i - 1].is_convolution:
                 layers.append(nn.Flatten())
             made = nn.Linear(layer.shape[1], layer.shape[0])
-        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr,assignment]
+        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr]
         layers.append(made)
         if rest:
             norm = nn.BatchNorm2d(layer.num_outputs) if layer.is_convolution else nn.BatchNorm1d(layer.num_outputs)

@@ -15,8 +15,9 @@ from kernfed.errors import DiskFullError, UnavailableError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobUpdate
 from kernfed_server.jobs import task as job_task
-from kernfed_server.keeping import checkpoints, store
+from kernfed_server.keeping import artifacts, checkpoints, store
 from kernfed_server.keeping.disk import until_kept
+from kernfed_server.keeping.store_rows import event_columns
 from kernfed_testing.job_world import world
 
 
@@ -35,7 +36,7 @@ def waits_for_the_disk(update: JobUpdate) -> bool:
     return event is not None and event.event.kind is EventKind.WAITING and "disk full" in event.event.message
 
 
-class Told(list):
+class Told(list[JobEvent]):
     def event(self, event: JobEvent) -> None:
         self.append(event)
 
@@ -47,13 +48,15 @@ async def test_a_checkpoint_waits_for_space(tmp_path: Path, monkeypatch: pytest.
         w.script.go("demo")
         await w.until(job.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED))
         kept = await w.store.load_checkpoint(job.job_id)
+        assert kept is not None
         write = checkpoints._write
         monkeypatch.setattr(checkpoints, "_write", half_written)
         w.script.go("demo", 2)
         await w.until(job.job_id, waits_for_the_disk)
         info = await w.runs.get(job.job_id)
         assert (info.state, info.waiting_for) == (JobState.RUNNING, "waiting: disk full: the checkpoint of round 2")
-        assert (await w.store.load_checkpoint(job.job_id)).checkpoint.round_num == kept.checkpoint.round_num == 1
+        assert await w.store.load_checkpoint(job.job_id) == kept
+        assert kept.checkpoint.round_num == 1
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1
         monkeypatch.setattr(checkpoints, "_write", write)
         done = await w.finished(job.job_id)
@@ -80,7 +83,7 @@ async def test_artifacts_wait_for_space(tmp_path: Path, monkeypatch: pytest.Monk
     """None appears before all are there; then they are what they would have been."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
-        write = job_task.write_folder
+        write = artifacts.write_folder
 
         def half(folder: Path, *arguments: object) -> None:
             folder.mkdir(parents=True)
@@ -114,13 +117,12 @@ async def test_a_full_database_holds_the_job_and_loses_no_event(
 ) -> None:
     """Events wait in memory; `watch` shows them all the same, and afterwards they are stored."""
     async with world(tmp_path, "a") as w:
-        real = store.event_columns
         job = await w.submit("demo", ["a"], rounds=2)
         await w.script.wait_started(1)
         monkeypatch.setattr(store, "event_columns", no_space)
         w.script.go("demo", 2)
         await w.until(job.job_id, waits_for_the_disk)
-        monkeypatch.setattr(store, "event_columns", real)
+        monkeypatch.setattr(store, "event_columns", event_columns)
         assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
         kinds = [e.event.kind for e in await w.store.events(job.job_id)]
         assert kinds.count(EventKind.ROUND_CLOSED) == 2
@@ -139,7 +141,8 @@ async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path: Path, monkey
 
 async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     """A wait names the cause once; an error that is no fault of the disk is not waited for."""
-    told, faults = Told(), [OSError(errno.EROFS, "Read-only file system")] * 2
+    told = Told()
+    faults: list[Exception] = [OSError(errno.EROFS, "Read-only file system")] * 2
 
     async def attempt() -> int:
         if faults:
@@ -155,7 +158,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
 
     with pytest.raises(ValueError, match="program"):
         await until_kept(breaks, "the file", told, limit_s=60)
-    faults = [UnavailableError("no connection")] * 9
+    faults += [UnavailableError("no connection")] * 9
     with pytest.raises(UnavailableError, match="no connection; gave up"):
         await until_kept(attempt, "the file", told, limit_s=0)
 
