@@ -20,8 +20,7 @@ from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measure_local
 from kernfed_server.jobs.preparation import Setup, prepare
-from kernfed_server.jobs.run import Run
-from kernfed_server.keeping.artifacts import Model
+from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.heads.problem import head_loss
 from kernfed_server.methods.registry import WORKFLOWS
 

@@ -10,8 +10,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Array
 from kernfed.jobs.job_file import JobFile
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import Run
-from kernfed_server.keeping.artifacts import Model
+from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.distill import workflow as distill
 from kernfed_server.methods.heads import rounds as head_rounds
 from kernfed_server.methods.online import (

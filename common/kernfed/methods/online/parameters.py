@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernfed import files
 from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary, Loss
@@ -63,8 +63,13 @@ class OnlineParameters:
         f = online.predictions(z, self.theta) @ w
         return self.target_low + self.target_span * (online.logistic(f) if self.loss is Loss.LOGISTIC else f)
 
-    def save(self, folder: Path | str) -> None:
-        """Write both files; the facts, which name the digest of the arrays, last."""
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write both files; the facts, which name the digest of the arrays, last.
+
+        Args:
+            folder: Made where it does not exist.
+            durable: Whether to wait for the disk; False where the caller syncs the folder.
+        """
         from safetensors.numpy import save
 
         out = Path(folder)
@@ -85,8 +90,9 @@ class OnlineParameters:
             "round": self.round_num,
             "arrays_sha256": hashlib.sha256(data).hexdigest(),
         }
-        _replace(out / ARRAYS_FILE, data)
-        _replace(out / FACTS_FILE, json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
+        files.replace(out / ARRAYS_FILE, data, durable=durable)
+        files.replace(out / FACTS_FILE, text.encode() + b"\n", durable=durable)
 
 
 def load_parameters(folder: Path | str) -> OnlineParameters:
@@ -121,9 +127,3 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
         )
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise ConfigError(f"{path}: no sound parameters of an online job ({err}); fetch them again") from err
-
-
-def _replace(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    os.replace(part, path)
