@@ -33,11 +33,17 @@ lint: setup ## ruff, mypy --strict, and who may import whom
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test-unit: setup ## tests without sockets
-	$(PY) -m pytest -n 2 --dist loadfile tests/unit
+# Two workers; one that has no more tests takes half of the other's.
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+
+test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
+	$(PYTEST) -q -m "not slow" tests/unit $(ARGS)
+
+test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
+	$(PYTEST) tests/unit $(ARGS)
 
 test-integration: setup ## tests with real sockets and a test CA
-	$(PY) -m pytest tests/integration
+	$(PYTEST) tests/integration $(ARGS)
 
 soak: setup ## thirty jobs of every method, each with a kill, a cut or a restart, e.g. make soak ARGS="--jobs 5 --seed 2"
 	$(PY) tests/soak/soak.py $(ARGS)
@@ -49,10 +55,11 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 	-$(PY) -m pip install -q 'atheris>=2.3'
 	$(PY) tests/soak/fuzz.py $(ARGS)
 
-# Those with sockets start processes of their own, so they run one at a time; and all run, whatever failed before.
-test: setup ## all tests
-	$(PY) -m pytest -n 2 --dist loadfile tests/unit; unit=$$?; \
-	  $(PY) -m pytest tests/integration tests/containers && exit $$unit
+# Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
+test: setup ## all tests; whatever fails, all run
+	@log=$$(mktemp); $(PY) -m pytest tests/containers >$$log 2>&1 & containers=$$!; trap "kill $$containers" INT TERM; \
+	  $(PYTEST) tests/unit tests/integration; others=$$?; \
+	  wait $$containers; containers=$$?; cat $$log; rm $$log; exit $$((others | containers))
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
 	$(PY) -m pytest tests/containers
@@ -126,6 +133,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint test-unit test-integration test-containers test check docs clean
+.PHONY: help setup demo experiment format lint test-quick test-unit test-integration test-containers test check docs clean
 .PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

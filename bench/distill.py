@@ -16,9 +16,11 @@ import time
 import torch
 from torch import Tensor
 
+from kernfed.features.kernels import KernelSpec, PointKernel
+from kernfed.maths.kernels import gram
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge, memory_needed
+from kernfed.tensors import kernels
 
 SPEC = KernelSpec(PointKernel.WENDLAND, (1.0,), False)
 RIDGE = 1e-2
@@ -57,14 +59,14 @@ def rounds() -> None:
     shares = [1 / CLIENTS / ROWS] * ROWS + [(1 - 1 / CLIENTS) / PUBLIC] * PUBLIC
     root = torch.tensor(shares, dtype=torch.float64).sqrt()[:, None]
     points = [torch.cat([x, public]) for x in xs]
-    grams = [gram(SPEC, p) for p in points]
+    grams = [kernels.gram(SPEC, p) for p in points]
 
     def refitted(keep_grams: bool) -> float:
         u = own
         began = time.perf_counter()
         for _ in range(few):
             w = torch.from_numpy(undo(u))
-            ks = grams if keep_grams else (gram(SPEC, p) for p in points)
+            ks = grams if keep_grams else (kernels.gram(SPEC, p) for p in points)
             u = mean_predictions([refit(k, y, w).numpy() for k, y in zip(ks, ys, strict=True)])
         assert abs(u - kept).max() < 1e-9, abs(u - kept).max()
         return (time.perf_counter() - began) / few
@@ -75,7 +77,7 @@ def rounds() -> None:
     alone = (time.perf_counter() - began) / ROUNDS
     began = time.perf_counter()
     for _ in range(few):
-        refit(gram(SPEC, points[0]), ys[0], w)
+        refit(kernels.gram(SPEC, points[0]), ys[0], w)
     refit_alone = (time.perf_counter() - began) / few
 
     again, kept_grams = refitted(False), refitted(True)

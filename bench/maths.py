@@ -7,7 +7,8 @@ import scipy.linalg
 import torch
 from timing import best
 
-from kernfed.features.spec import FeatureForm, Kernel, draw_frequencies, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import LocalRidge
 

@@ -26,6 +26,7 @@ from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Kind, Request
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
+from kernfed.section import MethodSection, Unused, scopes_of
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.config import CoordinatorFile
 
@@ -90,13 +91,40 @@ def render(text: str) -> str:
 
 
 def _model(model: type[BaseModel]) -> str:
-    lines = ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-    for name, field in model.model_fields.items():
-        if any(isinstance(t, type) and issubclass(t, BaseModel) for t in _parts(field.annotation)):
-            continue  # has a table of its own
-        cells = (f"`{name}`", _values(field), _default(field), _description(field))
-        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+    fields = {
+        name: field
+        for name, field in model.model_fields.items()
+        if not any(isinstance(t, type) and issubclass(t, BaseModel) for t in _parts(field.annotation))
+    }  # tables below have tables of their own
+    scoped = any(scopes_of(field.metadata) for field in fields.values())
+    lines = [_row("key", "values", "default", *["only with"] * scoped, "meaning"), _row(*["---"] * (4 + scoped))]
+    for name, field in fields.items():
+        where = [_scope(field)] * scoped
+        lines.append(_row(f"`{name}`", _values(field), _default(field), *where, _description(field)))
+    if issubclass(model, MethodSection) and model.unused:
+        lines += ["", "Refused in a job of this method, for they would do nothing:", ""]
+        lines += [f"- `{unused.key}`{_unused_where(unused)}: the method {unused.reason}." for unused in model.unused]
     return "\n".join(lines) + "\n"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+
+def _scope(field: FieldInfo) -> str:
+    return "; or ".join(
+        ", ".join(f"`{condition}`" for condition in scope.words()) for scope in scopes_of(field.metadata)
+    )
+
+
+def _unused_where(unused: Unused) -> str:
+    tasks = f", with `data.task = {' or '.join(json.dumps(task) for task in unused.tasks)}`" if unused.tasks else ""
+    return "".join(f", with `{condition}`" for condition in unused.where.words()) + tasks
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """Types inside an annotation, outermost first."""
+    return [annotation, *(part for arg in get_args(annotation) for part in _parts(arg))]
 
 
 def pages_of(method: str) -> list[str]:

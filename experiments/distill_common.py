@@ -29,9 +29,10 @@ from image_files import read_images
 from torch import Tensor
 
 from kernfed import rng
+from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.jobs.job_file import JobFile
+from kernfed.maths.kernels import gram
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram
 from kernfed.methods.distill.public_set import pack, sha256
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel, kernel_ridge
 from kernfed_simulation.federation import Rows, from_rows

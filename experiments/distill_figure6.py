@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 from distill_common import D3, draw, figure, line, parser, run_job, show, write
 
+from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_predictions, remember, spectral_radius
-from kernfed.methods.distill.kernels import gram
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_simulation.partition import client_names
 

@@ -30,8 +30,9 @@ import numpy.typing as npt
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.ridge.messages import GradientRequest, NewtonStepRequest
-from kernfed.methods.settings import DkrrSettings, NewtonSettings
+from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measure_local
 from kernfed_server.jobs.preparation import Setup, prepare

@@ -140,7 +140,6 @@ def lenet_job(seed: int, rounds: int, num_columns: int = 784, **parts: Any) -> J
         "trainer": "adam",
         "rounds": rounds,
         "batch_size": 64,
-        "step_size": 1e-3,
         "average_last": max(1, rounds // 5),
         "network": {"kind": "cnn", "image": [1, 28, 28]},
         "ratios": {"source": "labels"},

@@ -15,6 +15,7 @@ from kernfed import files
 from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.jobs.client_file import ClientFile, DatasetSection
+from kernfed.numeric_platform import with_platform
 from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
 from kernfed.pki.tls_diagnosis import diagnose_failure
@@ -162,9 +163,9 @@ def prepare_maths(file: ClientFile) -> tuple[str, str]:
         threadpool_limits(file.threads)
     device = choose_device(file.device)
     if device.type == "cuda":
-        return f"{device} ({torch.cuda.get_device_name(device)})", ""
+        return with_platform(f"{device} ({torch.cuda.get_device_name(device)})"), ""
     note = "" if file.device == "cpu" else f"no CUDA device: PyTorch {torch.__version__} finds none"
-    return f"cpu ({torch.get_num_threads()} threads)", note
+    return with_platform(f"cpu ({torch.get_num_threads()} threads)"), note
 
 
 def _partitions(dataset: DatasetSection) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from kernfed.arrays import Floats, Integers
+
 Words = npt.NDArray[np.uint64]
-Integers = npt.NDArray[np.int64]
 _Convert = Callable[[Words], Floats]
 
 _CHUNK = 1 << 15
@@ -170,6 +170,17 @@ def stream(seed: int, *names: str) -> Stream:
         encoded = name.encode()
         digest.update(f"/{len(encoded)}:".encode() + encoded)
     return Stream(int.from_bytes(digest.digest()[:16], "little"))
+
+
+def seed(root: int, *names: str, bound: int = 2**63) -> int:
+    """Draw the seed that belongs to a path of names: the first integer of its stream.
+
+    Args:
+        root: The seed that it comes from, any integer.
+        names: What the new seed is for, as in `stream`.
+        bound: Seeds are uniform on 0 … bound-1.
+    """
+    return int(stream(root, *names).integers(bound, 1)[0])
 
 
 def normal_quantile(p: Floats) -> Floats:

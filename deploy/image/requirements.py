@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 LEFT_OUT = {
-    "coordinator": frozenset({"pandas", "pyarrow", "scikit-learn", "threadpoolctl", "torch"}),
+    "coordinator": frozenset({"pandas", "pyarrow", "scikit-learn", "torch"}),
     "client": frozenset({"alembic", "jinja2", "matplotlib", "sqlalchemy"}),
 }
 ADDED = {"coordinator": ("postgres",), "client": ()}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from kernfed.jobs.toml_file import Section, parse_toml, read_toml
+from kernfed.jobs.toml_file import parse_toml, read_toml
+from kernfed.section import Section
 from kernfed.wire.channel import address, split_address
 
 

@@ -15,7 +15,7 @@ from kernfed.cli.output import JsonOption, common_options, log_to_stderr, print_
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, Scores
 from kernfed.jobs.client_file import PartitionFile
-from kernfed.jobs.job_file import JobFile, load_job
+from kernfed.jobs.job_file import JobFile, load_job, named_files
 
 if TYPE_CHECKING:
     from kernfed_client.data.local_job import LocalJob
@@ -66,7 +66,7 @@ def simulate_command(
     if out is not None and out.exists() and not force:
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
 
-    from kernfed.methods.distill.public_set import attach_files
+    from kernfed.jobs.named_files import attach_files
     from kernfed_simulation.run import simulate
 
     if sweep:
@@ -81,7 +81,8 @@ def simulate_command(
         done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
         if out is not None:
             _keep_own_models(state, out)
-            _write_report(out)
+            if parsed.report:
+                _write_report(out)
 
     if as_json:
         print_json(
@@ -147,8 +148,8 @@ def _sweep(
     from kernfed_simulation import sweep as sweeps
     from kernfed_simulation.run import Simulated, simulate
 
-    if job.data is None or job.method.name == "distill":
-        raise ConfigError(f"--sweep is for methods with a global model on data; {job.method.name} has none")
+    if job.data is None or named_files(job):
+        raise ConfigError(f"--sweep is for methods on data that name no file; {job.method.name} is none of them")
     metric = _MAIN_METRIC[job.data.task]
     runs = sweeps.combinations(job, [sweeps.parse_axis(text) for text in sweep])
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError, IdentityError
 from kernfed.federation.cohort import Cohort, Quorum
 from kernfed.federation.events import JobEvent
@@ -28,8 +29,6 @@ from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_col
 JOB_ID = "simulation"
 OPERATOR = "simulation"
 """The operator of a simulation, for policies that name operators."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _ATTEMPTS = 1000
 

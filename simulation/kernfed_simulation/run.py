@@ -15,9 +15,7 @@ from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetric
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.distill.consensus_file import PublicConsensus
-from kernfed.methods.heads.settings import has_head
-from kernfed.methods.online.settings import StreamSettings
-from kernfed.methods.settings import num_rounds
+from kernfed.methods.registry import method_of
 from kernfed.models.global_model import GlobalModel
 from kernfed.models.network_model import NetworkModel
 from kernfed_client.data.local_job import LocalJob
@@ -25,7 +23,7 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
-from kernfed_simulation.central import measure_central, measure_central_head, measure_central_kernel
+from kernfed_simulation.central import central_models
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
 
@@ -81,7 +79,7 @@ def simulate(
         job: What to run.
         jobs: The clients; see `kernfed_simulation.federation`.
         text: The job file's text, kept with the results.
-        files: By SHA-256, those that the job names; see `kernfed.methods.distill.public_set.attach_files`.
+        files: By SHA-256, those that the job names; see `kernfed.jobs.named_files.attach_files`.
         out: Folder for the results, made or replaced; unset: nothing is written.
         resumed: Where an earlier run had come to.
         listen: Told of every event.
@@ -102,7 +100,7 @@ def simulate(
         submitted_by=OPERATOR,
         submitted_at=datetime.now(UTC),
         started_at=datetime.now(UTC),
-        num_rounds=num_rounds(job.method) or 1,
+        num_rounds=method_of(job.method).rounds(job.method) or 1,
         clients=cohort.clients,
         job_toml=text,
     )
@@ -152,15 +150,9 @@ def simulate(
 
 
 def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
-    if job.method.name == "distill":
-        return measure_central_kernel(jobs, job.method)
-    if isinstance(job.method, StreamSettings):  # its models are measured on rows before they learn them
-        return RoundMetrics()
-    if job.method.name == "reweight":  # all rows in one place, for whose test points?
-        return RoundMetrics()
-    if has_head(job.method):
-        return measure_central_head(jobs, job.method.ridge)  # type: ignore[union-attr]  # methods with heads have one
-    return measure_central(jobs, job.method.ridge)  # type: ignore[union-attr]  # probe has no data
+    """Metrics of the pooled reference, where the method has one."""
+    measure = central_models().get(job.method.name)
+    return RoundMetrics() if measure is None else measure(jobs, job.method)
 
 
 def merge(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:

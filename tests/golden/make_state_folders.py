@@ -26,7 +26,7 @@ import pandas as pd
 import kernfed
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import parse_job
-from kernfed.methods.distill.public_set import attach_files
+from kernfed.jobs.named_files import attach_files
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
 from kernfed_testing.platform import platform

@@ -13,7 +13,7 @@ import pytest
 from kernfed.errors import ConfigError, WireError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
-from kernfed.methods.distill.public_set import attach_files
+from kernfed.jobs.named_files import attach_files
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command

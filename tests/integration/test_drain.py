@@ -11,7 +11,7 @@ import pytest
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
-from kernfed_testing.federation import Federation, until
+from kernfed_testing.federation import LIMIT_S, Federation, until
 from kernfed_testing.gate import Gate
 
 AB = ["a", "b"]
@@ -31,7 +31,7 @@ def opened(ended):
 async def test_the_open_round_is_closed(tmp_path, monkeypatch):
     """It waits for the answer still under way, keeps the round, takes no new job, and says goodbye after that."""
     gate = Gate(monkeypatch, GradientDescentRequest, "b")
-    async with Federation(tmp_path, AB, drain_s=20) as fed:
+    async with Federation(tmp_path, AB, drain_s=LIMIT_S) as fed:
         text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
         job = await fed.submit(text)
         await gate.wait_reached()
@@ -42,7 +42,7 @@ async def test_the_open_round_is_closed(tmp_path, monkeypatch):
         begun = time.monotonic()
         gate.open()
         await gone
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < LIMIT_S / 2
         await fed.start_coordinator()
         await fed.wait_connected(*AB)
         ended = await fed.end(job.job_id)
@@ -63,7 +63,7 @@ async def test_a_round_that_takes_longer_is_left_to_the_next_life(tmp_path, monk
         await gate.wait_reached()
         begun = time.monotonic()
         await fed.coordinator.stop()
-        assert time.monotonic() - begun < 6
+        assert time.monotonic() - begun < LIMIT_S / 2
         gate.open()
         await fed.start_coordinator()
         await fed.wait_connected(*AB)
@@ -75,7 +75,7 @@ async def test_a_round_that_takes_longer_is_left_to_the_next_life(tmp_path, monk
 
 async def test_jobs_that_only_wait_hold_nothing_up(tmp_path):
     """Neither one that is queued nor one below its quorum keeps the coordinator from going at once."""
-    async with Federation(tmp_path, AB, drain_s=30, proxied=["b"]) as fed:
+    async with Federation(tmp_path, AB, drain_s=LIMIT_S, proxied=["b"]) as fed:
         line = fed.proxies["b"]
         line.stall()
         job = await fed.submit(fed.job("probe", rounds=2, cohort_min_clients=2, cohort_deadline_s=0.3))
@@ -86,7 +86,7 @@ async def test_jobs_that_only_wait_hold_nothing_up(tmp_path):
         await fed.event(job.job_id, EventKind.WAITING, message="waiting: 1 of 2 clients (missing: b)")
         begun = time.monotonic()
         await fed.coordinator.stop()
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < LIMIT_S / 2
         line.refuses = False
         line.resume()
         await fed.start_coordinator()
@@ -98,7 +98,7 @@ async def test_jobs_that_only_wait_hold_nothing_up(tmp_path):
 async def test_a_job_that_ends_while_the_coordinator_stops_ends(tmp_path, monkeypatch):
     """A method of one step has no round to stop behind; its artifacts are written before the coordinator goes."""
     gate = Gate(monkeypatch, LocalSolveRequest, "a")
-    async with Federation(tmp_path, AB, drain_s=20) as fed:
+    async with Federation(tmp_path, AB, drain_s=LIMIT_S) as fed:
         job = await fed.submit(fed.job("dkrr"))
         await gate.wait_reached()
         gone = await stopping(fed)

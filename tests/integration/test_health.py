@@ -21,7 +21,7 @@ from kernfed.pki.identity import (
 from kernfed.wire.health import SERVICES, check_health
 from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
-from kernfed_testing.federation import Federation, until
+from kernfed_testing.federation import LIMIT_S, Federation, until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -34,7 +34,7 @@ async def command(name: str, *arguments: str, cwd: Path) -> tuple[int, str]:
         stderr=asyncio.subprocess.STDOUT,
         cwd=cwd,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         out, _ = await process.communicate()
     return process.returncode or 0, out.decode()
 
@@ -81,13 +81,13 @@ async def test_who_may_watch(tmp_path: Path) -> None:
             grpc.aio.secure_channel(f"localhost:{enrolment}", enrolment_channel_credentials(operator.ca_pem))
         )
         request = health_pb2.HealthCheckRequest()
-        watch = health_pb2_grpc.HealthStub(known).Watch(request, timeout=20)
+        watch = health_pb2_grpc.HealthStub(known).Watch(request, timeout=LIMIT_S)
         assert (await watch.read()).status == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            async for _ in health_pb2_grpc.HealthStub(anonymous).Watch(request, timeout=20):
+            async for _ in health_pb2_grpc.HealthStub(anonymous).Watch(request, timeout=LIMIT_S):
                 pass
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert (await health_pb2_grpc.HealthStub(anonymous).Check(request, timeout=20)).status == SERVING
+        assert (await health_pb2_grpc.HealthStub(anonymous).Check(request, timeout=LIMIT_S)).status == SERVING
         stopping = asyncio.ensure_future(fed.coordinator.stop())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()

@@ -17,7 +17,7 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
-from kernfed_testing.federation import Federation, until
+from kernfed_testing.federation import LIMIT_S, Federation, until
 from kernfed_testing.scripted_client import ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,7 +39,7 @@ async def fed(tmp_path_factory):
 def no_trace():
     """Nothing that a client does is an error of the coordinator."""
     with structlog.testing.capture_logs() as logs:
-        yield
+        yield logs
     assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
 
 
@@ -238,7 +238,7 @@ async def test_violation_ends_the_session(fed, expected, violation):
     """A frame that the protocol forbids ends that session with a reason; the job goes on without its client."""
     async with mallory(fed, violation) as client:
         ended = await fed.run(job(fed))
-        error = await asyncio.wait_for(client.over, 10)
+        error = await asyncio.wait_for(client.over, LIMIT_S)
     assert error is not None
     assert error.reason in ("INVALID_MESSAGE", "RESOURCE_EXHAUSTED")
     assert {e.client for e in ended.events if e.kind in (EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)} == {
@@ -314,7 +314,7 @@ async def test_more_under_way_than_allowed(fed, monkeypatch):
         ended = await fed.run(
             fed.job("probe", TRIO, payload_bytes=6_000_000, rounds=1, cohort_min_clients=2, cohort_deadline_s=0.5)
         )
-        error = await asyncio.wait_for(client.over, 10)
+        error = await asyncio.wait_for(client.over, LIMIT_S)
     await fed.wait_disconnected("mallory")
     assert isinstance(error, WireError)
     assert "max_inflight_bytes" in str(error)
@@ -342,7 +342,7 @@ async def test_flood_of_frames(fed, monkeypatch):
 async def test_wrong_version_is_refused(fed):
     """Another protocol version is told to install a matching release."""
     async with mallory(fed, first=hello(protocol_version=99)) as client:
-        error = await asyncio.wait_for(client.over, 10)
+        error = await asyncio.wait_for(client.over, LIMIT_S)
     assert isinstance(error, VersionMismatchError)
     assert "install matching releases" in str(error)
 
@@ -350,27 +350,31 @@ async def test_wrong_version_is_refused(fed):
 async def test_no_hello(fed, monkeypatch):
     """Who does not say hello is not waited for."""
     async with mallory(fed, first=pb.ConnectRequest(heartbeat=pb.Heartbeat())) as client:
-        assert isinstance(await asyncio.wait_for(client.over, 10), WireError)
+        assert isinstance(await asyncio.wait_for(client.over, LIMIT_S), WireError)
 
     monkeypatch.setattr("kernfed_server.services.federation.HELLO_TIMEOUT_S", 0.3)
     async with mallory(fed, says_hello=False) as client:
-        error = await asyncio.wait_for(client.over, 10)
+        error = await asyncio.wait_for(client.over, LIMIT_S)
     assert isinstance(error, WireError)
     assert "no hello" in str(error)
 
 
-async def test_client_that_asks_and_never_reads(fed, monkeypatch):
-    """Acknowledgements for a client that does not read are bounded."""
+async def test_client_that_asks_and_never_reads(fed, monkeypatch, no_trace):
+    """Acknowledgements for a client that does not read are bounded, for its session ends."""
     monkeypatch.setattr("kernfed_server.services.federation.MAX_BACKLOG", 2000)
     async with mallory(fed, reads=False) as client:
         await fed.wait_connected("mallory")
+        session = fed.sessions.get("mallory")
         failure = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id="x" * 4000, reason="R"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             while "mallory" in fed.sessions.present():
                 await client.send(failure)
+    [ended] = [e["error"] for e in no_trace if e["event"] == "session ended: protocol violated"]
+    assert ended == "the client asks for more answers than it reads"
+    assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
 
 
-async def test_revoked_client_that_does_not_read(fed):
+async def test_revoked_client_that_does_not_read(fed, no_trace):
     """A revoked client is cut off though the coordinator is stuck in writing to it, and though it sends heartbeats."""
     async with ScriptedClient(fed.client_folder("eve"), fed.ports.federation, reads=False):
         await fed.wait_connected("eve")
@@ -378,6 +382,8 @@ async def test_revoked_client_that_does_not_read(fed):
         submitted = await fed.submit(text)
         await fed.event(submitted.job_id, EventKind.CLIENT_ANSWERED, client="b")
         await asyncio.to_thread(fed.identities.pki.revoke, "client/eve")
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(LIMIT_S):
             await fed.wait_disconnected("eve")
         await fed.operator.cancel(submitted.job_id)
+    assert [(e["client"], e["reason"]) for e in no_trace if e["event"] == "session cut"] == [("eve", "REVOKED")]
+    assert fed.sessions.present() >= {"a", "b"}

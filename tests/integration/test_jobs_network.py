@@ -55,7 +55,7 @@ async def test_processes_are_killed(tmp_path):
     """A job in which the coordinator and a client were killed leaves the model of one left in peace."""
     async with Federation(tmp_path, ABC, processes=True, proxied=["a"]) as fed:
         line = fed.proxies["a"]
-        text = "evaluate_every = 50\n" + fed.job("fedavg", rounds=100, cohort_min_clients=3)
+        text = "report = true\nevaluate_every = 50\n" + fed.job("fedavg", rounds=100, cohort_min_clients=3)
         undisturbed = await simulated_sha256(fed, text)
 
         job = await fed.submit(text)
@@ -86,7 +86,7 @@ async def test_processes_are_killed(tmp_path):
 @pytest.mark.slow
 async def test_gigabyte(tmp_path):
     """A 1 GiB body goes to another process and back; the coordinator holds it and the mean, the client only it."""
-    async with Federation(tmp_path, ["a"], processes=True) as fed:
+    async with Federation(tmp_path, ["a"], processes=True, fresh=True) as fed:
         job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=1 << 30))
         peak = {"coordinator": 0, "client": 0}
         processes = {"coordinator": fed.coordinator.pid, "client": fed.clients["a"].pid}

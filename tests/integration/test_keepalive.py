@@ -11,6 +11,7 @@ import grpc.aio
 
 from kernfed.pki.identity import Identity, channel_credentials, server_credentials
 from kernfed.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_INTERVAL_S, SERVER_OPTIONS
+from kernfed_testing.federation import LIMIT_S
 from kernfed_testing.identities import make_identities
 
 FASTER = 20
@@ -47,6 +48,6 @@ async def test_an_idle_stream_outlives_many_pings(tmp_path: Path) -> None:
             finished, _ = await asyncio.wait([answer], timeout=8 * KEEPALIVE_INTERVAL_S / FASTER)
             assert not finished
             done.set()
-            assert await asyncio.wait_for(answer, 10) == b"still here"
+            assert await asyncio.wait_for(answer, LIMIT_S) == b"still here"
     finally:
         await server.stop(0)

@@ -15,7 +15,7 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.federation import Federation, Process
+from kernfed_testing.federation import LIMIT_S, Federation, Process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,7 +41,7 @@ async def run_with_kill(fed, text, point, task_end):
     await armed.start()
     await armed.saw("session open")
     job = await fed.submit(text)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(LIMIT_S):
         assert await armed._process.wait() == -9
     await armed.kill()
     fed.clients["b"] = Process(
@@ -83,7 +83,7 @@ async def test_killed_with_a_large_reply(fed, point):
     _, computed = await run_with_kill(fed, text, point, "/1/probe.echo")
     again = point == "computing"
     assert computed == {"/1/probe.echo": 1 + again, "/2/probe.echo": 1}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         while list((fed.client_folder("b") / "state" / "outbox").rglob("*.reply")):
             await asyncio.sleep(0.05)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kernfed.federation.events import EventKind, JobState
-from kernfed_testing.federation import COLUMNS, Federation, make_csv
+from kernfed_testing.federation import COLUMNS, LIMIT_S, Federation, make_csv
 
 ABC = ["a", "b", "c"]
 STREAM = '[policy]\nmin_rows = 1\n[datasets.default.stream]\nsource = "follow"\npath = "rows"'
@@ -60,7 +60,7 @@ class Sensors:
 
 async def rows_counted(fed: Federation, job_id: str, wanted: int) -> None:
     """Wait until a round has closed in which all rows are counted."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         async for update in fed.operator.watch(job_id):
             event = update.event.event if update.event else None
             if event and event.kind is EventKind.ROUND_CLOSED and event.metrics:

@@ -28,6 +28,7 @@ from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
+from kernfed_testing.federation import LIMIT_S
 from kernfed_testing.identities import make_identities
 from kernfed_testing.job_world import World, probe_toml, world
 
@@ -54,7 +55,7 @@ class Service:
             stderr=asyncio.subprocess.PIPE,
             cwd=self.world.folder,
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             out, err = await process.communicate()
         return process.returncode or 0, out.decode(), err.decode()
 
@@ -256,14 +257,14 @@ async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path):
         job = await operator.submit(probe_toml("demo", ["a"]))
         watching = asyncio.ensure_future(follow(operator, job.job_id, seen))
         w.script.go("demo")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await seen.wait()
         w.runs.drain()
         await server.stop(0)
     async with world(tmp_path / "data", "a") as w:
         server, _ = await start(w, port)
         w.script.free = True
-        async with asyncio.timeout(40), operator:
+        async with asyncio.timeout(LIMIT_S), operator:
             assert (await watching).state is JobState.SUCCEEDED
         await server.stop(0)
     assert len(gaps) >= 1

@@ -12,7 +12,7 @@ from kernfed.jobs.client_file import load_client_file
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed_client.app import ClientDaemon
 from kernfed_server.jobs.manager import RunManager
-from kernfed_testing.federation import Federation, until
+from kernfed_testing.federation import LIMIT_S, Federation, until
 from kernfed_testing.gate import Gate
 from kernfed_testing.proxy import Direction
 
@@ -59,7 +59,7 @@ async def test_silent_peer_is_dropped(tmp_path):
     async with Federation(tmp_path, ["a", "b"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         session = fed.daemons["a"].session
         fed.proxies["a"].stall()
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(LIMIT_S):
             await fed.wait_disconnected("a")
             await until(lambda: not session.connected)
         assert fed.sessions.present() == {"b"}
@@ -77,7 +77,7 @@ async def test_stall_in_mid_transfer(tmp_path):
             job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=20_000_000, cohort_min_clients=2))
             await line.wait(lambda: line.passed[Direction.DOWN] > 3_000_000)
             line.stall()
-            async with asyncio.timeout(6):
+            async with asyncio.timeout(LIMIT_S):
                 await fed.wait_disconnected("a")
             line.resume()
             ended = await fed.end(job.job_id)
@@ -112,7 +112,7 @@ async def test_same_identity_twice(tmp_path):
             await until(lambda: second.session.connected)
             assert (await fed.run(fed.job("probe"))).info.state is JobState.SUCCEEDED
             stop.set()
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, LIMIT_S)
     told = [e["error"] for e in logs if e["event"].startswith("no session") and e["reason"] == "ALREADY_CONNECTED"]
     assert len(told) == 1  # once, however often it is tried
     assert "client a is already connected from ipv4:127.0.0.1:" in told[0]
@@ -139,7 +139,7 @@ async def test_revoked_in_mid_session(tmp_path, monkeypatch):
         await gate.wait_reached()
         with structlog.testing.capture_logs() as logs:
             await asyncio.to_thread(fed.identities.pki.revoke, "client/c", why="left")
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(LIMIT_S):
                 await fed.wait_disconnected("c")
             await until(lambda: any(e.get("reason") == "REVOKED" and "error" in e for e in logs))
         gate.open()
@@ -181,7 +181,7 @@ async def test_coordinator_stops_in_good_order(tmp_path):
     """Clients are told that the coordinator goes, and find it again when it is back."""
     async with Federation(tmp_path, ["a", "b"]) as fed:
         with structlog.testing.capture_logs() as logs:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LIMIT_S):
                 await fed.coordinator.stop()
             await until(lambda: sum(e.get("error", "").startswith("the coordinator is shutting") for e in logs) == 2)
         assert [e for e in logs if e["log_level"] == "error"] == []

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.jobs.job_file import JobFile, parse_job
-from kernfed.methods.distill.public_set import attach_files
+from kernfed.jobs.named_files import attach_files
 from kernfed_simulation.federation import Rows
 
 Floats = npt.NDArray[np.float64]

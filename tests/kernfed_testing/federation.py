@@ -28,6 +28,7 @@ from kernfed_client.app import ClientDaemon
 from kernfed_server.app import Coordinator, Ports
 from kernfed_server.config import load_coordinator_file
 from kernfed_server.federation.sessions import SessionRegistry
+from kernfed_testing.forked import Daemon, start_daemon
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.proxy import Proxy
 
@@ -106,11 +107,20 @@ class InProcess:
 class Process:
     """A daemon as a process, started by its command; its log lines are kept."""
 
-    def __init__(self, *command: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *command: str, cwd: Path, env: Mapping[str, str] | None = None, fresh: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            command: Module, and its arguments.
+            cwd: Its folder.
+            env: More of its environment; what an interpreter reads as it starts has an effect too.
+            fresh: Whether to start an interpreter even where one with libraries could be forked.
+        """
         self._command = command
         self._cwd = cwd
-        self._env = env or {}
-        self._process: asyncio.subprocess.Process | None = None
+        self.env = dict(env or {})
+        self._fresh = fresh
+        self._process: asyncio.subprocess.Process | Daemon | None = None
         self._reading: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
         self.log: list[dict[str, Any]] = []
@@ -125,19 +135,23 @@ class Process:
     async def start(self) -> None:
         """See `Node.start`; use `saw` to wait until it serves."""
         self.log = []
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *self._command, "--log-format", "json"),
-            cwd=self._cwd,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **self._env},
-        )
-        self._reading = asyncio.ensure_future(self._read(self._process))
+        command = (*self._command, "--log-format", "json")
+        if self._fresh or self.env:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", *command),
+                cwd=self._cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **self.env},
+            )
+        else:
+            self._process = await start_daemon(*command, cwd=self._cwd)
+        assert self._process.stderr is not None
+        self._reading = asyncio.ensure_future(self._read(self._process.stderr))
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        async for line in process.stderr:
+    async def _read(self, stderr: asyncio.StreamReader) -> None:
+        async for line in stderr:
             try:
                 event = json.loads(line)
             except ValueError:
@@ -166,13 +180,13 @@ class Process:
         """SIGKILL."""
         await self._end(lambda process: process.kill())
 
-    async def _end(self, end: Callable[[asyncio.subprocess.Process], None]) -> None:
+    async def _end(self, end: Callable[[asyncio.subprocess.Process | Daemon], None]) -> None:
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
             end(self._process)
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(LIMIT_S):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -180,7 +194,7 @@ class Process:
             raise
         finally:
             assert self._reading is not None
-            await asyncio.wait([self._reading], timeout=5)
+            await asyncio.wait([self._reading], timeout=LIMIT_S)  # to the end of what the process wrote
             self._reading.cancel()
         self._process = None
 
@@ -206,6 +220,7 @@ class Federation:
         clients: Iterable[str] | Mapping[str, str],
         *,
         processes: bool = False,
+        fresh: bool = False,
         proxied: Iterable[str] = (),
         idle: Iterable[str] = (),
         settings: Mapping[str, str] | None = None,
@@ -219,6 +234,7 @@ class Federation:
             root: Empty folder.
             clients: Names, or names with the text of their CSV files.
             processes: Whether daemons are processes of their own.
+            fresh: Whether these are interpreters that start from nothing.
             proxied: Clients that reach the coordinator through a proxy.
             idle: Clients that are enrolled and not started.
             settings: More lines for client files, by client.
@@ -229,6 +245,7 @@ class Federation:
         self.root = root
         self.data = dict(clients) if isinstance(clients, Mapping) else {name: make_csv(name) for name in clients}
         self.processes = processes
+        self._fresh = fresh
         self._proxied = frozenset(proxied)
         self._idle = frozenset(idle)
         self._settings = settings or {}
@@ -345,7 +362,9 @@ class Federation:
         return "\n".join(text) + "\n"
 
     async def submit(self, job_toml: str) -> JobInfo:
-        """Submit a job as the operator."""
+        """Submit a job as the operator; processes draw no plots for it, which cost seconds, unless it asks for them."""
+        if self.processes and "report = " not in job_toml:
+            job_toml = f"report = false\n{job_toml}"
         return await self.operator.submit(job_toml)
 
     async def run(self, job_toml: str) -> Ended:
@@ -411,7 +430,7 @@ class Federation:
 
     def _make_coordinator(self) -> Node:
         if self.processes:
-            return Process("kernfed_server", "run", cwd=self.root)
+            return Process("kernfed_server", "run", cwd=self.root, fresh=self._fresh)
 
         async def run(stop: asyncio.Event, ready: Callable[[], None]) -> None:
             def announce(ports: Ports) -> None:
@@ -425,7 +444,7 @@ class Federation:
 
     def _make_client(self, name: str) -> Node:
         if self.processes:
-            return Process("kernfed_client", "run", cwd=self.client_folder(name))
+            return Process("kernfed_client", "run", cwd=self.client_folder(name), fresh=self._fresh)
 
         async def run(stop: asyncio.Event, ready: Callable[[], None]) -> None:
             self.daemons[name] = ClientDaemon(load_client_file(self.client_folder(name) / "client.toml"))

@@ -12,7 +12,7 @@ import pytest
 from kernfed.federation.messages.base import Reply, Request
 from kernfed_client.steps.registry import STEPS
 
-LIMIT_S = 30.0
+LIMIT_S = 100.0
 
 
 class Gate:

@@ -33,17 +33,22 @@ def make_job(
     *,
     task: str = "regression",
     num_columns: int = 3,
-    frequencies: int = 40,
+    frequencies: int | None = 40,
     features: str = "",
     data: str = "",
     cohort: str = "",
     top: str = "",
     **settings: Any,
 ) -> JobFile:
-    """Write and parse a job file; the text arguments are lines for its tables."""
+    """Write and parse a job file; the text arguments are lines for its tables.
+
+    Without `frequencies` and `features` it has no feature map; an exact kernel has no frequencies.
+    """
     columns = ", ".join(f'"x{i}"' for i in range(num_columns))
     values = {key: str(value).lower() if isinstance(value, bool) else repr(value) for key, value in settings.items()}
     lines = "\n".join(f"{key} = {value}".replace("'", '"') for key, value in values.items())
+    if frequencies is not None and '"linear"' not in features and '"polynomial2"' not in features:
+        features = f"num_frequencies = {frequencies}\n{features}"
     return parse_job(
         f"""
         name = "test"
@@ -59,9 +64,7 @@ def make_job(
         target = "y"
         features = [{columns}]
         {data}
-        [features]
-        num_frequencies = {frequencies}
-        {features}
+        {f"[features]{chr(10)}{features}" if features else ""}
         """
     )
 

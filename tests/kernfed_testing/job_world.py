@@ -23,6 +23,9 @@ from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.store import Store
 
+LIMIT_S = 100.0
+"""Bound of every wait."""
+
 SEEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -40,13 +43,16 @@ class FakeSessions:
 
     def __init__(self, *names: str) -> None:
         self.infos: dict[str, ClientInfo] = {}
+        self.devices: dict[str, str] = {}
+        """What clients report that they compute on; `cpu` where a test says nothing else."""
         self.ended: list[tuple[str, str]] = []
         self._change = asyncio.Event()
         self.connect(*names)
 
     def connect(self, *names: str, datasets: tuple[str, ...] = ("default",)) -> None:
         for name in names:
-            self.infos[name] = ClientInfo(name, True, datasets, ("probe.echo",), "cpu", "0.1", SEEN, "peer", SEEN)
+            device = self.devices.get(name, "cpu")
+            self.infos[name] = ClientInfo(name, True, datasets, ("probe.echo",), device, "0.1", SEEN, "peer", SEEN)
         self._changed()
 
     def leave(self, name: str) -> None:
@@ -90,7 +96,7 @@ class Script:
             self.gate(name).release()
 
     async def wait_started(self, num: int) -> None:
-        async with asyncio.timeout(10), self.begun:
+        async with asyncio.timeout(LIMIT_S), self.begun:
             await self.begun.wait_for(lambda: len(self.started) >= num)
 
     async def execute(self, job: JobFile, cohort: Cohort, run: Run) -> None:
@@ -138,7 +144,7 @@ class World:
     async def until(self, job_id: str, wanted: Callable[[JobUpdate], bool]) -> list[JobUpdate]:
         """Watch a job until an update fits; returns all up to it."""
         seen = []
-        async with asyncio.timeout(20), contextlib.aclosing(self.runs.watch(job_id)) as updates:
+        async with asyncio.timeout(LIMIT_S), contextlib.aclosing(self.runs.watch(job_id)) as updates:
             async for update in updates:
                 seen.append(update)
                 if wanted(update):
@@ -147,7 +153,7 @@ class World:
 
     async def finished(self, job_id: str) -> JobInfo:
         """Wait for a job's end; returns it."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             last = None
             async for update in self.runs.watch(job_id):
                 last = update.job or last
@@ -198,11 +204,11 @@ async def world(
 
     quick = contextlib.nullcontext() if report else mock.patch("kernfed_server.jobs.task.render_report", no_report)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await runs.ready.wait()
         with quick:
             yield World(folder, store, sessions, script, runs)
     finally:
         task.cancel()
-        await asyncio.wait([task], timeout=10)
+        await asyncio.wait([task])
         await store.close()

@@ -32,7 +32,8 @@ def concept_rows(sizes: tuple[int, ...] = (14, 15, 16, 17, 18, 19), groups: int 
 
 def personal_job(*, features: str = 'kernel = "linear"', **settings: Any) -> JobFile:
     """A personalised job on `concept_rows`, with a small embedding."""
-    settings.setdefault("num_frequencies", 60)
+    if "embedding_kernel" not in settings:
+        settings.setdefault("num_frequencies", 60)
     return make_job("personalise", frequencies=40, features=features, **settings)
 
 

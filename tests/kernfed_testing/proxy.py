@@ -130,7 +130,7 @@ class Proxy:
         """Break all connections once this many more bytes have passed in a direction."""
         self._cut_at[direction] = self.passed[direction] + num_bytes
 
-    async def wait(self, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    async def wait(self, condition: Callable[[], bool], limit_s: float = 100.0) -> None:
         """Wait until a condition on this proxy's counts holds."""
         async with asyncio.timeout(limit_s), self._changed:
             await self._changed.wait_for(condition)

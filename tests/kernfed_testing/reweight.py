@@ -53,11 +53,9 @@ def label_shifted_rows(size: int = 240, seed: int = 1) -> dict[str, Rows]:
 def reweight_job(*, task: str = "regression", ratios: str = "", network: str = "", **settings: Any) -> JobFile:
     """A reweighted job on two columns; the text arguments are lines of the tables below [method]."""
     settings.setdefault("rounds", 8)
-    return make_job("reweight", task=task, num_columns=2, frequencies=60, cohort=_tables(ratios, network), **settings)
-
-
-def _tables(ratios: str, network: str) -> str:
-    return f"[method.ratios]\n{ratios}\n[method.network]\n{network}\n"
+    frequencies = 60 if settings.get("trainer", "newton") == "newton" else None
+    tables = f"[method.ratios]\n{ratios}\n" + (f"[method.network]\n{network}\n" if network else "")
+    return make_job("reweight", task=task, num_columns=2, frequencies=frequencies, cohort=tables, **settings)
 
 
 def sharing(rows: dict[str, Rows], state: Path, classes: tuple[str, ...] = (), refusing: tuple[str, ...] = ()) -> Any:

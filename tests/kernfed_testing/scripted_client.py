@@ -107,7 +107,7 @@ class ScriptedClient:
         async def end() -> None:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=5)
+            await asyncio.wait(tasks)
 
         self._stack.push_async_callback(end)
         return self

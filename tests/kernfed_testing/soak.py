@@ -19,7 +19,7 @@ import numpy as np
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
-from kernfed.methods.distill.public_set import attach_files
+from kernfed.jobs.named_files import attach_files
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing.federation import COLUMNS, Ended, Federation
 from kernfed_testing.proxy import Direction

@@ -107,7 +107,7 @@ def test_units_are_hardened(unit: str) -> None:
 def test_entrypoint_runs_other_commands_as_they_stand(script: Path) -> None:
     """`docker run IMAGE kernfed pki list` reaches the command, with its arguments whole."""
     done = subprocess.run(
-        [str(script), "printf", "%s|", "a b", "c"], capture_output=True, text=True, timeout=20, check=True
+        [str(script), "printf", "%s|", "a b", "c"], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "a b|c|"
 
@@ -116,7 +116,7 @@ def test_coordinator_does_not_found_a_federation_by_accident(tmp_path: Path) -> 
     """An empty volume without KERNFED_FEDERATION is an error that says so: the volume may only not be mounted."""
     script = ROOT / "deploy" / "image" / "coordinator-entrypoint"
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "KERNFED_PKI": str(tmp_path / "pki")}
-    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     assert "holds no federation" in done.stderr
     assert not (tmp_path / "pki").exists()
@@ -131,6 +131,6 @@ def test_client_waits_for_its_token_and_no_longer(tmp_path: Path) -> None:
         "KERNFED_TOKEN_FILE": str(tmp_path / "token"),
         "KERNFED_WAIT_S": "1",
     }
-    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4
     assert "Ask the operator for a token" in done.stderr

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from kernfed_testing.forked import run_script
 from kernfed_testing.places import EXPERIMENTS
 
 KEYS = ["setting", "method", "published", "measured", "repetitions"]
@@ -27,8 +26,7 @@ KEYS = ["setting", "method", "published", "measured", "repetitions"]
 )
 def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: set[str]) -> None:
     """With few draws: every method has a number above 0, and errors of distilled models are below those alone."""
-    command = [sys.executable, str(EXPERIMENTS / f"distill_{name}.py"), "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = run_script(EXPERIMENTS / f"distill_{name}.py", "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / f"distill-{name}.json").read_text())
     assert all(list(line)[:5] == KEYS for line in lines)

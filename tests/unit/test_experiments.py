@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kernfed_testing.forked import run_script
 from kernfed_testing.places import EXPERIMENTS
 
 
 @pytest.mark.slow
 def test_newton_table4_writes_published_beside_measured(tmp_path: Path) -> None:
     """With few features and one repetition: every method has a number, near that of pooled ridge without label skew."""
-    command = [sys.executable, str(EXPERIMENTS / "newton_table4.py"), "--quick", "--set", "dna", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = run_script(EXPERIMENTS / "newton_table4.py", "--quick", "--set", "dna", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / "newton-table4.json").read_text())
     assert all(list(line) == ["setting", "method", "published", "measured", "repetitions"] for line in lines)
@@ -34,16 +32,8 @@ def test_newton_table4_writes_published_beside_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
     """On four clients the default beats the rates of the text, and every regret is below its bound."""
-    command = [
-        sys.executable,
-        str(EXPERIMENTS / "online_table1.py"),
-        "--quick",
-        "--set",
-        "naval",
-        "--methods",
-        "(51, 9)",
-    ]
-    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=110, check=False)
+    chosen = ("--set", "naval", "--methods", "(51, 9)")
+    done = run_script(EXPERIMENTS / "online_table1.py", "--quick", *chosen, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / "online-table1.json").read_text())
     assert all(list(line) == ["setting", "method", "published", "measured", "repetitions"] for line in lines)
@@ -60,8 +50,7 @@ def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_personalise_concept_shift_beats_the_paper(tmp_path: Path) -> None:
     """On sixteen clients of two groups: the default is near the oracle, and ahead of Q-aggregation as printed."""
-    command = [sys.executable, str(EXPERIMENTS / "personalise_concept_shift.py"), "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = run_script(EXPERIMENTS / "personalise_concept_shift.py", "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / "personalise-concept-shift.json").read_text())
     error = {row["method"]: row["measured"] for row in lines if row["setting"] == "sigma_c^2 = 0"}
@@ -78,10 +67,8 @@ def test_newton_heads_writes_published_beside_measured(tmp_path: Path) -> None:
     for name, rows in (("train", 900), ("test", 300)):
         y = np.arange(rows) % 10
         np.savez(tmp_path / f"{name}.npz", x=centres[y] + 0.5 * rng.normal(size=(rows, 12)), y=y)
-    command = [sys.executable, str(EXPERIMENTS / "newton_heads.py"), "--quick", "--out", str(tmp_path)]
-    command += ["--fashion", str(tmp_path), "--cifar-train", str(tmp_path / "train.npz")]
-    command += ["--cifar-test", str(tmp_path / "test.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    images = ("--fashion", tmp_path, "--cifar-train", tmp_path / "train.npz", "--cifar-test", tmp_path / "test.npz")
+    done = run_script(EXPERIMENTS / "newton_heads.py", "--quick", "--out", tmp_path, *images)
     assert done.returncode == 0, done.stderr
     assert "Fashion-MNIST is left out" in done.stdout
     lines = json.loads((tmp_path / "newton-heads.json").read_text())

@@ -65,18 +65,19 @@ def test_bent_input(readers: dict[str, Target], name: str) -> None:
     draw = random.Random(zlib.crc32(name.encode()))
     for _ in range(NUM_BENT):
         data = bend(draw, target.examples)
-        began = time.monotonic()
+        began = time.process_time()
         try:
             target.feed(data)
         except Exception as err:
             raise AssertionError(f"{name}: {type(err).__name__} for {data!r}") from err
-        assert time.monotonic() - began < LIMIT_S, data
+        assert time.process_time() - began < LIMIT_S, data
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_corpus(readers: dict[str, Target], name: str) -> None:
-    """What once broke a reader is refused or read, and so is nothing, and zeros."""
+    """What once broke a reader, nothing and zeros are refused or read, and good input is read after it."""
     kept = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
     for data in [b"", bytes(100), *kept]:
         with warnings.catch_warnings():
             readers[name].feed(data)
+    assert all(readers[name].feed(example) for example in readers[name].examples[:1])

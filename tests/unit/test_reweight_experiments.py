@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from kernfed_testing.forked import run_script
 from kernfed_testing.places import EXPERIMENTS
 
 KEYS = ["setting", "method", "published", "measured", "repetitions"]
@@ -28,8 +27,7 @@ KEYS = ["setting", "method", "published", "measured", "repetitions"]
 )
 def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: set[str], published: float) -> None:
     """On made-up images: every method has a number in its range, beside what was published."""
-    command = [sys.executable, str(EXPERIMENTS / f"reweight_{name}.py"), "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = run_script(EXPERIMENTS / f"reweight_{name}.py", "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / f"reweight-{name}.json").read_text())
     assert all(list(line)[:5] == KEYS for line in lines)
@@ -43,9 +41,8 @@ def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: s
 @pytest.mark.slow
 def test_ratios_are_matched_on_features(tmp_path: Path) -> None:
     """Table 1 with exact ratios beside those on components and on random convolutions."""
-    command = [sys.executable, str(EXPERIMENTS / "reweight_table1.py"), "--quick", "--out", str(tmp_path)]
-    command += ["--features", "components", "convolutions"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    chosen = ("--features", "components", "convolutions")
+    done = run_script(EXPERIMENTS / "reweight_table1.py", "--quick", "--out", tmp_path, *chosen)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / "reweight-table1-features.json").read_text())
     methods = {f"FTW-ERM, {words}" for words in ("exact ratios", "ratios on components", "ratios on convolutions")}
@@ -56,9 +53,8 @@ def test_ratios_are_matched_on_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table10", "table13"])
 def test_full_sizes_say_what_they_need(tmp_path: Path, name: str) -> None:
     """With few rounds, on made-up images: the device is chosen and told."""
-    command = [sys.executable, str(EXPERIMENTS / f"reweight_{name}.py"), "--full", "--quick", "--out", str(tmp_path)]
-    command += ["--rounds", "2", "--repetitions", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    sizes = ("--rounds", 2, "--repetitions", 1)
+    done = run_script(EXPERIMENTS / f"reweight_{name}.py", "--full", "--quick", "--out", tmp_path, *sizes)
     assert done.returncode == 0, done.stderr
     if name != "table13":
         assert "--full: 2 iterations of 1 draw(s), on c" in done.stdout
@@ -68,7 +64,6 @@ def test_full_sizes_say_what_they_need(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_missing_images_are_said(tmp_path: Path) -> None:
     """Without files the command says how to get them."""
-    command = [sys.executable, str(EXPERIMENTS / "reweight_table1.py"), "--fashion", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = run_script(EXPERIMENTS / "reweight_table1.py", "--fashion", tmp_path)
     assert done.returncode == 1
     assert "dataset-fashion-mnist" in done.stdout

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, WireError
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data.device import choose_device
@@ -31,7 +30,6 @@ if TYPE_CHECKING:  # torch takes a second to import, which a client that only co
     from kernfed.tensors.feature_maps import FeatureMap
 
 T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
 
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Reads a data set: (name, schema, client) -> rows to train and test on."""

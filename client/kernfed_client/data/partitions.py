@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed.jobs.client_file import FORMATS, ClientFile, PartitionFile
 from kernfed.rng import stream
 from kernfed.tables.csv import read_csv
 from kernfed.tables.npz import read_npz
 from kernfed.tables.parquet import read_parquet
-from kernfed.tables.raw_table import NOT_FINITE, Faults, Floats, Integers, RawTable, Source
+from kernfed.tables.raw_table import NOT_FINITE, Faults, RawTable, Source
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""
 
 MAX_LABEL_LENGTH = 256
-_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 _READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
 
 
@@ -36,7 +36,7 @@ class PartitionData:
     """Checked rows of a partition: n rows, P feature columns in the job's order."""
 
     x: Floats
-    """Features, (n, P), finite."""
+    """Features, (n, P), finite; row-major, however they came: the order in memory decides the last bits of products."""
     labels: list[str] | None
     """Class of each row, by the job's names; None for regression."""
     y: Floats | None
@@ -45,6 +45,10 @@ class PartitionData:
     """Rows left out for missing values."""
     row_numbers: Integers
     """Position of each row in the file, (n,), from 1: the (first) line for CSV."""
+
+    def __post_init__(self) -> None:
+        """Bring the rows into order in memory."""
+        object.__setattr__(self, "x", np.ascontiguousarray(self.x))
 
     @property
     def num_rows(self) -> int:
@@ -228,9 +232,9 @@ def _format(source: Source) -> str:
     if source.file.format is not None:
         return source.file.format
     suffix = source.file.path.suffix.lower()
-    if suffix not in _SUFFIXES:
+    if suffix not in FORMATS:
         source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to csv, parquet or npz")
-    return _SUFFIXES[suffix]
+    return FORMATS[suffix]
 
 
 def _check_is_file(source: Source) -> None:

@@ -72,7 +72,7 @@ def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
 
         return network_scorer(facts["arrays"], facts["details"])
     if kind == "personal-network":
-        from kernfed_client.methods.personalise.training import network_scorer as personal_scorer
+        from kernfed_client.models.small_network import network_scorer as personal_scorer
 
         scorer: Scorer = personal_scorer(facts["arrays"], facts["details"])
         return scorer

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import PrivateModel, Scorer
 

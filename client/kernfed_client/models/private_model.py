@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import files
+from kernfed.arrays import Array, Floats
 from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError, DataError
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = npt.NDArray[np.float64]
 Scorer = Callable[[Floats, str], Floats]
 """(standardised rows (n, d), device) -> scores (n, C)."""
 
@@ -60,7 +58,7 @@ class PrivateModel:
         missing = [name for name in self.feature_names if name not in rows.columns]
         if missing:
             raise DataError(f"column {missing[0]!r} is missing; the model needs {', '.join(self.feature_names)}")
-        x = rows[list(self.feature_names)].to_numpy(dtype=np.float64)
+        x = np.asarray(rows[list(self.feature_names)], dtype=np.float64, order="C")
         if not np.isfinite(x).all():
             raise DataError("a value is missing or infinite; fill it in or leave the row out")
         return self.scorer((x - self.mean) / self.deviation, device)

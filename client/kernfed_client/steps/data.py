@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError, WireError
 from kernfed.federation.messages.data import (
     Centred,
@@ -21,7 +22,7 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.maths.statistics import median_distance, moments
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 
 if TYPE_CHECKING:
     from torch import Tensor

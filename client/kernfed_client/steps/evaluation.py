@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.ridge.steps import own_weights
+from kernfed_client.steps.own_ridge import own_weights
 
 
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:

@@ -18,10 +18,11 @@ from typing import Any, Protocol
 import numpy as np
 import structlog
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
-from kernfed.tables.raw_table import Floats, Source, label_text, locate_columns
+from kernfed.tables.raw_table import Source, label_text, locate_columns
 from kernfed_client.data.partitions import PartitionData
 
 log = structlog.get_logger(__name__)

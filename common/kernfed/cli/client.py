@@ -10,6 +10,7 @@ from kernfed.cli.job_text import clean
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_table
 from kernfed.jobs.info import ClientInfo
+from kernfed.numeric_platform import split_platform
 
 if TYPE_CHECKING:
     from kernfed.wire.operator_client import OperatorClient
@@ -43,7 +44,7 @@ def list_clients(
             client.name,
             "connected" if client.connected else "away" if client.last_seen_at else "never seen",
             clean(", ".join(client.datasets)),
-            clean(client.device),
+            clean(split_platform(client.device)[0]),
             clean(client.software_version),
             client.last_seen_at and client.last_seen_at.astimezone(),
             _days_left(client, now),

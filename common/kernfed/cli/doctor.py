@@ -1,7 +1,9 @@
-"""`kernfed doctor` and `kernfed-client doctor`: why the coordinator cannot be reached, layer by layer."""
+"""`kernfed doctor` and `kernfed-client doctor`: this machine's platform, and the way to the coordinator in layers."""
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +19,9 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, authorisation."""
+    """Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role."""
     from kernfed.errors import ConfigError
+    from kernfed.numeric_platform import numeric_platform
     from kernfed.pki.identity import Identity
     from kernfed.pki.tls_diagnosis import Finding, diagnose
 
@@ -27,6 +30,11 @@ def doctor(
     address = address or loaded.coordinator
     if not address:
         raise ConfigError(f"{identity} names no coordinator: give --address host:port")
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401  # whose instructions are told of once it is loaded
+    here = numeric_platform()
+    if not as_json:
+        typer.echo(f"here  {'platform':<13}  {here}")
 
     def show(finding: Finding) -> None:
         if as_json:
@@ -40,6 +48,7 @@ def doctor(
         print_json(
             {
                 "address": address,
+                "platform": asdict(here),
                 "ok": last.ok,
                 "findings": [
                     {"layer": f.layer, "ok": f.ok, "message": f.message, "remedy": f.remedy} for f in findings

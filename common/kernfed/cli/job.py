@@ -21,6 +21,7 @@ from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.wording import flat
 
 if TYPE_CHECKING:
+    from kernfed.report.sections import Overview
     from kernfed.wire.operator_client import OperatorClient
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
@@ -38,7 +39,7 @@ def submit(
 ) -> None:
     """Check a job file, upload the files that it names, and queue it."""
     from kernfed.jobs.job_file import load_job
-    from kernfed.methods.distill.public_set import attach_files
+    from kernfed.jobs.named_files import attach_files
 
     _, text, files = attach_files(*load_job(job_file), job_file.parent)
 
@@ -104,7 +105,7 @@ def show(
         return await _history(operator, job_id)
 
     job, events = with_operator(identity, coordinator, use)
-    learning = _who_learns(job, identity, coordinator)
+    told_at_a_glance = _overviews(job, identity, coordinator)
     settings = _settings(job)
     metrics = _last_metrics(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
@@ -116,7 +117,7 @@ def show(
             "metrics": asdict(metrics),
             "notes": [e.event.message for e in told if e.event.kind is EventKind.NOTE],
             "failures": [{**asdict(e.event), "kind": e.event.kind.value, "metrics": None} for e in failures],
-            **({"learns_from": learning} if learning else {}),
+            **{overview.key: overview.value for overview in told_at_a_glance},
         }
         print_json(everything)
         return
@@ -140,12 +141,10 @@ def show(
     if rows:
         typer.echo("")
         print_table(columns, rows, title="last metrics, on each client's own test rows")
-    if learning:
-        from kernfed.methods.personalise.report import teachers
-
+    for overview in told_at_a_glance:
         typer.echo("")
-        rows = [[clean(str(c["client"])), clean(teachers(c)), clean(str(c["choice"]))] for c in learning]
-        print_table(["client", "learns from", "found by"], rows, title="who learns from whom")
+        rows = [[clean(cell) for cell in row] for row in overview.table.rows]
+        print_table(list(overview.table.columns), rows, title=overview.title)
     if told:
         typer.echo("\nnotes and failures")
         for numbered in told[-50:]:
@@ -249,26 +248,32 @@ async def _history(operator: OperatorClient, job_id: str) -> tuple[JobInfo, list
     return job, await operator.events(job.job_id)
 
 
-def _who_learns(job: JobInfo, identity: Path | None, coordinator: str | None) -> list[dict[str, Any]]:
-    """Whom each client of a personalised job learns from, as the job's `findings.json` tells."""
-    if job.method != "personalise" or not job.state.finished:
+def _overviews(job: JobInfo, identity: Path | None, coordinator: str | None) -> list[Overview]:
+    """What the method's findings tell at a glance, from the job's `findings.json`."""
+    if not job.state.finished:
         return []
 
-    async def use(operator: OperatorClient) -> list[dict[str, Any]]:
+    async def use(operator: OperatorClient) -> dict[str, Any]:
         if FINDINGS not in {a.name for a in await operator.artifacts(job.job_id)}:
-            return []
+            return {}
         with tempfile.TemporaryDirectory(prefix="kernfed-show-") as folder:
             (path,) = await operator.fetch(job.job_id, Path(folder), [FINDINGS])
-            found = json.loads(path.read_text(encoding="utf-8"))
-        return list(found.get("personalise", {}).get("clients", []))
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
 
-    return with_operator(identity, coordinator, use)
+    findings = with_operator(identity, coordinator, use)
+    if not findings:
+        return []
+    from kernfed.report.sections import overviews
+
+    made = [make(findings[name]) for name, make in overviews().items() if name in findings]
+    return [overview for overview in made if overview.table.rows]
 
 
 def _settings(job: JobInfo) -> dict[str, object]:
     from kernfed.jobs.job_file import parse_job
 
-    return parse_job(job.job_toml, f"file of job {job.job_id}").model_dump(mode="json")
+    return parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
 
 
 def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:

@@ -19,23 +19,8 @@ import numpy.typing as npt
 
 from kernfed import rng
 from kernfed.errors import ConfigError
+from kernfed.features.kernels import EXACT_KERNELS, RADIAL, Kernel
 from kernfed.federation.messages.base import Dim, MaxLength, Range
-
-
-class Kernel(enum.StrEnum):
-    """Kernels of the feature map; ℓ is the lengthscale, per column where several are given.
-
-    With r² = Σ_i ((x_i - x'_i)/ℓ_i)²: Gaussian exp(-r²/2), Laplace exp(-r), Matérn 3/2 (1+√3 r)exp(-√3 r),
-    Matérn 5/2 (1+√5 r+5r²/3)exp(-√5 r). Linear x·x' and polynomial (x·x' + 1)² are mapped exactly, on columns
-    divided by ℓ.
-    """
-
-    GAUSSIAN = "gaussian"
-    LAPLACE = "laplace"
-    MATERN32 = "matern32"
-    MATERN52 = "matern52"
-    LINEAR = "linear"
-    POLYNOMIAL2 = "polynomial2"
 
 
 class FeatureForm(enum.StrEnum):
@@ -78,12 +63,7 @@ class Frequencies:
     """Phases b in (0, 2 pi), shape (D,); the sine-cosine form does not use them."""
 
 
-EXACT_KERNELS = frozenset({Kernel.LINEAR, Kernel.POLYNOMIAL2})
-"""Kernels whose feature map is exact and has nothing random."""
-
 _MAX_FEATURES = 20_000_000
-_DEGREES_OF_FREEDOM = {Kernel.LAPLACE: 1, Kernel.MATERN32: 3, Kernel.MATERN52: 5}
-"""Matérn ν has a multivariate Student-t spectral density with 2 ν degrees of freedom; Laplace is ν = 1/2."""
 _TWO_PI = 2.0 * math.pi
 
 
@@ -185,7 +165,7 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     if num == 0:
         return Frequencies(np.empty((0, d)), np.empty(0))
     omega = rng.stream(spec.seed, "features", "omega").normal(num, d)
-    degrees = _DEGREES_OF_FREEDOM.get(spec.kernel)
+    degrees = RADIAL[spec.kernel].degrees_of_freedom
     if degrees is not None:
         omega *= rng.stream(spec.seed, "features", "chi").inverse_chi(num, degrees)[:, None]
     omega /= np.asarray(spec.lengthscales)

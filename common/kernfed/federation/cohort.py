@@ -12,14 +12,12 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.messages.base import Dims, Reply, Request, validate
+from kernfed.federation.messages.base import Dims, R, Reply, Request, validate
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
-
-R = TypeVar("R", bound=Reply)
 
 
 @dataclass(frozen=True, slots=True)

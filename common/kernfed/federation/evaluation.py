@@ -20,11 +20,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError, NumericalError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import MetricSums
-
-Floats = npt.NDArray[np.float64]
 
 PROBABILITY_FLOOR = 1e-3
 """Scores are clipped to at least this before their logarithm is taken."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from kernfed.errors import JobStateMissingError, KernfedError
 from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.messages.base import Reply, Request, validate
-
-R = TypeVar("R", bound=Reply)
+from kernfed.federation.messages.base import R, Reply, Request, validate
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""

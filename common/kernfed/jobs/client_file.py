@@ -7,12 +7,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from kernfed.features.kernels import PointKernel
 from kernfed.federation.messages.base import Kind
-from kernfed.jobs.toml_file import Section, parse_toml, read_toml
-from kernfed.methods.distill.kernels import PointKernel
+from kernfed.jobs.toml_file import parse_toml, read_toml
+from kernfed.section import GIVEN, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
+FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
+"""Of a partition's file, by its suffix."""
 DEFAULT_KINDS = tuple(k for k in Kind if k is not Kind.UNLABELLED_SAMPLE)
 
 
@@ -26,19 +29,30 @@ class PartitionFile(Section):
     format: Literal["csv", "parquet", "npz", "images"] | None = Field(
         None, description="Format; unset: by the file's suffix, and images for a folder."
     )
-    encoding: str = Field("utf-8", description="CSV text encoding; a byte order mark is understood.")
-    delimiter: str = Field(",", min_length=1, max_length=1, description="CSV column separator, e.g. ; or a tab.")
-    missing: list[str] = Field(["", "NA", "NaN", "nan", "null", "?"], description="CSV cells that stand for a gap.")
+    encoding: Annotated[str, Only(format="csv")] = Field(
+        "utf-8", description="Text encoding; a byte order mark is understood."
+    )
+    delimiter: Annotated[str, Only(format="csv")] = Field(
+        ",", min_length=1, max_length=1, description="Column separator, e.g. ; or a tab."
+    )
+    missing: Annotated[list[str], Only(format="csv"), Only(format="parquet", text=GIVEN)] = Field(
+        ["", "NA", "NaN", "nan", "null", "?"], description="Cells that stand for a gap."
+    )
     columns: dict[str, str] = Field({}, description="Column names of the job, each with the name used in this file.")
     labels: dict[str, str] = Field({}, description="Target values of this file, each with the class name of the job.")
-    x_key: str = Field("x", description="NPZ: array of features, shape (rows, columns).")
-    y_key: str = Field("y", description="NPZ: array of targets, shape (rows,).")
-    x_columns: list[str] | None = Field(
-        None,
-        description="NPZ: names of the columns of x; unset: array `columns` of the file, else x0, x1, ...",
+    x_key: Annotated[str, Only(format="npz")] = Field("x", description="Array of features, shape (rows, columns).")
+    y_key: Annotated[str, Only(format="npz")] = Field("y", description="Array of targets, shape (rows,).")
+    x_columns: Annotated[list[str] | None, Only(format="npz")] = Field(
+        None, description="Names of the columns of x; unset: array `columns` of the file, else x0, x1, ..."
+    )
+    text: Annotated[str | None, Only(format=("csv", "parquet"))] = Field(
+        None, description="Column of texts, for a backbone that reads text."
     )
 
-    text: str | None = Field(None, description="CSV, Parquet: column of texts, for a backbone that reads text.")
+    def value_in_effect(self, key: str) -> object:
+        """An unset format is that of the file's suffix."""
+        value = super().value_in_effect(key)
+        return FORMATS.get(self.path.suffix.lower()) if key == "format" and value is None else value
 
     @field_validator("columns")
     @classmethod
@@ -52,9 +66,8 @@ class PartitionFile(Section):
 class StreamFile(PartitionFile):
     """Source of the rows of a stream, for online learning, and the way to read them."""
 
-    path: Path = Field(
-        Path("-"),
-        description="file: its path. follow: a folder. socket: where the socket is made. stdin: not used.",
+    path: Annotated[Path, Only(source=("file", "follow", "socket"))] = Field(
+        Path("-"), description="file: its path. follow: a folder. socket: where the socket is made."
     )
     source: Literal["file", "follow", "socket", "stdin"] = Field(
         "file",
@@ -62,9 +75,19 @@ class StreamFile(PartitionFile):
         "order of their names. socket: JSON lines that come to a local socket. stdin: JSON lines that come to the "
         "daemon's standard input.",
     )
-    key: str | None = Field(
+    key: Annotated[str | None, Only(source=("follow", "socket", "stdin"))] = Field(
         None, description="Column that names a row, so that its target may come later, with the same key."
     )
+    format: Annotated[Literal["csv", "parquet", "npz", "images"] | None, Only(source="file")] = Field(
+        None, description="Unset: by the file's suffix."
+    )
+    delimiter: Annotated[str, Only(source="follow"), Only(source="file", format="csv")] = Field(
+        ",", min_length=1, max_length=1, description="Column separator, e.g. ; or a tab."
+    )
+
+    def value_in_effect(self, key: str) -> object:
+        """What comes as lines is read like CSV, but for the separator."""
+        return "csv" if key == "format" and self.source != "file" else super().value_in_effect(key)
 
     @model_validator(mode="after")
     def _has_path(self) -> Self:
@@ -112,18 +135,20 @@ class NetworkModelSection(Section):
     kind: Literal["mlp", "cnn", "torch"] = Field(
         description="mlp: fully connected; cnn: LeNet-5 on images; torch: the class named by class_name."
     )
-    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
-        [64, 64, 64], description="mlp: units of hidden layers."
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Only(kind="mlp")] = Field(
+        [64, 64, 64], description="Units of hidden layers."
     )
-    image_shape: list[Annotated[int, Field(ge=1, le=4096)]] | None = Field(
-        None, description="cnn: [height, width] or [channels, height, width] of the columns, in row-major order."
+    image_shape: Annotated[list[Annotated[int, Field(ge=1, le=4096)]] | None, Only(kind="cnn")] = Field(
+        None, description="[height, width] or [channels, height, width] of the columns, in row-major order."
     )
-    class_name: str | None = Field(
+    class_name: Annotated[str | None, Only(kind="torch")] = Field(
         None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
-        description="torch: a torch.nn.Module that is made with the numbers of columns and outputs, then parameters.",
+        description="A torch.nn.Module that is made with the numbers of columns and outputs, then parameters.",
     )
-    parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the class.")
+    parameters: Annotated[dict[str, bool | int | float | str | None], Only(kind="torch")] = Field(
+        {}, description="Arguments of the class."
+    )
     pretrain_epochs: int = Field(200, ge=1, le=1_000_000, description="Passes over own rows before round 1.")
     digest_epochs: int = Field(2, ge=0, le=10_000, description="Passes over the public points in each round.")
     revisit_epochs: int = Field(2, ge=0, le=10_000, description="Passes over own rows in each round, after these.")
@@ -142,6 +167,10 @@ class NetworkModelSection(Section):
 ModelSection = Annotated[KernelModelSection | SklearnModelSection | NetworkModelSection, Field(discriminator="kind")]
 
 
+IMAGES = Only(source=("torch:", "timm:"))
+"""Backbones that may read images."""
+
+
 class BackboneSection(Section):
     """A frozen feature extractor that jobs may name; nothing else can be loaded. It runs here, and never learns."""
 
@@ -150,23 +179,31 @@ class BackboneSection(Section):
         description="torch:package.Module, a torch.nn.Module or a function that makes one; timm:NAME (kernfed[timm]); "
         "sentence-transformers:NAME or :FOLDER (kernfed[sentences]).",
     )
-    weights: Path | None = Field(
+    weights: Annotated[Path | None, Only(source=("torch:", "timm:"))] = Field(
         None,
         description="Weights, a safetensors file. torch, unset: drawn by the seed. timm, unset: the pretrained ones, "
         "from its cache or a network.",
     )
-    parameters: dict[str, bool | int | float | str | None] = Field({}, description="torch: arguments of the module.")
-    seed: int = Field(0, ge=0, lt=2**63, description="torch: seed of weights that are drawn.")
+    parameters: Annotated[dict[str, bool | int | float | str | None], Only(source="torch:")] = Field(
+        {}, description="Arguments of the module."
+    )
+    seed: Annotated[int, Only(source="torch:", weights=None)] = Field(
+        0, ge=0, lt=2**63, description="Seed of weights that are drawn."
+    )
     batch_size: int = Field(64, ge=1, le=65536, description="Rows at a time.")
-    image_size: int | None = Field(
+    image_size: Annotated[int | None, IMAGES] = Field(
         None,
         ge=8,
         le=4096,
         description="Images are scaled to this height and width (bicubic); unset: left as they are.",
     )
-    channels: Literal[1, 3] = Field(3, description="Images: 3 repeats grey ones, 1 averages colours.")
-    mean: list[float] = Field([0.485, 0.456, 0.406], description="Images: mean per channel, of pixels in [0, 1].")
-    deviation: list[Annotated[float, Field(gt=0)]] = Field(
+    channels: Annotated[Literal[1, 3], IMAGES] = Field(
+        3, description="Images: 3 repeats grey ones, 1 averages colours."
+    )
+    mean: Annotated[list[float], IMAGES] = Field(
+        [0.485, 0.456, 0.406], description="Images: mean per channel, of pixels in [0, 1]."
+    )
+    deviation: Annotated[list[Annotated[float, Field(gt=0)]], IMAGES] = Field(
         [0.229, 0.224, 0.225], description="Images: deviation per channel; mean is subtracted, then this divides."
     )
 
@@ -175,9 +212,11 @@ class BackboneSection(Section):
         for name in ("mean", "deviation"):
             if len(getattr(self, name)) not in (1, self.channels):
                 raise ValueError(f"{name} has {len(getattr(self, name))} numbers for {self.channels} channels")
-        if self.weights is not None and self.source.startswith("sentence-transformers:"):
-            raise ValueError("weights is for torch: and timm: sources; a sentence model is a folder with its weights")
         return self
+
+    def value_in_effect(self, key: str) -> object:
+        """Of a source, what it begins with."""
+        return f"{self.source.partition(':')[0]}:" if key == "source" else super().value_in_effect(key)
 
 
 class PolicySection(Section):

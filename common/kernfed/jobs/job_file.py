@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import FeatureForm, Kernel
+from kernfed.features.kernels import RANDOM_KERNELS, Kernel
+from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.toml_file import Section, parse_toml, read_toml
-from kernfed.methods.online.settings import StreamSettings
-from kernfed.methods.settings import MethodSettings
+from kernfed.jobs.toml_file import parse_toml, read_toml
+from kernfed.methods.base import Lengthscale, Needs
+from kernfed.methods.registry import AnyMethod, method_of
+from kernfed.section import ACCEPTED, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -119,14 +122,18 @@ class FeaturesSection(Section):
     """The feature map that all clients share."""
 
     kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
-    form: FeatureForm = Field(FeatureForm.COSINE, description="Map from frequencies to features.")
-    num_frequencies: int = Field(
-        500, ge=1, le=1_000_000, description="Random frequencies (not for linear, polynomial2)."
+    form: Annotated[FeatureForm, Only(kernel=RANDOM_KERNELS)] = Field(
+        FeatureForm.COSINE, description="Map from frequencies to features."
+    )
+    num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
+        500, ge=1, le=1_000_000, description="Random frequencies."
     )
     lengthscale: Positive | list[Positive] | Literal["median"] = Field(
         "median", description="One number, one per feature column, or the federated median heuristic."
     )
-    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's.")
+    seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
+        None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
+    )
     intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
 
 
@@ -138,7 +145,7 @@ class JobFile(Section):
     precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
-    method: MethodSettings
+    method: AnyMethod
     cohort: CohortSection = CohortSection()
     data: DataSection | None = None
     features: FeaturesSection = FeaturesSection()
@@ -146,35 +153,46 @@ class JobFile(Section):
         {}, description="SHA-256 of the files that the job names; written by `kernfed job submit`."
     )
 
+    def unused_keys(self) -> Mapping[str, str]:
+        """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
+        return self.method.unused_keys(self.data.task if self.data else None)
+
+    def plan(self) -> dict[str, Any]:
+        """What the job asks for, as JSON values: the keys that act, set or by default, and no others."""
+        told = super().plan()
+        for key in self.unused_keys():
+            table, _, name = key.rpartition(".")
+            (told[table] if table else told).pop(name)
+        return told
+
+    @model_validator(mode="after")
+    def _method_uses_its_keys(self, info: ValidationInfo) -> Self:
+        if info.context and info.context.get(ACCEPTED):
+            return self
+        refused = []
+        for key, reason in self.unused_keys().items():
+            table, _, name = key.rpartition(".")
+            section = getattr(self, table) if table else self
+            if section is not None and name in section.model_fields_set:
+                what = f"the [{key}] section" if isinstance(getattr(section, name), Section) else key
+                refused.append(f"method {self.method.name} {reason}; remove {what}")
+        if refused:
+            raise ValueError("\n".join(refused))
+        return self
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.data is None and self.method.name != "probe":
+        method = method_of(self.method)
+        if self.data is None and method.needs(self.method) is not Needs.NOTHING:
             raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
-        if self.method.name == "distill" and "features" in self.model_fields_set:
-            raise ValueError(
-                "method distill computes with the exact kernel that [method] names, not with a feature map; remove the "
-                "[features] section"
-            )
-        if isinstance(self.method, StreamSettings) and "features" in self.model_fields_set:
-            raise ValueError(
-                f"method {self.method.name} has kernels of its own, set in [method]; remove the [features] section"
-            )
-        if (
-            getattr(self.method, "loss", "") == "cross-entropy"
-            and self.data is not None
-            and self.data.task is LearningTask.REGRESSION
-        ):
-            raise ValueError(
-                'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
-            )
+        method.check(self.method, self)
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")
-        section = "method" if self.method.name == "distill" else "features"
-        scale = self.method.lengthscale if self.method.name == "distill" else self.features.lengthscale
+        scale = lengthscale(self)
         if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
             raise ValueError(
-                f"{section}.lengthscale has {len(scale)} numbers for {len(self.data.features)} feature columns; "
+                f"{lengthscale_key(self)} has {len(scale)} numbers for {len(self.data.features)} feature columns; "
                 "give one number, or one per column in their order"
             )
         return self
@@ -213,16 +231,33 @@ def _expanded(name: str) -> list[str]:
 
 def named_files(job: JobFile) -> tuple[str, ...]:
     """Files that a job names beside itself, as written there."""
-    return (job.method.public,) if job.method.name == "distill" else ()
+    return method_of(job.method).files(job.method)
 
 
-def parse_job(text: str, source: str = "job file") -> JobFile:
+def lengthscale(job: JobFile) -> Lengthscale:
+    """Of the exact kernel where the method has one, else of the feature map."""
+    exact = method_of(job.method).lengthscale
+    return job.features.lengthscale if exact is None else exact(job.method)
+
+
+def lengthscale_key(job: JobFile) -> str:
+    """The key that `lengthscale` reads."""
+    return "features.lengthscale" if method_of(job.method).lengthscale is None else "method.lengthscale"
+
+
+def parse_job(text: str, source: str = "job file", *, accepted: bool = False) -> JobFile:
     """Parse the text of a job file.
+
+    Args:
+        text: Its content.
+        source: Its name, for messages.
+        accepted: Whether the job was accepted before: keys without effect, which earlier versions took, are then
+            ignored and not refused.
 
     Raises:
         ConfigError: Names `source`, key and remedy.
     """
-    return parse_toml(JobFile, text, source)
+    return parse_toml(JobFile, text, source, accepted=accepted)
 
 
 def load_job(path: Path) -> tuple[JobFile, str]:

@@ -7,17 +7,12 @@ import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from kernfed.errors import ConfigError
+from kernfed.section import ACCEPTED
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class Section(BaseModel):
-    """One table of a file: frozen, unknown keys refused, finite numbers only."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def read_toml(path: Path) -> str:
@@ -34,13 +29,14 @@ def read_toml(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {err}") from err
 
 
-def parse_toml(model: type[M], text: str, source: str) -> M:
+def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False) -> M:
     """Parse and validate.
 
     Args:
         model: What the file must look like.
         text: Its content.
         source: Its name, for messages.
+        accepted: Whether the file was accepted before: a key without effect is then ignored, as it was, not refused.
 
     Raises:
         ConfigError: Names `source`, the key and what to do about it, one line per problem.
@@ -50,7 +46,7 @@ def parse_toml(model: type[M], text: str, source: str) -> M:
     except tomllib.TOMLDecodeError as err:
         raise ConfigError(f"{source}: not valid TOML: {err}") from err
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context={ACCEPTED: accepted})
     except ValidationError as err:
         raise ConfigError(_describe(model, data, err, source)) from err
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from kernfed.arrays import Floats
 
 FIRST_DECAY = 0.9
 SECOND_DECAY = 0.999

@@ -9,14 +9,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import DataError
-from kernfed.federation.messages.base import Array, Reply, fields_of
-
-R = TypeVar("R", bound=Reply)
+from kernfed.federation.messages.base import R, Reply, fields_of
 
 SLICE = 1 << 17
 """Numbers added at a time: 1 MiB of float64."""

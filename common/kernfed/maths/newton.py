@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
-
-Matrix = npt.NDArray[np.float64]
 
 EPS_FLOAT64 = 2.2e-16
 """Rounding of messages in float64."""
@@ -35,9 +34,9 @@ class PaperNewton:
     holds while the same clients answer in every round.
     """
 
-    weights: Matrix
+    weights: Floats
     """W, shape (M, C); at first Σ p_j W_j, the average of the clients' own solutions."""
-    moment: Matrix
+    moment: Floats
     """c, shape (M, C)."""
     bound: float = math.inf
     """Certificate: an upper bound of |W - W*|_H before the last step; infinity before the first."""
@@ -47,7 +46,7 @@ class PaperNewton:
     eps: float = EPS_FLOAT64
     """Rounding of the messages; a certificate below its root, relative to |W|_H, may rise."""
 
-    def absorb(self, gradient: Matrix, newton_step: Matrix) -> None:
+    def absorb(self, gradient: Floats, newton_step: Floats) -> None:
         """Take a step.
 
         Args:
@@ -72,13 +71,13 @@ class PaperNewton:
         self.weights = self.weights - newton_step
         self.num_steps += 1
 
-    def to_arrays(self) -> dict[str, Matrix]:
+    def to_arrays(self) -> dict[str, Floats]:
         """Give the whole state as arrays, from which `from_arrays` continues bit for bit."""
         scalars = np.array([self.bound, self.relative_bound, float(self.num_steps), self.eps])
         return {"weights": self.weights, "moment": self.moment, "scalars": scalars}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Matrix]) -> PaperNewton:
+    def from_arrays(cls, arrays: Mapping[str, Floats]) -> PaperNewton:
         """Rebuild a state that `to_arrays` gave."""
         bound, relative, num_steps, eps = (float(v) for v in arrays["scalars"])
         return cls(_matrix(arrays["weights"]), _matrix(arrays["moment"]), bound, relative, int(num_steps), eps)
@@ -99,22 +98,22 @@ class BlockConjugateGradients:
     Algorithm 1.
     """
 
-    weights: Matrix
+    weights: Floats
     """W, shape (M, C)."""
-    residual: Matrix
+    residual: Floats
     """R = H W - c, shape (M, C)."""
-    moment: Matrix
+    moment: Floats
     """c, shape (M, C)."""
-    basis: Matrix = field(repr=False)
+    basis: Floats = field(repr=False)
     """V, shape (M, r), with V'H V = I."""
-    basis_image: Matrix = field(repr=False)
+    basis_image: Floats = field(repr=False)
     """H V, shape (M, r)."""
     eps: float = EPS_FLOAT64
     """Rounding of the messages; directions with H-norm² below its root, after projection, are noise."""
 
     @classmethod
     def start(
-        cls, weights: Matrix, product: Matrix, moment: Matrix, eps: float = EPS_FLOAT64
+        cls, weights: Floats, product: Floats, moment: Floats, eps: float = EPS_FLOAT64
     ) -> BlockConjugateGradients:
         """Start from the minimiser over the span of W0's columns.
 
@@ -134,7 +133,7 @@ class BlockConjugateGradients:
         state.absorb(weights, product)
         return state
 
-    def bound(self, newton_step: Matrix) -> float:
+    def bound(self, newton_step: Floats) -> float:
         """Compute the certificate sqrt(tr R'Z), an upper bound of |W - W*|_H.
 
         Args:
@@ -145,11 +144,11 @@ class BlockConjugateGradients:
         """
         return _certificate(self.residual, newton_step)
 
-    def relative_bound(self, newton_step: Matrix) -> float:
+    def relative_bound(self, newton_step: Floats) -> float:
         """Compute `bound` over |W|_H = sqrt(tr W'(R + c)); infinity at W = 0 unless the bound is 0."""
         return _relative(self.bound(newton_step), self.weights, self.residual, self.moment)
 
-    def absorb(self, direction: Matrix, product: Matrix) -> int:
+    def absorb(self, direction: Floats, product: Floats) -> int:
         """Minimise the pooled objective over the span of the directions so far and these.
 
         Args:
@@ -171,7 +170,7 @@ class BlockConjugateGradients:
         self.basis_image = np.concatenate([self.basis_image, hq], axis=1)
         return int(q.shape[1])
 
-    def to_arrays(self) -> dict[str, Matrix]:
+    def to_arrays(self) -> dict[str, Floats]:
         """Give the whole state as arrays, from which `from_arrays` continues bit for bit."""
         return {
             "weights": self.weights,
@@ -183,13 +182,13 @@ class BlockConjugateGradients:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Matrix]) -> BlockConjugateGradients:
+    def from_arrays(cls, arrays: Mapping[str, Floats]) -> BlockConjugateGradients:
         """Rebuild a state that `to_arrays` gave."""
         names = ("weights", "residual", "moment", "basis", "basis_image")
         w, r, c, v, hv = (_matrix(arrays[name]) for name in names)
         return cls(w, r, c, v, hv, float(arrays["eps"][0]))
 
-    def _orthonormalise(self, z: Matrix, hz: Matrix) -> tuple[Matrix, Matrix]:
+    def _orthonormalise(self, z: Floats, hz: Floats) -> tuple[Floats, Floats]:
         """H-orthonormal basis Q of what Z adds to the basis, and H Q."""
         if z.shape != self.weights.shape or hz.shape != self.weights.shape:
             raise InvalidReplyError(f"directions {z.shape} and products {hz.shape}, want {self.weights.shape}")
@@ -210,7 +209,7 @@ class BlockConjugateGradients:
         return z @ turn, hz @ turn
 
 
-def _certificate(residual: Matrix, newton_step: Matrix) -> float:
+def _certificate(residual: Floats, newton_step: Floats) -> float:
     if newton_step.shape != residual.shape:
         raise InvalidReplyError(f"Newton step of shape {newton_step.shape}, want {residual.shape}")
     square = float(np.vdot(residual, newton_step))
@@ -223,12 +222,12 @@ def _certificate(residual: Matrix, newton_step: Matrix) -> float:
     return math.sqrt(max(square, 0.0))
 
 
-def _relative(bound: float, weights: Matrix, residual: Matrix, moment: Matrix) -> float:
+def _relative(bound: float, weights: Floats, residual: Floats, moment: Floats) -> float:
     if bound == 0:
         return 0.0
     square = float(np.vdot(weights, residual + moment))
     return bound / math.sqrt(square) if square > 0 else math.inf
 
 
-def _matrix(array: npt.NDArray[np.floating]) -> Matrix:
+def _matrix(array: npt.NDArray[np.floating]) -> Floats:
     return np.ascontiguousarray(array, dtype=np.float64)

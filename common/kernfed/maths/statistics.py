@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError, NumericalError
-
-Floats = npt.NDArray[np.float64]
 
 LENGTHSCALE_FLOOR = 1e-3
 """Smallest lengthscale that the median heuristic gives, in units of the (standardised) columns."""

@@ -7,9 +7,8 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError
-
-Floats = npt.NDArray[np.float64]
 
 
 def packed_size(size: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.features import spec as features
 from kernfed.features.spec import FeatureSpec, Frequencies
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from kernfed.tensors.feature_maps import FeatureMap
-
-Floats = npt.NDArray[np.float64]
 
 
 class Link(enum.StrEnum):
@@ -180,7 +179,7 @@ class GlobalModel:
             x = _frame_columns(cast("pd.DataFrame", rows), self.feature_names)
         else:
             try:
-                x = np.asarray(rows, dtype=np.float64)
+                x = np.asarray(rows, dtype=np.float64, order="C")
             except (TypeError, ValueError) as err:
                 raise DataError(f"rows are not numbers: {err}") from err
             if x.ndim != 2 or x.shape[1] != len(self.feature_names):

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from kernfed import files
 from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.global_model import ARRAYS, GlobalModel, Link
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed import files
+from kernfed.arrays import Floats
 from kernfed.artifact_names import JOB_JSON, MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from kernfed.models.global_model import GlobalModel
 
-Floats = npt.NDArray[np.float64]
 
 FORMAT = "kernfed.network-model/1"
 ARRAYS = ("mean", "deviation", "parameters", "target_mean", "target_deviation")
@@ -106,7 +106,7 @@ class NetworkModel:
             if missing:
                 raise DataError(f"column {missing[0]!r} is missing; the model needs {', '.join(self.feature_names)}")
             rows = frame[list(self.feature_names)].to_numpy(dtype=np.float64)
-        x = np.asarray(rows, dtype=np.float64)
+        x = np.asarray(rows, dtype=np.float64, order="C")
         if x.ndim != 2 or x.shape[1] != len(self.feature_names) or not np.isfinite(x).all():
             raise DataError(
                 f"rows of shape {x.shape}, want (rows, {len(self.feature_names)}) finite numbers: columns "

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.base import Dim, MaxLength, Range
 from kernfed.federation.messages.data import LearningTask
 
-Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 KERNEL_SIZE = 5

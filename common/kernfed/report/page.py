@@ -19,7 +19,7 @@ from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
-from kernfed.report.sections import SECTIONS
+from kernfed.report.sections import sections
 from kernfed.wording import duration, flat, number
 
 _LABELS = {
@@ -144,12 +144,12 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mappin
 
 
 def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any]) -> dict[str, Any]:
-    metric = next(iter(measured.metrics()), None)
+    metric, made = next(iter(measured.metrics()), None), sections()
     return {
         "job": job,
         "tiles": list(_tiles(job, measured, metric)),
         "charts": list(_charts(measured, metric)),
-        "sections": [SECTIONS[name](finding) for name, finding in sorted(findings.items()) if name in SECTIONS],
+        "sections": [made[name](finding) for name, finding in sorted(findings.items()) if name in made],
         "table": _client_table(measured),
         "rows": measured.rows,
         "answers": _answers(job["answers"]),

@@ -1,6 +1,6 @@
 """The report's part on a method's own results: one entry per finding's name, each a function to a section.
 
-A method adds its line to `SECTIONS` and keeps its rendering in a module of its own, `report_<method>.py`.
+A room's module `report` has them in `SECTIONS`, and in `OVERVIEWS` what a terminal shows of them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from kernfed.methods import rooms
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,41 +40,27 @@ class Section:
     table: TableOf | None = None
 
 
-def _distillation(finding: Mapping[str, Any]) -> Section:
-    from kernfed.methods.distill.report import distillation_section
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A part of a finding as `kernfed job show` tells it."""
 
-    return distillation_section(finding)
-
-
-def _personalise(finding: Mapping[str, Any]) -> Section:
-    from kernfed.methods.personalise.report import personalise_section
-
-    return personalise_section(finding)
-
-
-def _online(finding: Mapping[str, Any]) -> Section:
-    from kernfed.methods.online.report import online_section
-
-    return online_section(finding)
+    key: str
+    """Of its JSON."""
+    value: Any
+    """As JSON."""
+    title: str
+    table: TableOf
 
 
-def _reweight(finding: Mapping[str, Any]) -> Section:
-    from kernfed.methods.reweight.report import reweight_section
-
-    return reweight_section(finding)
-
-
-def _head(finding: Mapping[str, Any]) -> Section:
-    from kernfed.methods.heads.report import head_section
-
-    return head_section(finding)
+def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:
+    """A finding's name, as `Run.publish` gave it, to the function that makes a section of it."""
+    return rooms.merged("kernfed.methods", "report", "SECTIONS")
 
 
-SECTIONS: dict[str, Callable[[Mapping[str, Any]], Section]] = {
-    "distillation": _distillation,
-    "head": _head,
-    "online": _online,
-    "personalise": _personalise,
-    "reweight": _reweight,
-}
-"""Finding's name, as `Run.publish` gave it, to its section."""
+def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
+    """A finding's name to the function that makes the overview of it for `kernfed job show`."""
+    return {
+        name: make
+        for m in rooms.modules("kernfed.methods", "report")
+        for name, make in getattr(m, "OVERVIEWS", {}).items()
+    }

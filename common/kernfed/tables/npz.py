@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.tables.raw_table import Integers, RawTable, Source, label_text, locate_columns, merge_labels
+from kernfed.arrays import Integers
+from kernfed.tables.raw_table import RawTable, Source, label_text, locate_columns, merge_labels
 
 
 def read_npz(source: Source) -> RawTable:

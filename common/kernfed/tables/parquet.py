@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.tables.raw_table import Faults, Integers, RawTable, Source, label_text, locate_columns, merge_labels
+from kernfed.arrays import Integers
+from kernfed.tables.raw_table import Faults, RawTable, Source, label_text, locate_columns, merge_labels
 
 
 def read_parquet(source: Source) -> RawTable:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import DataError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, Kernel, draw_frequencies
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, draw_frequencies
 
 _BLOCK = 1 << 18
 """Numbers of a block of features on CPU: projection, cosine and scaling of a block find it in the cache."""
@@ -66,6 +67,7 @@ class FeatureMap:
             raise DataError(
                 f"rows of shape {tuple(x.shape)} do not fit a feature map of {self.spec.num_columns} columns"
             )
+        x = x.contiguous()  # the order in memory decides the last bits of products on some processors
         if out is None:
             out = x.new_empty(x.shape[0], self.num_features)
         if self.spec.kernel is Kernel.LINEAR:

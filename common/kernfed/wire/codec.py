@@ -18,8 +18,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 import kernfed.v1
+from kernfed.arrays import Array
 from kernfed.errors import WireError
-from kernfed.federation.messages.base import Array, Dims, FieldInfo, Message, all_finite, fields_of, validate
+from kernfed.federation.messages.base import Dims, FieldInfo, Message, all_finite, fields_of, validate
 from kernfed.wire.payload import (
     MAX_HEADER_BYTES,
     Payload,

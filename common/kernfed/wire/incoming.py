@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError, PayloadTooLargeError, WireError
-from kernfed.federation.messages.base import Array, Dims, Message, all_finite
+from kernfed.federation.messages.base import Dims, Message, all_finite
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import Header, decode_header
 from kernfed.wire.frames import FragmentView

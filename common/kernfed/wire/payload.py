@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
-from kernfed.federation.messages.base import Array
 from kernfed.v1 import tensor_pb2 as pb
 
 ALIGNMENT = 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -70,6 +70,11 @@ class ClientBook:
             replace(client, job_ids=tuple(sorted(job_id for job_id, cohort in running.items() if name in cohort)))
             for name, client in sorted(found.items())
         ]
+
+    async def devices(self, names: Iterable[str]) -> dict[str, str]:
+        """What clients compute on, as they last reported, by client; those that never did are left out."""
+        seen = await self._store.clients() | self._current()
+        return {name: seen[name].device for name in names if name in seen and seen[name].device}
 
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Until cancelled: store what changes, and tell of it."""

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import structlog
 
 from kernfed.errors import JobStateMissingError, KernfedError
 from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.base import R, Reply, Request
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -27,8 +27,6 @@ from kernfed_server.federation.sessions import Session, SessionRegistry
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 log = structlog.get_logger(__name__)
-
-R = TypeVar("R", bound=Reply)
 
 
 @dataclass(frozen=True, slots=True)

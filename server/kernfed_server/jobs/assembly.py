@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 import kernfed
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array
 from kernfed_server.jobs.preparation import Setup
 
 if TYPE_CHECKING:

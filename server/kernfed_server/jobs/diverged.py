@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernfed.arrays import Array
 from kernfed.errors import DivergedError
-from kernfed.federation.messages.base import Array
 
 if TYPE_CHECKING:
     from kernfed.models.global_model import GlobalModel

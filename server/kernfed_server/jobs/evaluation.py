@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, MetricSums
 from kernfed_server.jobs.preparation import Setup

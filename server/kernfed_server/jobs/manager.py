@@ -19,7 +19,7 @@ from kernfed.federation.cohort import Cohort, Exchange, Quorum
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
-from kernfed.methods.settings import num_rounds
+from kernfed.methods.registry import method_of
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, may_join, plan
@@ -179,7 +179,7 @@ class RunManager:
             state=JobState.QUEUED,
             submitted_by=operator,
             submitted_at=datetime.now(UTC),
-            num_rounds=num_rounds(file.method),
+            num_rounds=method_of(file.method).rounds(file.method),
             clients=tuple(sorted(file.cohort.clients or ())),
             job_toml=job_toml,
         )
@@ -325,7 +325,7 @@ class RunManager:
         info = stored.info
         history = History(self._store, info.job_id, stored.last_sequence, watcher_limit=self._limits.watcher_limit)
         try:
-            file = parse_job(info.job_toml, f"file of job {info.job_id}")
+            file = parse_job(info.job_toml, f"file of job {info.job_id}", accepted=True)
         except ConfigError as err:  # another release wrote it
             log.error("job cannot go on", job_id=info.job_id, error=str(err))
             history.note(JobEvent(EventKind.STATE, info.round_num, message=str(err)))
@@ -415,6 +415,7 @@ class RunManager:
                     cache=self._folder / "cache" / "matplotlib",
                     report_timeout_s=self._limits.report_timeout_s,
                     reports=self._reports,
+                    devices_of=self._book.devices,
                 )
                 active.history.end()
             except Exception as err:

@@ -14,16 +14,18 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
-from kernfed.features.spec import EXACT_KERNELS, FeatureSpec, fingerprint, make_spec
+from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
     DataDescription,
@@ -35,13 +37,11 @@ from kernfed.federation.messages.data import (
     Standardised,
     StandardiseRequest,
 )
-from kernfed.jobs.job_file import DataSection, JobFile, data_schema
+from kernfed.jobs.job_file import DataSection, JobFile, data_schema, lengthscale, lengthscale_key
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
-
-R = TypeVar("R", bound=Reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Setup:
     """Whether every client must pass what comes before round 1, else the job is refused."""
     intercept: bool = True
     """Whether features and targets are centred by the pooled means."""
-    public: Array | None = None
-    """Public points of a job that names some, in the units of the data, shape (N_p, P)."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Content of each file that the job names."""
     backbone: str = ""
     """Fingerprint of the clients' frozen backbone; empty: none."""
 
@@ -117,7 +117,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     classes = unite_classes(schema, (d.classes for d in described.values()))
     mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
 
-    median = _lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
+    median = lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
     standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
     num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
     spec = agree_features(job, standardised, run)
@@ -140,7 +140,6 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         await gate.ask(CentreRequest(feature_mean, target_mean))
 
     num_rows = {client: num_rows[client] for client in cohort.clients}
-    _warn_few_rows(job, num_rows, spec, run)
     return Setup(
         schema=schema,
         classes=classes,
@@ -332,8 +331,8 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
     section = job.features
     seed = section.seed
     if seed is None:
-        seed = int(rng.stream(job.seed, "features").integers(2**63, 1)[0])
-    scale = _lengthscale(job)
+        seed = rng.seed(job.seed, "features")
+    scale = lengthscale(job)
     if scale == "median":
         agreed = agree_lengthscale(
             [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
@@ -344,24 +343,9 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
             scale = agreed.value
             run.note(f"lengthscale {scale:.6g}: the row-weighted median of the clients' median distances")
             if agreed.floored:
-                key = "method" if job.method.name == "distill" else "features"
-                run.note(f"the median distance between rows is (nearly) 0; give {key}.lengthscale yourself")
+                run.note(f"the median distance between rows is (nearly) 0; give {lengthscale_key(job)} yourself")
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
-
-
-def _lengthscale(job: JobFile) -> float | list[float] | Literal["median"]:
-    """Of the feature map, or of the exact kernel where a method has one."""
-    return job.method.lengthscale if job.method.name == "distill" else job.features.lengthscale
-
-
-def _warn_few_rows(job: JobFile, num_rows: Mapping[str, int], spec: FeatureSpec, run: Run) -> None:
-    few = [client for client, rows in num_rows.items() if rows < spec.num_features]
-    if job.method.name == "newton" and job.method.step == "paper" and few:
-        run.note(
-            f"{listed(few)}: fewer rows than the {spec.num_features} features; "
-            'the paper\'s step will likely diverge, step = "auto" cannot'
-        )
 
 
 def _sorted_classes(classes: set[str]) -> list[str]:

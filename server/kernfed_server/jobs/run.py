@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
-from kernfed.federation.messages.base import Array
 
 State = Mapping[str, Array]
 """State from which a workflow goes on after a round: named arrays."""

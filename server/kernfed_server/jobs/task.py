@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from kernfed.federation.cohort import Cohort, Exchange, Quorum
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.jobs.job_file import JobFile
+from kernfed.numeric_platform import split_platform
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.outcomes import Tally, count, participation
@@ -30,6 +31,9 @@ from kernfed_server.keeping.store import Store
 log = structlog.get_logger(__name__)
 
 _PAGE = 5000
+DIFFERENT = (
+    "the clients compute on different platforms, which job.json names; on others the last bits of the result may differ"
+)
 
 
 @dataclass(eq=False)
@@ -193,6 +197,7 @@ async def finish_job(
     cache: Path,
     report_timeout_s: float,
     reports: asyncio.Semaphore,
+    devices_of: Callable[[Iterable[str]], Awaitable[Mapping[str, str]]],
 ) -> None:
     """Write the artifacts, then tell that the job is over.
 
@@ -204,6 +209,7 @@ async def finish_job(
         cache: For matplotlib's fonts.
         report_timeout_s: For `report.html`.
         reports: Limits how many reports are made at a time.
+        devices_of: What clients compute on, as they reported.
     """
     info = replace(
         active.info,
@@ -215,13 +221,22 @@ async def finish_job(
     )
     made = folder.with_name(folder.name + files.NEW)
 
+    said_platforms = False
+
     async def write() -> None:
+        nonlocal said_platforms
+        devices = await devices_of(info.clients)
+        if _platforms_differ(devices) and not said_platforms:
+            active.history.note(JobEvent(EventKind.NOTE, info.round_num, message=DIFFERENT))
+            said_platforms = True
         events: list[NumberedEvent] = []
         while page := await store.events(info.job_id, events[-1].sequence + 1 if events else 1, _PAGE, KEPT_KINDS):
             events += page
         took_part = participation(await store.outcomes(info.job_id))
         await asyncio.to_thread(shutil.rmtree, made, ignore_errors=True)
-        await asyncio.to_thread(write_folder, made, info, active.file, events, active.answers, outcome.model, took_part)
+        await asyncio.to_thread(
+            write_folder, made, info, active.file, events, active.answers, outcome.model, took_part, devices
+        )
         if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
             await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
         fault = ""
@@ -247,6 +262,10 @@ async def finish_job(
     active.history.tell(JobUpdate(event, info))
     log.info("job over", state=info.state.value, round_num=info.round_num, reason=info.error_reason or None)
     await store.drop_checkpoint(info.job_id)
+
+
+def _platforms_differ(devices: Mapping[str, str]) -> bool:
+    return len({platform for _, platform in map(split_platform, devices.values()) if platform}) > 1
 
 
 async def _execute(

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from kernfed.federation.messages.catalogue import message_modules
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import write_metrics
+from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.run import Model
 from kernfed_server.keeping.disk import opened
 
@@ -49,6 +51,7 @@ def write_folder(
     answers: Mapping[str, Mapping[str, int]],
     model: Model | None,
     took_part: Mapping[str, Mapping[str, int]] | None = None,
+    devices: Mapping[str, str] | None = None,
 ) -> None:
     """Write a job's files, without the report, into a new folder. Blocks.
 
@@ -59,11 +62,13 @@ def write_folder(
         events: Those of `KEPT_KINDS`, in order.
         answers: Client to step to number of answers.
         model: What the workflow returned, if it returned a model.
-        took_part: Client to numbers of rounds, from `kernfed_server.jobs.execute.execute.outcomes.participation`.
+        took_part: Client to numbers of rounds, from `kernfed_server.jobs.outcomes.participation`.
+        devices: Client to what it computes on, as it reported.
     """
     folder.mkdir(parents=True)
     (folder / JOB_TOML).write_text(info.job_toml, encoding="utf-8")
     record = job_record(info, file, events, answers) | {"participation": took_part or {}}
+    record["platform"] = {"coordinator": asdict(numeric_platform()), "clients": dict(sorted((devices or {}).items()))}
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / JOB_JSON).write_text(text + "\n", encoding="utf-8")
     rounds = [(e.event.round_num, e.event.metrics or RoundMetrics()) for e in events if _closes_round(e)]
@@ -98,7 +103,7 @@ def job_record(
         "num_rounds": info.num_rounds,
         "rounds_closed": info.round_num,
         "clients": list(info.clients),
-        "settings": file.model_dump(mode="json"),
+        "settings": file.plan(),
         "notes": _notes(events),
         "failures": _failures(events),
         "answers": {

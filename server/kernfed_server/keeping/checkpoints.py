@@ -10,8 +10,8 @@ from typing import BinaryIO, Final
 import numpy as np
 from safetensors.numpy import load_file
 
+from kernfed.arrays import Array
 from kernfed.errors import JobError
-from kernfed.federation.messages.base import Array
 from kernfed.files import Part, is_part
 from kernfed_server.jobs.run import Checkpoint, State
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 from kernfed.errors import ConfigError, UnavailableError, WireError
 from kernfed.files import Part
 from kernfed.jobs.job_file import JobFile, named_files
-from kernfed.methods.distill.public_set import MAX_BYTES
+from kernfed.jobs.named_files import MAX_BYTES
 from kernfed_server.keeping.disk import opened
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

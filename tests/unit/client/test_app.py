@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from kernfed.jobs.client_file import load_client_file
+from kernfed.numeric_platform import numeric_platform, split_platform
 from kernfed_client.app import prepare_maths
 
 COUNT_THREADS = """
@@ -40,11 +41,15 @@ def test_threads_of_all_maths_libraries(tmp_path: Path) -> None:
         check=True,
         env=environment,
     )
-    assert json.loads(done.stdout) == ["cpu (1 threads)", [1]]
+    told, threads = json.loads(done.stdout)
+    assert (split_platform(told)[0], threads) == ("cpu (1 threads)", [1])
 
 
 def test_device_is_told(tmp_path: Path) -> None:
     """On the CPU by choice there is nothing to explain."""
     told, note = prepare_maths(load_client_file(client_file(tmp_path)))
-    assert told.startswith("cpu (")
+    device, platform = split_platform(told)
+    assert device.startswith("cpu (")
+    assert platform == str(numeric_platform())
+    assert len(told) <= 200  # of which a coordinator keeps no more
     assert note == ""

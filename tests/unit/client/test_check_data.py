@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
 SECRET = "s3cr3t-31337"
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernfed_client", "check-data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return run_module("kernfed_client", "check-data", *arguments)
 
 
 @pytest.fixture
@@ -27,7 +27,10 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_the_table_shows_rows_classes_and_columns(site: Path) -> None:
-    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--name", "va")
+    """The command prints rows, classes and columns of a data set that fits."""
+    command = [sys.executable, "-m", "kernfed_client", "check-data", str(HEART / "newton.toml"), "--name", "va"]
+    command += ["--config", str(site / "client.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for part in ["va: data set heart fits job heart-newton", "97", "33", "70", "class 1", "oldpeak"]:
         assert part in done.stdout
@@ -66,6 +69,7 @@ def test_a_name_decides_on_test_rows_that_are_drawn_alone(site: Path) -> None:
     [("cleveland", 303, 0), ("hungarian", 261, 33), ("switzerland", 46, 77), ("va", 130, 70)],
 )
 def test_json_of_the_example_hospitals(client: str, rows: int, dropped: int) -> None:
+    """The report of each example hospital has its number of rows and plausible ages."""
     done = run(HEART / "local.toml", "--config", HEART / "clients" / f"{client}.toml", "--json")
     assert done.returncode == 0
     report = json.loads(done.stdout)
@@ -78,6 +82,7 @@ def test_json_of_the_example_hospitals(client: str, rows: int, dropped: int) -> 
 
 
 def test_bad_data_end_with_3_and_the_place(site: Path) -> None:
+    """A wrong cell ends the command with 3 and its place, without its content."""
     rows = (site / "rows.csv").read_text().splitlines()
     rows[6] = f"{SECRET}{rows[6][2:]}"
     (site / "rows.csv").write_text("\n".join(rows))
@@ -89,6 +94,7 @@ def test_bad_data_end_with_3_and_the_place(site: Path) -> None:
 
 
 def test_bad_files_end_with_3_and_the_key(site: Path) -> None:
+    """A mistyped key and a missing file end the command with 3 and the remedy."""
     (site / "client.toml").write_text('[datasets.heart.train]\npaht = "rows.csv"\n')
     done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
     assert done.returncode == 3
@@ -101,6 +107,7 @@ def test_bad_files_end_with_3_and_the_key(site: Path) -> None:
 
 
 def test_a_refusal_by_policy_is_noted(site: Path) -> None:
+    """A job that the policy would refuse is noted, and is no error."""
     with (site / "client.toml").open("a") as file:
         file.write("[policy]\nmin_rows = 1000\n")
     done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
+from kernfed import rng
 from kernfed.rng import natural_logarithm, normal_quantile, stream
 
 
@@ -163,3 +164,10 @@ def test_integers_refuse_a_bad_bound(bound: int) -> None:
     """A bound outside 1 … 2^63 is an error."""
     with pytest.raises(ValueError, match="bound"):
         stream(1).integers(bound, 1)
+
+
+def test_a_seed_of_names_is_the_first_integer_of_their_stream() -> None:
+    """Seeds of clients and rounds stay what they were: models' bits depend on them."""
+    assert rng.seed(7, "batches", "a") == int(rng.stream(7, "batches", "a").integers(2**63, 1)[0])
+    assert rng.seed(7, "learner", "a", bound=2**31 - 1) == int(rng.stream(7, "learner", "a").integers(2**31 - 1, 1)[0])
+    assert rng.seed(7, "batches", "a") != rng.seed(7, "batches", "b")

@@ -13,27 +13,17 @@ import structlog
 from kernfed.jobs.metrics_file import read_metrics
 from kernfed.models.global_model import load_model
 from kernfed_simulation.__main__ import main
+from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
 SITES = ("cleveland", "hungarian", "switzerland", "va")
 FILES = [arg for site in SITES for arg in ("--client-file", str(HEART / "clients" / f"{site}.toml"))]
 
 
-def simulate(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
-    return subprocess.run(
-        [sys.executable, "-m", "kernfed_simulation", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        cwd=cwd,
-    )
-
-
 def test_heart_prints_a_table_and_leaves_model_and_metrics(tmp_path: Path) -> None:
     """A row per hospital, AUC as known for these data, files as from a coordinator."""
-    done = simulate(HEART / "newton.toml", *FILES, "--out", "results", cwd=tmp_path)
+    command = [sys.executable, "-m", "kernfed_simulation", str(HEART / "newton.toml"), *FILES, "--out", "results"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[1] == ["client", "local", "global", "central"]
@@ -54,7 +44,7 @@ def test_heart_prints_a_table_and_leaves_model_and_metrics(tmp_path: Path) -> No
 
 def test_json_holds_the_same_numbers_and_own_models_are_kept_apart(tmp_path: Path) -> None:
     """With --json only JSON is on stdout; `local` leaves one model per client and no global one."""
-    done = simulate(HEART / "local.toml", *FILES, "--json", "--out", "results", cwd=tmp_path)
+    done = run_module("kernfed_simulation", HEART / "local.toml", *FILES, "--json", "--out", "results", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["state"] == "succeeded"
@@ -67,7 +57,8 @@ def test_json_holds_the_same_numbers_and_own_models_are_kept_apart(tmp_path: Pat
 def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     """--data with --partition and --clients needs no client files, and the cohort of the job does not matter."""
     data = HEART / "data" / "cleveland.csv"
-    done = simulate(HEART / "dkrr.toml", "--data", data, "--partition", "dirichlet:0.5", "--clients", 3, cwd=tmp_path)
+    dealt = ("--data", data, "--partition", "dirichlet:0.5", "--clients", 3)
+    done = run_module("kernfed_simulation", HEART / "dkrr.toml", *dealt, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == [
         "client-01",

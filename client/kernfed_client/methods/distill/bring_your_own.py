@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import structlog
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.federation.messages.base import Array
+from kernfed.features.kernels import KernelSpec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_file import KernelModelSection, SklearnModelSection
-from kernfed.methods.distill.kernels import KernelSpec
 from kernfed.methods.distill.messages import StartDistillationRequest
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.distill.learner import Floats, KernelLearner, Learner, Lesson
+from kernfed_client.methods.distill.learner import KernelLearner, Learner, Lesson
 from kernfed_client.models.private_model import Scorer
 
 log = structlog.get_logger(__name__)

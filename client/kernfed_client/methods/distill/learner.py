@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
-from kernfed.federation.messages.base import Array
+from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
 from kernfed.memory import available_bytes
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, check_alpha, check_kernel, gram
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import Scorer
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel
 
-Floats = npt.NDArray[np.float64]
 
 _KEPT_NUMBERS = 1 << 22
 """Largest kernel matrix of test rows that is kept between evaluations: 32 MiB."""
@@ -134,6 +133,8 @@ class KernelLearner:
     def scores(self, model: KernelModel, x: Floats) -> Tensor:
         """A model's predictions for rows; the kernel of rows that come again, such as test rows, is kept if small."""
         import torch
+
+        from kernfed.tensors.kernels import gram
 
         num_all = len(self._x) + len(self._public)
         if len(x) * num_all > _KEPT_NUMBERS:

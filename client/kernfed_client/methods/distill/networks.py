@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernfed import files
+from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.federation.messages.base import Array
 from kernfed.jobs.client_file import NetworkModelSection
+from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.distill.learner import Floats, Lesson
+from kernfed_client.methods.distill.learner import Lesson
 from kernfed_client.models.private_model import Scorer
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def make_network(details: Mapping[str, Any]) -> nn.Module:
     """
     import torch
 
-    section = NetworkModelSection.model_validate(details["section"])
+    section = NetworkModelSection.model_validate(details["section"], context={ACCEPTED: True})
     num_columns, num_outputs = int(details["num_columns"]), int(details["num_outputs"])
     with torch.random.fork_rng():
         torch.manual_seed(int(details["seed"]))

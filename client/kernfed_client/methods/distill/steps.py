@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from kernfed import files
+from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
+from kernfed.features.kernels import KernelSpec
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
-from kernfed.methods.distill.kernels import KernelSpec
 from kernfed.methods.distill.messages import (
     DistillationStarted,
     DistillRequest,
@@ -32,7 +33,7 @@ from kernfed.methods.distill.messages import (
 )
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.bring_your_own import make_learner
-from kernfed_client.methods.distill.learner import Fitted, Floats, Learner, Lesson
+from kernfed_client.methods.distill.learner import Fitted, Learner, Lesson
 from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
@@ -143,7 +144,7 @@ def _state(job: LocalJob) -> _State:
 def _own_seed(seed: int, client: str) -> int:
     from kernfed import rng
 
-    return int(rng.stream(seed, "learner", client).integers(2**31 - 1, 1)[0])
+    return rng.seed(seed, "learner", client, bound=2**31 - 1)
 
 
 def _path(job: LocalJob, sha256: str) -> Path:

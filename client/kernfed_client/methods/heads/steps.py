@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.memory import available_bytes
@@ -271,7 +271,7 @@ def _memory(job: LocalJob) -> int:
 
 
 def _own_seed(job: LocalJob, seed: int) -> int:
-    return int(rng.stream(seed, "batches", job.client).integers(2**63, 1)[0])
+    return rng.seed(seed, "batches", job.client)
 
 
 def _check_shape(opened: OpenHead, shape: tuple[int, ...], step: str) -> None:

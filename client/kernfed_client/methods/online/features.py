@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kernfed.arrays import Floats
 from kernfed.methods.online import dictionary as online
-from kernfed.tables.raw_table import Floats
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.streams.streams import Stream, TableStream
 

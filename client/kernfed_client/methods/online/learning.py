@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -36,7 +36,6 @@ from kernfed.methods.online.messages import (
     SharedStep,
     SharedStepRequest,
 )
-from kernfed.tables.raw_table import Floats
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.state import MAX_WAITING, ClientState, StateKeeper, Waiting

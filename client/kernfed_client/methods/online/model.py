@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array, Floats
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary, Loss
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
-from kernfed_client.models.private_model import Floats, PrivateModel, Scorer
+from kernfed_client.models.private_model import PrivateModel, Scorer
 
 KIND = "online"
 WEIGHTS_FILE = "weights.csv"

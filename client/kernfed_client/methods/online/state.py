@@ -22,10 +22,9 @@ import numpy as np
 import structlog
 
 from kernfed import files
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array, Floats
 from kernfed.files import Framing, Journal
 from kernfed.methods.online.learner import Learner
-from kernfed.tables.raw_table import Floats
 from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernfed import files, rng
+from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, WireError
 from kernfed.methods.personalise.choice import Grid
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets
 
 _STATE = "personalise"

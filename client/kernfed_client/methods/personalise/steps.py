@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
@@ -36,7 +37,7 @@ from kernfed.methods.personalise.messages import (
 )
 from kernfed.methods.personalise.noise import add_noise
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.evaluation import held_out_targets, predict

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_unlabelled
 
 if TYPE_CHECKING:

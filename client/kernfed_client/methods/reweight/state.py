@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from kernfed import files
+from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
-from kernfed.federation.messages.base import Array
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 
 UNWEIGHTED = "fedavg"
 """The variant where all rows weigh the same."""

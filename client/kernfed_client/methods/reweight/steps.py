@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError, PolicyError
-from kernfed.federation.messages.base import Array, Kind
+from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
 from kernfed.methods.reweight.messages import (
@@ -27,7 +28,7 @@ from kernfed.methods.reweight.messages import (
     UseRatiosRequest,
 )
 from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES, PLAIN_COLUMNS
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import fingerprint_of, test_points, test_rows, train_points
 from kernfed_client.methods.reweight.state import UNWEIGHTED, Facts, Ratios, held_variants, keep_ratios, ratios_of
 from kernfed_client.steps.evaluation import encode_targets
@@ -206,7 +207,8 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
     """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others."""
     import torch
 
-    from kernfed.features.spec import FeatureForm, Kernel, make_spec
+    from kernfed.features.kernels import Kernel
+    from kernfed.features.spec import FeatureForm, make_spec
     from kernfed.maths.statistics import median_distance
     from kernfed.tensors.feature_maps import FeatureMap
     from kernfed.tensors.ridge import LocalRidge, one_hot

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
-from kernfed.federation.messages.base import Array
 from kernfed.methods.ridge.messages import (
     Curvature,
     CurvatureRequest,
@@ -32,11 +32,10 @@ from kernfed.methods.ridge.messages import (
 )
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
+from kernfed_client.steps.own_ridge import local_ridge, own_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from kernfed.tensors.ridge import LocalRidge
 
 
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
@@ -87,7 +86,7 @@ def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalMod
     w = _tensor(job, request.weights, request.step)
     from kernfed import rng
 
-    seed = int(rng.stream(request.seed, "batches", job.client).integers(2**63, 1)[0])
+    seed = rng.seed(request.seed, "batches", job.client)
     trained = local_ridge(job, request.ridge).gradient_descent(
         w,
         learning_rate=request.learning_rate,
@@ -102,28 +101,6 @@ def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
     """Argmin F_j(V) + (proximal/2) |V - W|²."""
     w = _tensor(job, request.weights, request.step)
     return LocalModel(job.num_rows, _array(local_ridge(job, request.ridge).proximal_solve(w, request.proximal)))
-
-
-def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
-    """Ridge problem of this client, whose factor is kept as long as rows, weights, features and means stay."""
-
-    def make() -> LocalRidge:
-        import torch
-
-        from kernfed.tensors.ridge import LocalRidge
-
-        if job.row_weights is None:
-            return LocalRidge(job.z_train, job.y_train, ridge)
-        # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
-        root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()[:, None]
-        return LocalRidge(job.z_train * root, job.y_train * root, ridge)
-
-    return job.memo(("ridge", ridge), make)
-
-
-def own_weights(job: LocalJob, ridge: float) -> Array:
-    """H_j⁻¹ c_j, shape (M, C), solved once."""
-    return job.memo(("own weights", ridge), lambda: _array(local_ridge(job, ridge).solve()))
 
 
 def _check_shape(job: LocalJob, shape: tuple[int, ...], step: str) -> None:

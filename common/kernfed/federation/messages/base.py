@@ -26,17 +26,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError, WireError
-
-Array = npt.NDArray[Any]
-"""A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major."""
 
 Dims = dict[str, int]
 """Sizes bound to shape symbols so far."""
 
-R = TypeVar("R", bound="Reply", covariant=True)
+R = TypeVar("R", bound="Reply")
+"""Type of a reply, in all that passes one on."""
+R_co = TypeVar("R_co", bound="Reply", covariant=True)
 
 
 class Kind(enum.StrEnum):
@@ -104,7 +103,7 @@ class Reply(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Message, Generic[R]):
+class Request(Message, Generic[R_co]):
     """A typed question to clients.
 
     Class attributes:

@@ -10,20 +10,9 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
+from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
-from kernfed.federation.messages.base import (
-    Array,
-    Dim,
-    Kind,
-    MaxLength,
-    Name,
-    Names,
-    Range,
-    Reply,
-    Request,
-    Rows,
-    Shape,
-)
+from kernfed.federation.messages.base import Dim, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
 
 
 class LearningTask(enum.StrEnum):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.federation.messages.base import Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh
 
+from kernfed.arrays import Floats
 from kernfed.errors import NumericalError
 
-Floats = npt.NDArray[np.float64]
 AffineMaps = Sequence[tuple[Floats, Floats]]
 """Of each client: A (N_p, N_p) and A_0 (N_p, C); see
 `kernfed.methods.distill.tensors.distillation.DistilledRidge.affine_map`."""

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import files
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
-
-Floats = npt.NDArray[np.float64]
 
 ARRAYS_FILE = "consensus.safetensors"
 TABLE_FILE = "consensus.csv"

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Kind, Name, Range, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.features.kernels import KernelSpec
+from kernfed.federation.messages.base import Kind, Name, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
-from kernfed.methods.distill.kernels import KernelSpec
 
 Targets = Annotated[Array, Shape("N", "C")]
 """Of N public points and C outputs, in the units of the data set's targets."""

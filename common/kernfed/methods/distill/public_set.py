@@ -8,76 +8,27 @@ job says to the last bit what it runs on, and the bytes need not be sent to a cl
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.errors import ConfigError, DataError
-from kernfed.jobs.job_file import JobFile, named_files, parse_job
+from kernfed.arrays import Floats
+from kernfed.errors import DataError
 
-Floats = npt.NDArray[np.float64]
-
-MAX_BYTES = 1 << 30
-"""Largest file that a job may name."""
+if TYPE_CHECKING:
+    from kernfed.jobs.job_file import JobFile
 
 
-def attach_files(job: JobFile, text: str, folder: Path) -> tuple[JobFile, str, Mapping[str, bytes]]:
-    """Read the files that a job names, and write their digests into its text.
-
-    Args:
-        job: The job, parsed.
-        text: Its file's text.
-        folder: From which relative paths are taken.
-
-    Returns:
-        The job and its text with `[files]`, and the packed files by SHA-256. A job that has its digests already, such
-        as the `job.toml` of an earlier one, comes back as it is; of its files, those that are here.
+def pack_file(job: JobFile, path: Path) -> bytes:
+    """The packed points of a file, for a job.
 
     Raises:
-        DataError: A file cannot be read or does not fit the job.
-        ConfigError: `[files]` lacks a file, or one has changed since.
+        DataError: The file cannot be read, or does not fit the job.
     """
-    names = named_files(job)
-    if not names:
-        return job, text, {}
-    if job.files:
-        return job, text, _files_again(job, names, folder)
-    packed: dict[str, bytes] = {}
-    lines = ["", "# Written when the job was submitted: SHA-256 of the files that it names.", "[files]"]
-    for name in names:
-        content = _packed(job, folder / name)
-        packed[sha256(content)] = content
-        lines.append(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(sha256(content))}")
-    whole = text.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
-    return parse_job(whole), whole, packed
-
-
-def _files_again(job: JobFile, names: tuple[str, ...], folder: Path) -> Mapping[str, bytes]:
-    packed: dict[str, bytes] = {}
-    for name in names:
-        if name not in job.files:
-            raise ConfigError(f"job file: [files] lacks {name!r}; remove the section, it is written at submission")
-        if not (folder / name).exists():
-            continue  # the coordinator may have it
-        content = _packed(job, folder / name)
-        if sha256(content) != job.files[name]:
-            raise ConfigError(
-                f"{folder / name} is not the file that [files] of the job names by its SHA-256; remove the section to "
-                "run on the file as it is now"
-            )
-        packed[sha256(content)] = content
-    return packed
-
-
-def _packed(job: JobFile, path: Path) -> bytes:
     assert job.data is not None  # noqa: S101  # methods that name files have data
-    content = pack(read_points(path, tuple(job.data.features)))
-    if len(content) > MAX_BYTES:
-        raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_BYTES}; use fewer points")
-    return content
+    return pack(read_points(path, tuple(job.data.features)))
 
 
 def read_points(path: Path, features: tuple[str, ...]) -> Floats:

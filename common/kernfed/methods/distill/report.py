@@ -42,3 +42,6 @@ def distillation_section(finding: Mapping[str, Any]) -> Section:
         charts=charts,
         table=TableOf(["client", "first predictions, difference", "last predictions, difference"], rows),
     )
+
+
+SECTIONS = {"distillation": distillation_section}

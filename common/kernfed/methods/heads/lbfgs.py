@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Matrix = npt.NDArray[np.float64]
+from kernfed.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +25,17 @@ class History:
 
     limit: int
     """Most pairs kept."""
-    steps: tuple[Matrix, ...] = ()
-    differences: tuple[Matrix, ...] = ()
+    steps: tuple[Floats, ...] = ()
+    differences: tuple[Floats, ...] = ()
 
-    def add(self, step: Matrix, difference: Matrix) -> History:
+    def add(self, step: Floats, difference: Floats) -> History:
         """The history with one more pair; unchanged where s'y is not above 0, which would spoil definiteness."""
         if not float(np.vdot(step, difference)) > 0 or self.limit == 0:
             return self
         steps, differences = (*self.steps, step), (*self.differences, difference)
         return History(self.limit, steps[-self.limit :], differences[-self.limit :])
 
-    def first_half(self, gradient: Matrix) -> tuple[Matrix, tuple[float, ...]]:
+    def first_half(self, gradient: Floats) -> tuple[Floats, tuple[float, ...]]:
         """Run the first loop: q, and the coefficients for the second."""
         q = np.array(gradient, dtype=np.float64)
         found = []
@@ -46,7 +45,7 @@ class History:
             found.append(a)
         return q, tuple(found)
 
-    def second_half(self, r: Matrix, coefficients: tuple[float, ...]) -> Matrix:
+    def second_half(self, r: Floats, coefficients: tuple[float, ...]) -> Floats:
         """Run the second loop: the direction, of which a multiple is to be subtracted."""
         d = np.array(r, dtype=np.float64)
         pairs = zip(self.steps, self.differences, reversed(coefficients), strict=True)
@@ -62,7 +61,7 @@ class History:
         s, y = self.steps[-1], self.differences[-1]
         return float(np.vdot(s, y)) / float(np.vdot(y, y))
 
-    def to_arrays(self, shape: tuple[int, ...]) -> dict[str, Matrix]:
+    def to_arrays(self, shape: tuple[int, ...]) -> dict[str, Floats]:
         """Pairs as two arrays of shape (pairs, *shape), for a checkpoint."""
         empty = np.empty((0, *shape))
         return {
@@ -71,6 +70,6 @@ class History:
         }
 
     @classmethod
-    def from_arrays(cls, limit: int, arrays: Mapping[str, Matrix]) -> History:
+    def from_arrays(cls, limit: int, arrays: Mapping[str, Floats]) -> History:
         """Rebuild what `to_arrays` gave."""
         return cls(limit, tuple(arrays["history_steps"]), tuple(arrays["history_differences"]))

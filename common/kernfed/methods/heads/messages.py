@@ -10,7 +10,8 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Dim, Kind, Range, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.federation.messages.base import Dim, Kind, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 
 Matrix = Annotated[Array, Shape("D", "C")]

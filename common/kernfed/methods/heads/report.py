@@ -48,3 +48,6 @@ def head_section(finding: Mapping[str, Any]) -> Section:
 
 def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+SECTIONS = {"head": head_section}

@@ -15,12 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import InvalidReplyError, NumericalError
 from kernfed.methods.heads.lbfgs import History
-
-Matrix = npt.NDArray[np.float64]
 
 SUFFICIENT_DECREASE = 1e-4
 """c of Armijo's rule F(W - ηd) <= F - c η g'd."""
@@ -30,11 +28,11 @@ SUFFICIENT_DECREASE = 1e-4
 class Point:
     """The pooled objective at some weights."""
 
-    weights: Matrix
+    weights: Floats
     """W, shape (D, C)."""
     value: float
     """F(W)."""
-    gradient: Matrix
+    gradient: Floats
     """∇F(W), shape (D, C)."""
 
     def with_more_ridge(self, more: float) -> Point:
@@ -47,7 +45,7 @@ class Point:
 class Direction:
     """A direction d, of which a multiple is subtracted from W."""
 
-    matrix: Matrix
+    matrix: Floats
     slope: float
     """g'd, above 0: what F loses per unit of step size, to first order."""
 
@@ -63,11 +61,11 @@ class SafeNewton:
     step_size: float = 1.0
     """First step size to try in the next round."""
 
-    def preconditioned(self) -> tuple[Matrix, tuple[float, ...]]:
+    def preconditioned(self) -> tuple[Floats, tuple[float, ...]]:
         """The direction for which clients solve, q, and what `direction` needs of it."""
         return self.history.first_half(self.point.gradient)
 
-    def direction(self, newton_step: Matrix, coefficients: tuple[float, ...]) -> Direction:
+    def direction(self, newton_step: Floats, coefficients: tuple[float, ...]) -> Direction:
         """The search direction from the clients' averaged solves of q.
 
         Raises:
@@ -117,7 +115,7 @@ class SafeNewton:
         """The state where the objective changed, as when a client left: pairs of the old one would mislead."""
         return replace(self, point=point, history=History(self.history.limit))
 
-    def to_arrays(self) -> dict[str, Matrix]:
+    def to_arrays(self) -> dict[str, Floats]:
         """The whole state as arrays, from which `from_arrays` goes on bit for bit."""
         scalars = np.array([self.point.value, self.step_size, self.damping, float(self.history.limit)])
         return {
@@ -128,7 +126,7 @@ class SafeNewton:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Matrix]) -> SafeNewton:
+    def from_arrays(cls, arrays: Mapping[str, Floats]) -> SafeNewton:
         """Rebuild a state that `to_arrays` gave."""
         value, step_size, damping, limit = (float(v) for v in arrays["scalars"])
         point = Point(arrays["weights"], value, arrays["gradient"])
@@ -168,13 +166,13 @@ class Scaling:
         return (self.apart - self.trained) / self.square if self.square > 0 else 0.0
 
 
-def line_search_sizes(largest: float, count: int = 10) -> Matrix:
+def line_search_sizes(largest: float, count: int = 10) -> Floats:
     """Step sizes that the coordinator asks losses for: the largest and its halves, shape (count,)."""
-    sizes: Matrix = largest * np.exp2(-np.arange(count, dtype=np.float64))
+    sizes: Floats = largest * np.exp2(-np.arange(count, dtype=np.float64))
     return sizes
 
 
-def choose_step_size(value: float, slope: float, sizes: Matrix, losses: Matrix) -> float | None:
+def choose_step_size(value: float, slope: float, sizes: Floats, losses: Floats) -> float | None:
     """The step size with the least pooled loss among those that lower it enough; None where none does.
 
     Args:

@@ -6,14 +6,13 @@ which further keys exist.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from kernfed.jobs.toml_file import Section
+from kernfed.methods.shared_settings import Ridge, Rounds
+from kernfed.section import Above, MethodSection, Only
 
-Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
-Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 ClientFraction = Annotated[
     float, Field(gt=0, le=1, description="Share of the clients drawn for a round, by the job's seed; at least one is.")
 ]
@@ -28,48 +27,15 @@ HeadLossKey = Annotated[
     Literal["cross-entropy", "squared"],
     Field(description="cross-entropy: softmax, or logistic for a binary task; squared: least squares."),
 ]
-Momentum = Annotated[float, Field(ge=0, lt=1)]
 BatchSize = Annotated[int, Field(ge=0, description="Rows per local step; 0: all.")]
-Epochs = Annotated[int, Field(ge=1, le=100_000, description="A head: passes of a client over its rows in a round.")]
+Epochs = Annotated[int, Field(ge=1, le=100_000, description="Passes of a client over its rows in a round.")]
+
+HEAD = ("cross-entropy", "squared")
+"""Losses that make a head."""
 
 
-class _RidgeOrHead(Section):
-    """A method with both forms: keys of the one are refused in the other."""
-
-    head_keys: ClassVar[frozenset[str]] = frozenset()
-    ridge_keys: ClassVar[frozenset[str]] = frozenset()
-
-    @model_validator(mode="after")
-    def _keys_fit_the_loss(self) -> Self:
-        loss: str = getattr(self, "loss")  # noqa: B009  # each subclass has one
-        given = self.model_fields_set
-        if loss == "ridge" and (strange := sorted(given & self.head_keys)):
-            raise ValueError(f'{", ".join(strange)}: for heads only; set loss = "cross-entropy", or remove the key')
-        if loss != "ridge" and (strange := sorted(given & self.ridge_keys)):
-            raise ValueError(f'{", ".join(strange)}: for loss = "ridge" only; remove the key')
-        return self
-
-
-class NewtonSettings(_RidgeOrHead):
+class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
-
-    head_keys = frozenset(
-        (
-            "solver",
-            "damping",
-            "step_size",
-            "line_search",
-            "client_fraction",
-            "history",
-            "solver_tolerance",
-            "solver_iterations",
-            "rank",
-            "max_solver_bytes",
-            "validation_fraction",
-            "warm_start",
-            "raise_ridge",
-        )
-    )
 
     name: Literal["newton"]
     ridge: Ridge = 1e-3
@@ -80,7 +46,7 @@ class NewtonSettings(_RidgeOrHead):
         "messages; for a head, L-BFGS around the averaged Newton step, accepted by the pooled loss. paper: Algorithm 1 "
         "with step 1, or Algorithm 2 with step_size, stopped with a diagnosis if it diverges.",
     )
-    tolerance: float | None = Field(
+    tolerance: Annotated[float | None, Only(loss="ridge"), Only(loss=HEAD, step="auto")] = Field(
         None,
         gt=0,
         lt=1,
@@ -88,50 +54,66 @@ class NewtonSettings(_RidgeOrHead):
         "gradient is below this part of that of the first Newton step. Unset: 1e-8, of a head 1e-3.",
     )
     loss: Loss = "ridge"
-    solver: Literal["auto", "exact", "cg", "lbfgs", "lanczos", "diagonal", "fisher"] = Field(
-        "auto",
-        description="A head: how clients solve with their Hessian. auto: exact where it fits and is cheap, else cg. "
-        "lbfgs: not at all, curvature comes from the coordinator's history of gradients.",
+    solver: Annotated[Literal["auto", "exact", "cg", "lbfgs", "lanczos", "diagonal", "fisher"], Only(loss=HEAD)] = (
+        Field(
+            "auto",
+            description="How clients solve with their Hessian. auto: exact where it fits and is cheap, else cg. "
+            "lbfgs: not at all, curvature comes from the coordinator's history of gradients.",
+        )
     )
-    damping: Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"] = Field(
+    damping: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"], Only(loss=HEAD)] = Field(
         "auto",
-        description="A head: added to the clients' Hessians. auto: the mean of their diagonal at the start; "
+        description="Added to the clients' Hessians. auto: the mean of their diagonal at the start; "
         'step = "auto" adapts it from there.',
     )
-    step_size: float = Field(0.1, gt=0, le=10, description='A head with step = "paper": η of Algorithm 2.')
-    line_search: bool = Field(
-        False,
-        description='A head with step = "paper": choose the step size by the clients\' losses at ten sizes from '
-        "2 step_size down, one trip of ten numbers a client.",
+    step_size: Annotated[float, Only(loss=HEAD, step="paper")] = Field(
+        0.1, gt=0, le=10, description="η of Algorithm 2."
     )
-    client_fraction: float = Field(
+    line_search: Annotated[bool, Only(loss=HEAD, step="paper")] = Field(
+        False,
+        description="Choose the step size by the clients' losses at ten sizes from 2 step_size down, one trip of ten "
+        "numbers a client.",
+    )
+    client_fraction: Annotated[float, Only(loss=HEAD)] = Field(
         1.0,
         gt=0,
         le=1,
-        description='A head: share of the clients asked at a time. With step = "auto" gradients are asked for in '
+        description='Share of the clients asked at a time. With step = "auto" gradients are asked for in '
         "shifts until all have answered.",
     )
-    history: int = Field(5, ge=0, le=100, description="A head: pairs of L-BFGS that the coordinator keeps.")
-    solver_tolerance: float = Field(1e-2, gt=0, lt=1, description="A head: relative residual at which cg stops.")
-    solver_iterations: int = Field(100, ge=1, le=1_000_000, description="A head: iterations at which cg stops.")
-    rank: int = Field(20, ge=1, le=10_000, description="A head: eigenvectors of the lanczos solver.")
-    max_solver_bytes: int = Field(
-        1 << 30, ge=1 << 20, description="A head: most memory of an exact solve at a client, below its own limit."
+    history: Annotated[int, Only(loss=HEAD, step="auto"), Only(loss=HEAD, solver="lbfgs")] = Field(
+        5, ge=0, le=100, description="Pairs of L-BFGS that the coordinator keeps."
     )
-    warm_start: bool = Field(
+    solver_tolerance: Annotated[float, Only(loss=HEAD, solver=("auto", "cg"))] = Field(
+        1e-2, gt=0, lt=1, description="Relative residual at which cg stops."
+    )
+    solver_iterations: Annotated[int, Only(loss=HEAD, solver=("auto", "cg"))] = Field(
+        100, ge=1, le=1_000_000, description="Iterations at which cg stops."
+    )
+    rank: Annotated[int, Only(loss=HEAD, solver="lanczos")] = Field(
+        20, ge=1, le=10_000, description="Eigenvectors of the solver."
+    )
+    max_solver_bytes: Annotated[int, Only(loss=HEAD, solver=("auto", "exact"))] = Field(
+        1 << 30, ge=1 << 20, description="Most memory of an exact solve at a client, below its own limit."
+    )
+    warm_start: Annotated[bool, Only(loss=HEAD, step="auto")] = Field(
         True,
-        description='A head with step = "auto": begin with rounds of local training, averaged, for as long as each '
-        "lowers the loss on rows kept apart (without any, the pooled loss) by 3 %.",
+        description="Begin with rounds of local training, averaged, for as long as each lowers the loss on rows "
+        "kept apart (without any, the pooled loss) by 3 %.",
     )
-    validation_fraction: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
+    validation_fraction: Annotated[
+        Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"], Only(loss=HEAD, step="auto", warm_start=True)
+    ] = Field(
         "auto",
-        description='A head with step = "auto": share of the training rows that rounds of local training keep apart. '
-        "auto: a twentieth, up to a fifth where those are fewer than 100 in all.",
+        description="Share of the training rows that rounds of local training keep apart. auto: a "
+        "twentieth, up to a fifth where those are fewer than 100 in all.",
     )
-    raise_ridge: bool = Field(
+    raise_ridge: Annotated[
+        bool, Only(loss=HEAD, step="auto", warm_start=True, validation_fraction=("auto", Above(0)))
+    ] = Field(
         True,
-        description='A head with step = "auto": take the ridge that rows kept apart call for after local training, '
-        "never a smaller one than `ridge`.",
+        description="Take the ridge that rows kept apart call for after local training, never a smaller one than "
+        "`ridge`.",
     )
 
     @property
@@ -142,11 +124,8 @@ class NewtonSettings(_RidgeOrHead):
         return 1e-3 if has_head(self) else 1e-8
 
 
-class FedAvgSettings(_RidgeOrHead):
+class FedAvgSettings(MethodSection):
     """Federated averaging of local gradient steps, on the ridge objective or on a head."""
-
-    head_keys = frozenset(("momentum", "local_epochs"))
-    ridge_keys = frozenset(("local_steps",))
 
     name: Literal["fedavg"]
     ridge: Ridge = 1e-3
@@ -154,18 +133,18 @@ class FedAvgSettings(_RidgeOrHead):
     learning_rate: float | Literal["auto"] = Field(
         "auto", description="auto: 1 / the largest curvature of any client's objective; of a head, 0.01."
     )
-    local_steps: int = Field(5, ge=1, le=100_000, description="Gradient steps of a client in a round.")
+    local_steps: Annotated[int, Only(loss="ridge")] = Field(
+        5, ge=1, le=100_000, description="Gradient steps of a client in a round."
+    )
     batch_size: int | None = Field(None, ge=0, description="Rows per local step; 0: all. Unset: all, of a head 64.")
     client_fraction: ClientFraction = 1.0
     loss: Loss = "ridge"
-    momentum: float = Field(0.9, ge=0, lt=1, description="A head: momentum of the local steps.")
-    local_epochs: Epochs = 1
+    momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
+    local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
 
 
-class FedProxSettings(_RidgeOrHead):
+class FedProxSettings(MethodSection):
     """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
-
-    head_keys = frozenset(("learning_rate", "momentum", "local_epochs", "batch_size"))
 
     name: Literal["fedprox"]
     ridge: Ridge = 1e-3
@@ -173,13 +152,15 @@ class FedProxSettings(_RidgeOrHead):
     proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
     client_fraction: ClientFraction = 1.0
     loss: Loss = "ridge"
-    learning_rate: float = Field(0.01, gt=0, le=1e3, description="A head: step size of the local steps.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="A head: momentum of the local steps.")
-    local_epochs: Epochs = 1
-    batch_size: int = Field(64, ge=0, description="A head: rows per local step; 0: all.")
+    learning_rate: Annotated[float, Only(loss=HEAD)] = Field(
+        0.01, gt=0, le=1e3, description="Step size of the local steps."
+    )
+    momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
+    local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
+    batch_size: Annotated[BatchSize, Only(loss=HEAD)] = 64
 
 
-class FedSophiaSettings(Section):
+class FedSophiaSettings(MethodSection):
     """FedSophia on a head: clipped local steps, preconditioned by estimates of the Hessian's diagonal."""
 
     name: Literal["fedsophia"]
@@ -196,7 +177,7 @@ class FedSophiaSettings(Section):
     batch_size: BatchSize = 64
 
 
-class FedNewSettings(Section):
+class FedNewSettings(MethodSection):
     """FedNew on a head: one step of an inner ADMM on the Newton direction in each round."""
 
     name: Literal["fednew"]

@@ -9,10 +9,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
+from kernfed.arrays import Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats, Indices
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.base import MaxLength, Range
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 MAX_KERNELS = 256
 """Most kernels of a dictionary: their numbers travel as bytes."""
@@ -123,7 +120,7 @@ def features(x: Floats, omega: Floats) -> Floats:
     Source: Ghari & Shen (2022), equation (4).
     """
     num_kernels, num, d = omega.shape
-    projection = (x @ omega.reshape(-1, d).T).reshape(len(x), num_kernels, num)
+    projection = (np.ascontiguousarray(x) @ omega.reshape(-1, d).T).reshape(len(x), num_kernels, num)
     z = np.empty((len(x), num_kernels, 2 * num))
     np.sin(projection, out=z[..., :num])
     np.cos(projection, out=z[..., num:])

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import Drawn, draw_bin
 from kernfed.methods.online.dictionary import Loss
 from kernfed.methods.online.weights import AdaHedge, FewHedge, Hedge, Tracking
 
-Floats = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 
 PROBABILITY_FLOOR = 1e-3

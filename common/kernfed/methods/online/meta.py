@@ -12,11 +12,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
-
-Floats = npt.NDArray[np.float64]
+from kernfed.arrays import Floats
 
 
 def shapes(num_columns: int, hidden: int) -> tuple[tuple[int, int], ...]:

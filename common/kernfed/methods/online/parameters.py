@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import files
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary, Loss
-
-Floats = npt.NDArray[np.float64]
 
 ARRAYS_FILE = "online.safetensors"
 FACTS_FILE = "online.json"

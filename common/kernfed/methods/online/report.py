@@ -70,3 +70,6 @@ def _words(finding: Mapping[str, Any]) -> str:
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+SECTIONS = {"online": online_section}

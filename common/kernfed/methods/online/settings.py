@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kernfed.jobs.toml_file import Section
 from kernfed.methods.online.dictionary import MAX_KERNELS, default_lengthscales
+from kernfed.section import MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]
@@ -17,8 +17,15 @@ _ANSWER_BYTES = 96
 """Of an answer, beside its numbers: what is allowed for its header."""
 
 
-class StreamSettings(Section):
+class StreamSettings(MethodSection):
     """What all methods on streams share."""
+
+    unused = (
+        Unused("features", "has kernels of its own, set in [method]"),
+        Unused("evaluate_every", "measures as its own key metrics_every says"),
+        Unused("data.test_fraction", "measures every prediction before its target is used"),
+        Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),
+    )
 
     rounds: int = Field(
         0, ge=0, le=1_000_000_000, description="Turns of the loop; 0: until all streams end or the job is cancelled."
@@ -34,8 +41,7 @@ class StreamSettings(Section):
     )
     target_range: list[float] | Literal["auto"] = Field(
         "auto",
-        description="Least and largest target, mapped to 0 and 1; auto: of all clients' training rows. "
-        "Not for classes.",
+        description="Least and largest target, mapped to 0 and 1; auto: of all clients' training rows.",
     )
     wait_s: float = Field(
         0.5, gt=0, le=60, description="How long clients wait for a row before they say that they have none."
@@ -63,7 +69,7 @@ class KernelStreamSettings(StreamSettings):
 class DictionarySettings(KernelStreamSettings):
     """What the methods with several kernels share."""
 
-    num_kernels: int = Field(
+    num_kernels: Annotated[int, Only(lengthscales=None)] = Field(
         51, ge=2, le=MAX_KERNELS, description="Gaussian kernels N, of lengthscales from 0.01 to 100."
     )
     lengthscales: list[Positive] | None = Field(
@@ -84,11 +90,11 @@ class OnlineSettings(DictionarySettings):
         "adaptive",
         description="adaptive: nothing to tune, drift is followed. paper: the fixed rates of the two keys below.",
     )
-    learning_rate: Rate | Literal["auto"] = Field(
-        "auto", description="rates = paper: η of the kernels' parameters; auto: 1/sqrt(rounds)."
+    learning_rate: Annotated[Rate | Literal["auto"], Only(rates="paper")] = Field(
+        "auto", description="η of the kernels' parameters; auto: 1/sqrt(rounds)."
     )
-    weight_learning_rate: Rate | Literal["auto"] = Field(
-        "auto", description="rates = paper: η_k of the clients' weights; auto: 1/sqrt(rounds)."
+    weight_learning_rate: Annotated[Rate | Literal["auto"], Only(rates="paper")] = Field(
+        "auto", description="η_k of the clients' weights; auto: 1/sqrt(rounds)."
     )
     budget: int = Field(1000, ge=2, le=100_000_000, description="Most that a client sends per round.")
     budget_unit: Literal["parameters", "bytes"] = Field("parameters", description="Unit of the budget.")
@@ -98,7 +104,9 @@ class OnlineSettings(DictionarySettings):
     num_frequencies: int | Literal["auto"] = Field(
         "auto", description="Frequencies D of each kernel; auto: as many as the budget allows, up to max_frequencies."
     )
-    max_frequencies: int = Field(100, ge=1, le=100_000, description="Most frequencies that are chosen for you.")
+    max_frequencies: Annotated[int, Only(num_frequencies="auto")] = Field(
+        100, ge=1, le=100_000, description="Most frequencies that are chosen for you."
+    )
     exploration: float = Field(
         1.0, gt=0, le=1, description="ξ: share of the draw of a bin that is uniform; below 1 better kernels go first."
     )

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from kernfed.arrays import Floats
 
 KEEPS = (1.0, 0.99, 0.9)
 """Share of their past that the learners of `Tracking` keep per row: for ever, about 100 rows, about 10 rows."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from kernfed.arrays import Floats
 
 MIN_STAGES, MAX_STAGES = 3, 8
 """Turns of proposing and choosing: embeddings and clusters; losses of the local model and of the choice; losses of the

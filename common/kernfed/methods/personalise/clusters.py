@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats
 from kernfed.maths.triangles import pack_form, unpack
 
-Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.intp]
 
 NUM_STARTS = 5

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Decision, Family, Grid, Scores, candidates, fedavg_candidates
 from kernfed.methods.personalise.clusters import Clusters, client_losses, cluster
 from kernfed.methods.personalise.embeddings import embed
-
-Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
 _CLUSTER_WIDTH = 0.25

@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, make_spec
-
-Floats = npt.NDArray[np.float64]
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, make_spec
 
 KernelFunction = Callable[[Floats, Floats], Floats]
 """Gram matrix of two sets of points: (n, d), (m, d) -> (n, m)."""

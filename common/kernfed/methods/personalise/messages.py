@@ -12,20 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
-from kernfed.federation.messages.base import (
-    Array,
-    Dim,
-    Kind,
-    MaxLength,
-    Name,
-    Names,
-    Range,
-    Reply,
-    Request,
-    Rows,
-    Shape,
-)
+from kernfed.federation.messages.base import Dim, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.embeddings import View
 

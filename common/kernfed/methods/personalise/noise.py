@@ -13,13 +13,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
 from kernfed.errors import ConfigError
 from kernfed.methods.personalise.embeddings import Embedding
-
-Floats = npt.NDArray[np.float64]
 
 
 def sensitivity(num_rows: int, bound: float) -> float:

@@ -21,13 +21,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats, Indices
 from kernfed.errors import ConfigError, NotConvergedError
 from kernfed.methods.personalise.embeddings import TargetTerms
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 FEATURE_BOUND = math.sqrt(2.0)
 """Bound M of |φ(z)| for cosine features."""

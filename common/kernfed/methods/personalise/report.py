@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.report.charts import MAX_BARS, heat_map
-from kernfed.report.sections import Chart, Section, TableOf
-
-Floats = npt.NDArray[np.float64]
+from kernfed.report.sections import Chart, Overview, Section, TableOf
 
 _WEIGHTS = {
     "crossfit": "proposed by embeddings, clusters and losses, decided by cross-fitting",
@@ -46,6 +44,14 @@ def personalise_section(finding: Mapping[str, Any]) -> Section:
         + " Each client keeps its model, for kernfed-client predict."
     )
     return Section("Who learns from whom", text, charts, _table(clients))
+
+
+def personalise_overview(finding: Mapping[str, Any]) -> Overview:
+    """Whom each client learns from."""
+    clients = list(finding.get("clients", []))
+    rows = [[str(c["client"]), teachers(c), str(c["choice"])] for c in clients]
+    table = TableOf(["client", "learns from", "found by"], rows)
+    return Overview("learns_from", clients, "who learns from whom", table)
 
 
 def teachers(client: Mapping[str, Any], limit: int = 3) -> str:
@@ -106,3 +112,7 @@ def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
                 cells.append("–" if personal is None or other is None else f"{other - personal:+.4g}")
         rows.append(cells)
     return TableOf(columns, rows)
+
+
+SECTIONS = {"personalise": personalise_section}
+OVERVIEWS = {"personalise": personalise_overview}

@@ -7,15 +7,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import EXACT_KERNELS, Kernel
-from kernfed.jobs.toml_file import Section
+from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
-from kernfed.models.network_spec import NetworkKind
+from kernfed.methods.shared_settings import NetworkSection
+from kernfed.section import MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Constant = Annotated[float, Field(ge=0, le=1e6)]
-Width = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class NoiseSection(Section):
@@ -30,24 +29,10 @@ class NoiseSection(Section):
         return noise_factor(self.epsilon, self.delta)
 
 
-class NetworkSection(Section):
-    """The network that `trainer = "fedavg"` trains, on the standardised columns."""
-
-    kind: NetworkKind = Field(NetworkKind.MLP, description="linear, mlp or cnn (LeNet).")
-    widths: list[Width] = Field(
-        [], max_length=16, description="Hidden layers, e.g. [32, 32]; of a cnn two numbers of channels, then layers."
-    )
-    image: list[Width] = Field([], max_length=3, description="Of a cnn: [channels, height, width] of a row.")
-
-    @property
-    def all_widths(self) -> tuple[int, ...]:
-        """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
-        defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
-        return tuple(self.widths) or defaults[self.kind]
-
-
-class PersonaliseSettings(Section):
+class PersonaliseSettings(MethodSection):
     """A model per client, trained on a mix of all clients' risks that is learned from the data."""
+
+    unused = (Unused("evaluate_every", "measures its models once, at the end", Only(trainer=("exact", "newton"))),)
 
     name: Literal["personalise"]
     ridge: float = Field(
@@ -67,15 +52,17 @@ class PersonaliseSettings(Section):
         description="exact: ridge from weighted normal equations; newton: the same model from gradients and Hessian "
         "solves; fedavg: a network.",
     )
-    rounds: int = Field(
+    rounds: Annotated[int, Only(trainer=("newton", "fedavg"))] = Field(
         50,
         ge=1,
         le=1_000_000,
-        description="Rounds at most, the first for the weights; the exact trainer needs that one.",
+        description="Rounds at most, the first for the weights; the exact trainer has that one only.",
     )
     view: View = Field(View.XY, description="Columns that are embedded: xy (concept shift) or x (covariate shift).")
     embedding_kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel of the embedding.")
-    num_frequencies: int = Field(500, ge=1, le=1_000_000, description="Random frequencies of the embedding.")
+    num_frequencies: Annotated[int, Only(embedding_kernel=RANDOM_KERNELS)] = Field(
+        500, ge=1, le=1_000_000, description="Random frequencies of the embedding."
+    )
     lengthscales: list[Positive] = Field(
         [],
         description="Of the embedding, on scaled columns: one for x (and one for y), or one per column; empty: "
@@ -84,43 +71,48 @@ class PersonaliseSettings(Section):
     scale_columns: bool = Field(
         True, description="Scale the embedded columns by pooled mean and deviation, y too; else as they are."
     )
-    c_q: Constant | Literal["auto"] = Field(
-        "auto", description='Penalty on the spread, for "paper" and "exact"; auto: sqrt(log clients).'
+    c_q: Annotated[Constant | Literal["auto"], Only(weights=("paper", "exact"))] = Field(
+        "auto", description="Penalty on the spread; auto: sqrt(log clients)."
     )
-    c_p: Constant | Literal["auto"] = Field(
-        "auto", description='Penalty on the distance, for "paper" and "exact"; auto: log clients.'
+    c_p: Annotated[Constant | Literal["auto"], Only(weights=("paper", "exact"))] = Field(
+        "auto", description="Penalty on the distance; auto: log clients."
     )
-    grid: Literal["auto", "full", "lite", "wide"] = Field(
+    grid: Annotated[Literal["auto", "full", "lite", "wide"], Only(weights="crossfit")] = Field(
         "auto",
-        description="Candidates of crossfit: full (525), lite (87), wide (116, larger ridges); auto: full up to 64 "
+        description="Candidates: full (525), lite (87), wide (116, larger ridges); auto: full up to 64 "
         "inputs, wide above.",
     )
-    folds: int = Field(0, ge=0, le=1000, description="Of each client's rows in crossfit; 0: 10, or 5 from 20 rows on.")
-    deviate: bool | Literal["auto"] = Field(
+    folds: Annotated[int, Only(weights="crossfit")] = Field(
+        0, ge=0, le=1000, description="Of each client's rows; 0: 10, or 5 from 20 rows on."
+    )
+    deviate: Annotated[bool | Literal["auto"], Only(weights="crossfit")] = Field(
         "auto",
         description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
     )
     noise: NoiseSection | None = Field(None, description="Noise on the embeddings; unset: none.")
-    min_weight: float = Field(
+    min_weight: Annotated[float, Only(trainer=("newton", "fedavg"))] = Field(
         1e-3,
         ge=0,
         lt=1,
-        description="newton and fedavg: a client below this weight does not train a target's model; the others' "
+        description="A client below this weight does not train a target's model; the others' "
         "weights are scaled up, and the job says by how much.",
     )
-    tolerance: float = Field(
-        1e-8, gt=0, lt=1, description="newton: certified relative distance at which a model is done."
+    tolerance: Annotated[float, Only(trainer="newton")] = Field(
+        1e-8, gt=0, lt=1, description="Certified relative distance at which a model is done."
     )
-    network: NetworkSection = Field(NetworkSection(), description="fedavg: what is trained.")
-    learning_rate: Positive = Field(0.05, description="fedavg: of the clients' steps.")
-    local_steps: int = Field(1, ge=1, le=100_000, description="fedavg: gradient steps of a client in a round.")
-    batch_size: int = Field(0, ge=0, description="fedavg: rows per local step; 0: all.")
-    weight_decay: float = Field(0.0, ge=0, le=1e3, description="fedavg: λ of loss + (λ/2)|θ|².")
-    optimiser: Literal["adam", "average"] = Field(
-        "adam",
-        description="fedavg: what becomes of the clients' mean movement: a step of Adam, or it is taken as it is.",
+    network: Annotated[NetworkSection, Only(trainer="fedavg")] = Field(NetworkSection(), description="What is trained.")
+    learning_rate: Annotated[Positive, Only(trainer="fedavg")] = Field(0.05, description="Of the clients' steps.")
+    local_steps: Annotated[int, Only(trainer="fedavg")] = Field(
+        1, ge=1, le=100_000, description="Gradient steps of a client in a round."
     )
-    step_size: Positive = Field(0.01, description="fedavg: of Adam.")
+    batch_size: Annotated[int, Only(trainer="fedavg")] = Field(0, ge=0, description="Rows per local step; 0: all.")
+    weight_decay: Annotated[float, Only(trainer="fedavg")] = Field(
+        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|²."
+    )
+    optimiser: Annotated[Literal["adam", "average"], Only(trainer="fedavg")] = Field(
+        "adam", description="What becomes of the clients' mean movement: a step of Adam, or it is taken as it is."
+    )
+    step_size: Annotated[Positive, Only(trainer="fedavg", optimiser="adam")] = Field(0.01, description="Of Adam.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.federation.messages.base import Reply, Request, Rows, Shape
 
 
 @dataclass(frozen=True, slots=True)

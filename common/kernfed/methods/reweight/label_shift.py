@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.errors import DataError
-
-Floats = npt.NDArray[np.float64]
 
 LEAST_SINGULAR_VALUE = 0.05
 """Below this the predictions hardly tell some classes apart, and the estimate would be noise."""

@@ -11,7 +11,8 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.federation.messages.base import Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
 from kernfed.models.network_spec import NetworkSpec

@@ -131,3 +131,6 @@ def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
             cells += [f"{found[o][c['client']]:+.4g}" if c["client"] in found[o] else "–" for o in others]
         rows.append(cells)
     return TableOf(columns, rows)
+
+
+SECTIONS = {"reweight": reweight_section}

@@ -8,8 +8,6 @@ from pydantic import Field, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
-from kernfed.jobs.toml_file import Section
-from kernfed.methods.personalise.settings import NetworkSection
 from kernfed.methods.reweight.ratio_spec import (
     DEFAULT_RATIOS,
     PLAIN_COLUMNS,
@@ -20,13 +18,22 @@ from kernfed.methods.reweight.ratio_spec import (
     RatioModel,
     RatioSpec,
 )
+from kernfed.methods.shared_settings import NetworkSection, Width
 from kernfed.models.network_spec import NetworkKind, make_network_spec
+from kernfed.section import GIVEN, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 FEW_COMPONENTS = 8
 """Principal components of features: with kernels, what many columns add is mostly noise."""
 
-Width = Annotated[int, Field(ge=1, le=100_000)]
+
+NETWORK = Only(trainer=("adam", "fedavg"))
+MATCHING = Only(source="matching")
+BY_GRADIENT = (
+    Only(source="matching", model=("mlp", "cnn")),
+    Only(source="matching", divergence=tuple(d for d in Divergence if d is not Divergence.LSIF)),
+)
+"""Ratios that are not found in closed form."""
 
 
 class RatiosSection(Section):
@@ -37,69 +44,84 @@ class RatiosSection(Section):
         description="matching: from samples of training and test points; labels: exact under label shift, from the "
         "classes of the clients' test rows; black-box: label shift too, without test labels.",
     )
-    features: RatioInput = Field(
+    features: Annotated[RatioInput, MATCHING] = Field(
         RatioInput.COLUMNS,
-        description="matching: what of a row the ratio is a function of, and what of it is shared: its standardised "
+        description="What of a row the ratio is a function of, and what of it is shared: its standardised "
         "columns; of images convolutions, the answers of random filters; backbone, a frozen extractor.",
     )
-    backbone: str | None = Field(
-        None, max_length=63, description="backbone: its name, [backbones.NAME] of every client file."
+    backbone: Annotated[str | None, Only(source="matching", features="backbone")] = Field(
+        None, max_length=63, description="Its name, [backbones.NAME] of every client file."
     )
-    num_features: int = Field(
+    num_features: Annotated[int, MATCHING] = Field(
         0,
         ge=0,
         le=100_000,
-        description="matching: project these features (or columns) at random to so many; 0: all of them.",
+        description="Project these features (or columns) at random to so many; 0: all of them.",
     )
-    num_components: int | None = Field(
+    num_components: Annotated[int | None, MATCHING] = Field(
         None,
         ge=0,
         le=100_000,
-        description="matching: the ratio is a function of so many principal components of a client's rows and the test "
+        description="The ratio is a function of so many principal components of a client's rows and the test "
         "points; 0: of all columns. Unset: 8 of features, all of columns.",
     )
-    pixel_max: Positive = Field(
-        255.0, description="convolutions, and backbone of images: what is white in the columns, e.g. 255 or 1."
+    pixel_max: Annotated[
+        Positive,
+        Only(source="matching", features="convolutions"),
+        Only(source="matching", features="backbone", image=GIVEN),
+    ] = Field(255.0, description="What is white in the columns, e.g. 255 or 1.")
+    divergence: Annotated[Divergence, MATCHING] = Field(
+        Divergence.LSIF, description="f of the divergence; lsif (least squares), ukl, logistic, pu or robust."
     )
-    divergence: Divergence = Field(
-        Divergence.LSIF, description="matching: f of the divergence; lsif (least squares), ukl, logistic, pu or robust."
-    )
-    model: RatioModel = Field(
+    model: Annotated[RatioModel, MATCHING] = Field(
         RatioModel.LINEAR,
-        description="matching: what the ratio is a function of: linear (random features; with lsif in closed form, "
+        description="What the ratio is a function of: linear (random features; with lsif in closed form, "
         "tuned by cross-validation), mlp or cnn.",
     )
-    non_negative: bool = Field(
-        True, description="matching by gradient steps: keep the divergence's first part at or above 0 (Algorithm 1)."
+    non_negative: Annotated[bool, *BY_GRADIENT] = Field(
+        True, description="Keep the divergence's first part at or above 0 (Algorithm 1)."
     )
-    hold_out: float = Field(
-        0.2,
-        ge=0,
-        le=0.9,
-        description="matching by gradient steps: share of rows and points that decide when to stop; 0: all steps.",
+    hold_out: Annotated[float, *BY_GRADIENT] = Field(
+        0.2, ge=0, le=0.9, description="Share of rows and points that decide when to stop; 0: all steps."
     )
-    num_steps: int = Field(1500, ge=1, le=1_000_000, description="matching: gradient steps at most.")
-    learning_rate: float = Field(1e-3, gt=0, le=10, description="matching: of Adam.")
-    batch_size: int = Field(256, ge=1, le=1_000_000, description="matching: rows and points of a gradient step.")
-    weight_decay: float = Field(0.0, ge=0, le=1e6, description="matching by gradient steps: λ of (λ/2)|θ|².")
-    num_clusters: int = Field(30, ge=1, le=100_000, description="Bins (k-means) for the greatest ratio; 20 to 50.")
-    min_cluster_rows: int = Field(
+    num_steps: Annotated[int, *BY_GRADIENT] = Field(1500, ge=1, le=1_000_000, description="Gradient steps at most.")
+    learning_rate: Annotated[float, *BY_GRADIENT] = Field(1e-3, gt=0, le=10, description="Of Adam.")
+    batch_size: Annotated[int, *BY_GRADIENT] = Field(
+        256, ge=1, le=1_000_000, description="Rows and points of a gradient step."
+    )
+    weight_decay: Annotated[float, *BY_GRADIENT] = Field(0.0, ge=0, le=1e6, description="λ of (λ/2)|θ|².")
+    num_clusters: Annotated[int, MATCHING] = Field(
+        30, ge=1, le=100_000, description="Bins (k-means) for the greatest ratio; 20 to 50."
+    )
+    min_cluster_rows: Annotated[int, MATCHING] = Field(
         5, ge=1, le=1_000_000, description="A bin with fewer training rows does not count for the greatest ratio."
     )
-    num_frequencies: int = Field(200, ge=1, le=100_000, description="Random frequencies of the linear model.")
-    widths: list[Width] = Field([], max_length=16, description="Hidden layers of mlp or cnn; empty: defaults.")
-    image: list[Width] = Field(
+    num_frequencies: Annotated[int, Only(source="matching", model="linear")] = Field(
+        200, ge=1, le=100_000, description="Random frequencies."
+    )
+    widths: Annotated[list[Width], Only(source="matching", model=("mlp", "cnn"))] = Field(
+        [], max_length=16, description="Hidden layers; empty: defaults."
+    )
+    image: Annotated[
+        list[Width],
+        Only(source="matching", model="cnn"),
+        Only(source="matching", features=("convolutions", "backbone")),
+    ] = Field(
         [],
         max_length=3,
-        description="cnn, convolutions, and backbone of images: [channels, height, width] of a row; else left out.",
+        description="[channels, height, width] of a row; with a backbone of rows that are no images left out.",
     )
-    power: float = Field(1.0, ge=1e-6, le=100, description="Of the robust divergence.")
-    lsif_constant: bool = Field(
+    power: Annotated[float, Only(source="matching", divergence="robust")] = Field(
+        1.0, ge=1e-6, le=100, description="Of the divergence."
+    )
+    lsif_constant: Annotated[
+        bool, Only(source="matching", divergence="lsif", model=("mlp", "cnn"), non_negative=True)
+    ] = Field(
         True, description="l1 of lsif is (z² - 1)/2 (the definition); false: z²/2, as the paper's formulas have it."
     )
-    clip: Literal["bound", "none"] | Positive = Field(
+    clip: Annotated[Literal["bound", "none"] | Positive, MATCHING] = Field(
         "bound",
-        description="matching: cut ratios at the greatest ratio of a bin, at this many times their mean, or not.",
+        description="Cut ratios at the greatest ratio of a bin, at this many times their mean, or not.",
     )
 
     def spec(self, seed: int) -> RatioSpec:
@@ -140,10 +162,8 @@ class RatiosSection(Section):
     @model_validator(mode="after")
     def _features_fit(self) -> Self:
         """Check the keys of the map against each other."""
-        if self.source != "matching" and not self.map(0).as_they_are:
-            raise ValueError(f'features and num_features are for source = "matching", not "{self.source}"')
-        if (self.features is RatioInput.BACKBONE) != (self.backbone is not None):
-            raise ValueError('backbone names an extractor with features = "backbone", and is left out otherwise')
+        if self.features is RatioInput.BACKBONE and self.backbone is None:
+            raise ValueError('features = "backbone" needs backbone, the name of an extractor; add it')
         if self.model is RatioModel.CNN and (self._num_components or not self.map(0).as_they_are):
             raise ValueError('model = "cnn" takes images, not their features or components; use "linear" or "mlp"')
         if self.features is RatioInput.CONVOLUTIONS or (self.features is RatioInput.BACKBONE and self.image):
@@ -161,15 +181,17 @@ assert RatiosSection().map(0) == PLAIN_COLUMNS  # noqa: S101
 class NormedNetworkSection(NetworkSection):
     """The network that the trainers `adam` and `fedavg` train, on the standardised columns."""
 
-    batch_norm: Literal["none", "average", "own"] = Field(
+    batch_norm: Annotated[Literal["none", "average", "own"], Only(kind=("mlp", "cnn"))] = Field(
         "none",
-        description="Normalise hidden layers over the rows of a batch (not for linear). average: means and variances "
+        description="Normalise hidden layers over the rows of a batch. average: means and variances "
         "are averaged over clients; own: each client keeps its normalisation to itself (FedBN), for trainer fedavg.",
     )
 
 
-class ReweightSettings(Section):
+class ReweightSettings(MethodSection):
     """One model that is right for the clients' test distributions: rows are weighed by density ratios."""
+
+    unused = (Unused("features", "trains a network on the columns, without a feature map", NETWORK),)
 
     name: Literal["reweight"]
     scope: Literal["all", "own", "target"] = Field(
@@ -177,13 +199,17 @@ class ReweightSettings(Section):
         description="Whose test points the model is for. all: every client's (FTW-ERM), of which unlabelled samples "
         "are pooled; own: each client's its own (FITW-ERM), nothing leaves; target: those of one client.",
     )
-    target: str | None = Field(None, max_length=63, description="target: the name of that client.")
-    on_refusal: Literal["stop", "leave-out", "own"] = Field(
+    target: Annotated[str | None, Only(scope="target")] = Field(
+        None, max_length=63, description="The name of that client."
+    )
+    on_refusal: Annotated[
+        Literal["stop", "leave-out", "own"], Only({"ratios.source": "matching"}, scope=("all", "target"))
+    ] = Field(
         "stop",
         description="When a client's policy refuses to share a sample: stop the job, go on without its test points, "
         'or go on with scope = "own" for all.',
     )
-    num_points: int = Field(
+    num_points: Annotated[int, Only({"ratios.source": "matching"}, scope=("all", "target"))] = Field(
         1000, ge=2, le=10_000_000, description="Unlabelled test points asked of a client; its policy may allow fewer."
     )
     trainer: Literal["newton", "adam", "fedavg"] = Field(
@@ -194,31 +220,32 @@ class ReweightSettings(Section):
     client_weights: Literal["equal", "rows"] = Field(
         "equal", description="Weight of a client in means: the same for all, as in the paper, or by training rows."
     )
-    ridge: float = Field(1e-3, gt=0, le=1e6, description="newton: ridge of the objective.")
-    tolerance: float = Field(1e-8, gt=0, lt=1, description="newton: certified relative distance at which it is done.")
-    rounds: int = Field(50, ge=1, le=1_000_000, description="Rounds at most; with newton for each model it compares.")
-    client_fraction: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="adam and fedavg: share of the clients drawn for a round, by the job's seed; at least one is.",
+    ridge: Annotated[float, Only(trainer="newton")] = Field(1e-3, gt=0, le=1e6, description="Ridge of the objective.")
+    tolerance: Annotated[float, Only(trainer="newton")] = Field(
+        1e-8, gt=0, lt=1, description="Certified relative distance at which it is done."
     )
-    learning_rate: Positive = Field(0.05, description="fedavg: of the clients' steps.")
-    local_steps: int = Field(5, ge=1, le=100_000, description="fedavg: gradient steps of a client in a round.")
-    step_size: Positive = Field(1e-3, description="adam: of the coordinator.")
-    batch_size: int = Field(64, ge=0, description="adam and fedavg: rows per gradient; 0: all.")
-    weight_decay: float = Field(0.0, ge=0, le=1e3, description="adam and fedavg: λ of loss + (λ/2)|θ|².")
-    average_last: int = Field(
+    rounds: int = Field(50, ge=1, le=1_000_000, description="Rounds at most; with newton for each model it compares.")
+    client_fraction: Annotated[float, NETWORK] = Field(
+        1.0, gt=0, le=1, description="Share of the clients drawn for a round, by the job's seed; at least one is."
+    )
+    learning_rate: Annotated[Positive, Only(trainer="fedavg")] = Field(0.05, description="Of the clients' steps.")
+    local_steps: Annotated[int, Only(trainer="fedavg")] = Field(
+        5, ge=1, le=100_000, description="Gradient steps of a client in a round."
+    )
+    step_size: Annotated[Positive, Only(trainer="adam")] = Field(1e-3, description="Of the coordinator's Adam.")
+    batch_size: Annotated[int, NETWORK] = Field(64, ge=0, description="Rows per gradient; 0: all.")
+    weight_decay: Annotated[float, NETWORK] = Field(0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|².")
+    average_last: Annotated[int, NETWORK] = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="adam and fedavg: the model is the mean over so many last rounds; 0: the last.",
+        description="The model is the mean over so many last rounds; 0: the last.",
     )
     compare: bool = Field(
         True,
         description="Train without weights (fedavg) and with own ratios (own) beside, from the same start and batches.",
     )
-    network: NormedNetworkSection = Field(NormedNetworkSection(), description="adam and fedavg: what is trained.")
+    network: Annotated[NormedNetworkSection, NETWORK] = Field(NormedNetworkSection(), description="What is trained.")
     ratios: RatiosSection = Field(RatiosSection(), description="How density ratios are found.")
 
     @property
@@ -228,12 +255,10 @@ class ReweightSettings(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if (self.scope == "target") != (self.target is not None):
-            raise ValueError('target names a client with scope = "target", and is left out otherwise')
+        if self.scope == "target" and self.target is None:
+            raise ValueError('scope = "target" needs target, the name of a client; add it')
         if self.scope == "target" and self.on_refusal == "leave-out":
             raise ValueError('on_refusal = "leave-out" would leave no test points of the target; use "stop" or "own"')
-        if self.trainer == "newton" and self.client_fraction < 1:
-            raise ValueError("client_fraction is for trainers adam and fedavg; newton needs all clients; leave it out")
         if self.network.batch_norm == "own" and (self.trainer != "fedavg" or self.average_last):
             raise ValueError(
                 'network.batch_norm = "own" is FedBN: use it with trainer = "fedavg" and without average_last'

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.federation.messages.base import Array, Dim, Kind, Range, Reply, Request, Rows, Shape
+from kernfed.arrays import Array
+from kernfed.federation.messages.base import Dim, Kind, Range, Reply, Request, Rows, Shape
 
 Matrix = Annotated[Array, Shape("M", "C")]
 Ridge = Annotated[float, Range(1e-300)]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.federation.messages.base import Array
-from kernfed.methods.distill.consensus import Floats, relative_movement
+from kernfed.arrays import Array, Floats
+from kernfed.methods.distill.consensus import relative_movement
 from kernfed.methods.distill.messages import PublicPredictions
 from kernfed_server.jobs.run import State
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
+from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.memory import require_bytes
-from kernfed.methods.distill.consensus import Deregulariser, Floats, mean_predictions, progress, remember
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
-from kernfed.methods.distill.kernels import KernelSpec, check_kernel, gram
 from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,
@@ -26,11 +28,12 @@ from kernfed.methods.distill.messages import (
     PublicPredictions,
     StartDistillationRequest,
 )
-from kernfed.methods.distill.public_set import pack, sha256
-from kernfed.methods.settings import DistillSettings
+from kernfed.methods.distill.public_set import pack, sha256, unpack
+from kernfed.methods.distill.settings import DistillSettings
 from kernfed_server.jobs.evaluation import collect
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.distill.state import Iteration
 
 
@@ -45,7 +48,8 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     "predict" are one trip here, so T rounds are T trips, and one more in which each client fits the last consensus and
     keeps its model.
     """
-    job = _Distillation(setup, settings, cohort, run)
+    public = await asyncio.to_thread(unpack, setup.files[settings.public], len(setup.schema.features))
+    job = _Distillation(setup, settings, cohort, run, public)
     await job.prepare()
     state = Iteration.resume(run.resumed, cohort.clients) if run.resumed else Iteration.start(cohort.clients)
     if state.finished:
@@ -73,6 +77,8 @@ class _Distillation:
     settings: DistillSettings
     cohort: Cohort
     run: Run
+    public: Floats
+    """Public points in the units of the data, shape (N_p, P)."""
     baseline: RoundMetrics = field(default_factory=RoundMetrics)
     deregulariser: Deregulariser | None = None
     lost: tuple[str, ...] = ()
@@ -88,11 +94,6 @@ class _Distillation:
         if isinstance(q, str):
             return 0.0 if self.all_take_part else 0.501
         return q
-
-    @property
-    def public(self) -> Floats:
-        assert self.setup.public is not None  # noqa: S101  # jobs of this method name public points
-        return self.setup.public
 
     @property
     def nothing(self) -> Floats:
@@ -120,7 +121,7 @@ class _Distillation:
                 ridge=settings.ridge,
                 alpha=alpha,
                 total_rows=sum(setup.num_rows[client] for client in self.cohort.clients),
-                seed=int(rng.stream(setup.schema.seed, "distill").integers(2**63, 1)[0]),
+                seed=rng.seed(setup.schema.seed, "distill"),
             )
         )
         self._resend = KeepPublicSetRequest(digest, np.frombuffer(content, dtype=np.uint8))
@@ -278,3 +279,6 @@ def _joined(baseline: RoundMetrics, found: RoundMetrics, training: Scores) -> Ro
         for client in sorted({*baseline.clients, *found.clients})
     }
     return replace(found, pooled={**baseline.pooled, **found.pooled}, clients=clients, training=training)
+
+
+WORKFLOWS = {"distill": Workflow(run)}

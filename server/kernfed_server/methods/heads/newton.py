@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.heads.solver_choice import choose_solver
 from kernfed.wording import listed

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import JobError
-from kernfed.federation.messages.base import Array
 from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest, HeadLoss
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling

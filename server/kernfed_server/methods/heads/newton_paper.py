@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import DivergedError
-from kernfed.federation.messages.base import Array
 from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadGradientRequest, HeadLossesRequest
 from kernfed.methods.heads.safe_newton import choose_step_size, line_search_sizes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array
 from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadSolver, HeadStepRequest
 from kernfed.methods.heads.settings import NewtonSettings

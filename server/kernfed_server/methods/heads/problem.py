@@ -8,15 +8,16 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import ConfigError, InvalidReplyError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
@@ -25,7 +26,6 @@ from kernfed_server.jobs.evaluation import collect
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 
-R = TypeVar("R", bound=Reply)
 Members = tuple[str, ...]
 """The clients whose rows the objective is made of, sorted."""
 
@@ -70,7 +70,7 @@ class HeadProblem:
 
     def round_seed(self, method: str, round_num: int) -> int:
         """A seed for what clients draw in a round."""
-        return int(rng.stream(self.seed, method, str(round_num)).integers(2**63, 1)[0])
+        return rng.seed(self.seed, method, str(round_num))
 
     async def ask(self, request: Request[R], members: Members, *, everyone: bool = False) -> dict[str, R]:
         """Replies of some of the clients, by name; the quorum counts among them where they are not all."""

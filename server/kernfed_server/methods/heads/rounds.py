@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array, Request
+from kernfed.federation.messages.base import Request
 from kernfed.methods.heads.messages import HeadDescentRequest, HeadDirectionRequest, HeadSophiaRequest, HeadWeights
 from kernfed.methods.heads.settings import FedAvgSettings, FedNewSettings, FedProxSettings, FedSophiaSettings
 from kernfed_server.jobs.preparation import Setup

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array
 from kernfed.methods.heads.messages import HeadLoss, HeadWarmUp, HeadWarmUpRequest
 from kernfed_server.methods.heads.newton_steps import HeadTrainer
 from kernfed_server.methods.heads.problem import Members

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import DescribeDataRequest, LearningTask, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.methods.online.dictionary import Loss

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.online import meta as online_meta
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.messages import (
@@ -37,9 +37,9 @@ from kernfed.methods.online.settings import (
 from kernfed.methods.online.weights import Hedge
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.methods.online.kernels import KernelParameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.rounds import StreamLoop
-from kernfed_server.methods.online.workflow import KernelParameters
 
 
 async def run_ofskl(setup: Setup, settings: OfsklSettings, cohort: Cohort, run: Run) -> Model | None:

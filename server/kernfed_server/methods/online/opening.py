@@ -91,7 +91,7 @@ async def draw_dictionary(
     weight_learning_rate: float = 0.0,
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
-    seed = int(rng.stream(setup.schema.seed, "online", "dictionary").integers(2**63, 1)[0])
+    seed = rng.seed(setup.schema.seed, "online", "dictionary")
     dictionary = Dictionary(lengthscales, num_frequencies, len(setup.mean), seed)
     own = online.fingerprint(dictionary)
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import DivergedError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.federation.messages.base import Array, Reply, Request, fields_of
+from kernfed.federation.messages.base import Reply, Request, fields_of
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
 from kernfed.methods.online.settings import StreamSettings
@@ -28,8 +29,6 @@ from kernfed_server.methods.online.newcomers import Newcomers
 
 _LONGEST_WAIT_S = 10.0
 _END = 2_000_000_000
-
-R = TypeVar("R", bound=Reply)
 
 
 class StreamReply(Protocol):

@@ -1,188 +1,27 @@
-"""Personalised online federated multi-kernel learning: common kernels, each client's own mix of them."""
+"""The methods on streams at the coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
-from kernfed.methods.online.bins import num_bins
-from kernfed.methods.online.dictionary import Dictionary, curvature
-from kernfed.methods.online.learner import Mixing
-from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
-from kernfed.methods.online.parameters import OnlineParameters
-from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, paper_step, pool
-from kernfed.methods.online.settings import OnlineSettings, StreamSettings
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.methods.online.agreed import Opened
-from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
-from kernfed_server.methods.online.rounds import StreamLoop
+from kernfed_server.methods.base import Workflow
+from kernfed_server.methods.online import baselines, kernels
+from kernfed_server.methods.online.agreed import recall_setup
+from kernfed_server.methods.online.opening import adapted
 
 
-async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) -> Model | None:
-    """Each round a client predicts its next rows, learns its own weights, and sends a step of M of the N kernels.
-
-    What leaves a client: the largest norm of a row and the range of its targets at the start (`summary`), where the job
-    does not give them; then gradients of the kernels that it drew, over the probability of the draw (`gradient`); and
-    sums of its errors (`metric`). A gradient of a single row tells much about it: `policy.min_rows` says how many rows
-    it must stand for. The weights over kernels stay at the client.
-
-    Source: Ghari & Shen (2022), Algorithm 2.
-    """
-    opened = await open_streams(setup, settings, cohort, run)
-    bin_size, num_frequencies = settings.sizes(8 if cohort.float_epsilon < 1e-12 else 4)
-    paper = settings.rates == "paper"
-    weight_rate = fixed_rate(settings.weight_learning_rate, "weight_learning_rate", settings, opened) if paper else 0.0
-    dictionary = await draw_dictionary(
-        setup,
-        settings,
-        cohort,
-        run,
-        settings.dictionary_lengthscales,
-        num_frequencies,
-        mixing=Mixing.HEDGE if paper else Mixing.ADAPTIVE,
-        bin_size=bin_size,
-        exploration=settings.exploration,
-        weight_learning_rate=weight_rate,
-    )
-    rate = fixed_rate(settings.learning_rate, "learning_rate", settings, opened) if paper else None
-    least = settings.exploration / num_bins(dictionary.num_kernels, bin_size)
-    kernels = KernelParameters(setup, settings, opened, dictionary, run, rate, least, bin_size)
-    facts = {
-        "method": "online",
-        "rates": settings.rates,
-        "num_kernels": dictionary.num_kernels,
-        "kernels_per_round": bin_size,
-        "num_frequencies": num_frequencies,
-        "budget": settings.budget,
-        "budget_unit": settings.budget_unit,
-    }
-    return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)
+def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]]) -> Workflow:
+    return Workflow(run, adapt=adapted, recall=recall_setup)
 
 
-class KernelParameters:
-    """The parameters of all kernels at the coordinator, and when each last moved."""
-
-    def __init__(
-        self,
-        setup: Setup,
-        settings: StreamSettings,
-        opened: Opened,
-        dictionary: Dictionary,
-        run: Run,
-        learning_rate: float | None,
-        least_probability: float,
-        bin_size: int,
-    ) -> None:
-        """Begin at zero, or where a resumed run was.
-
-        Args:
-            setup: What was agreed on.
-            settings: Of the method.
-            opened: What was agreed on for the streams.
-            dictionary: The kernels.
-            run: The job's run.
-            learning_rate: Of the paper's step; None: the step that adapts.
-            least_probability: With which any kernel's bin is drawn.
-            bin_size: Most kernels that a client may send.
-        """
-        self._setup, self._settings, self._opened = setup, settings, opened
-        self.dictionary = dictionary
-        self._run = run
-        self._rate = learning_rate
-        self._least = least_probability
-        self._bin_size = bin_size
-        self._told = False
-        n = dictionary.num_kernels
-        resumed = run.resumed
-        if resumed is not None:
-            self.state = AdaptiveStep(resumed["theta"], resumed["squares"], resumed["distance"])
-            self._moved = resumed["moved"].copy()
-        else:
-            self.state = AdaptiveStep.start(n, dictionary.num_features)
-            self._moved = np.zeros(n, dtype=np.int64)
-
-    def changes(self, held: int) -> tuple[Array, Array]:
-        """Numbers and parameters of the kernels that moved in round `held` or later; all of them for -1."""
-        kernels = np.flatnonzero(self._moved >= held) if held > 0 else np.arange(len(self._moved))
-        return kernels.astype(np.uint8), self.state.theta[kernels]
-
-    def request(self, round_num: int, held: int, wait_s: float) -> OnlineStepRequest:
-        """See `online_rounds.Method.request`."""
-        kernels, theta = self.changes(held)
-        return OnlineStepRequest(
-            round_num=round_num,
-            base=held,
-            num_features=self.dictionary.num_features,
-            kernels=kernels,
-            theta=theta,
-            batch_rows=self._settings.batch_rows,
-            wait_s=wait_s,
-        )
-
-    def absorb(self, round_num: int, replies: Mapping[str, OnlineStep]) -> None:
-        """See `online_rounds.Method.absorb`."""
-        n = self.dictionary.num_kernels
-        steps = []
-        for client, reply in replies.items():
-            kernels = reply.kernels.astype(np.intp)
-            if (
-                not 0 < len(kernels) <= self._bin_size
-                or kernels.max() >= n
-                or len(set(kernels.tolist())) < len(kernels)
-            ):
-                self._run.note(f"{client} sent kernels that it cannot have drawn; its step does not count")
-                continue
-            steps.append(ClientStep(kernels, reply.gradient, reply.num_samples))
-        if steps:
-            self.move(round_num, pool(steps, n, self.dictionary.num_features, self._least))
-
-    def move(self, round_num: int, pooled: Pooled) -> None:
-        """Step along what clients sent."""
-        bend = curvature(self._opened.loss)
-        if self._rate is None:
-            self.state = self.state.update(pooled, bend)
-        else:
-            theta, bounded = paper_step(self.state.theta, pooled, self._rate, 2.0 / bend)
-            self.state = AdaptiveStep(theta, self.state.squares, self.state.distance)
-            if bounded and not self._told:
-                self._told = True
-                self._run.note(
-                    f"round {round_num}: learning rate {self._rate:.4g} times the importance weights is above what is "
-                    f"stable for {bounded} kernels; their step is bounded from here on"
-                )
-        self._moved[pooled.pull > 0.0] = round_num
-
-    def place(self, round_num: int, kernel: int, theta: Array) -> None:
-        """Put the parameters of one kernel in place."""
-        state = self.state
-        moved = state.theta.copy()
-        moved[kernel] = theta
-        self.state = AdaptiveStep(moved, state.squares, state.distance)
-        self._moved[kernel] = round_num
-
-    def to_arrays(self) -> Mapping[str, Array]:
-        """See `online_rounds.Method.to_arrays`."""
-        state = self.state
-        moved = self._moved.copy()  # is written while the next round goes on
-        return {"theta": state.theta, "squares": state.squares, "distance": state.distance, "moved": moved}
-
-    def model(self, round_num: int) -> Model:
-        """See `online_rounds.Method.model`."""
-        setup, opened = self._setup, self._opened
-        return OnlineParameters(
-            feature_names=setup.schema.features,
-            target=setup.schema.target,
-            classes=setup.classes,
-            mean=setup.mean,
-            scale=setup.deviation * opened.norm,
-            target_low=opened.target_low,
-            target_span=opened.target_span,
-            loss=opened.loss,
-            dictionary=self.dictionary,
-            theta=self.state.theta.copy(),
-            round_num=round_num,
-        )
+WORKFLOWS = {
+    "online": _on_streams(kernels.run),
+    "ofskl": _on_streams(baselines.run_ofskl),
+    "ofmkl-avg": _on_streams(baselines.run_ofmkl_avg),
+    "vm-kofl": _on_streams(baselines.run_vm_kofl),
+    "em-kofl": _on_streams(baselines.run_em_kofl),
+    "perfedavg": _on_streams(baselines.run_perfedavg),
+}

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Floats
 from kernfed.federation.events import RoundMetrics
 from kernfed_server.methods.personalise.state import Collaboration
-
-Floats = npt.NDArray[np.float64]
 
 MAX_MATRIX = 200
 """Clients up to which whole matrices are published; above, each client's largest weights alone."""

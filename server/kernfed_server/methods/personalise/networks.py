@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.maths.adam import Adam
 from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
@@ -26,8 +26,6 @@ from kernfed.models.network_spec import NetworkSpec, initial_parameters, make_ne
 from kernfed_server.jobs.evaluation import collect
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation, joined
-
-Floats = npt.NDArray[np.float64]
 
 
 async def train_networks(job: Personalisation, found: Collaboration | None) -> None:

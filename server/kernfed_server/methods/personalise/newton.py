@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.maths.newton import BlockConjugateGradients
 from kernfed.methods.personalise.training_messages import (
     KeepModelRequest,
@@ -26,8 +26,6 @@ from kernfed.methods.personalise.training_messages import (
 from kernfed.methods.ridge.messages import NewtonStartRequest
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
-
-Floats = npt.NDArray[np.float64]
 
 
 async def train_newton(job: Personalisation, found: Collaboration | None) -> Array:

@@ -6,12 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.federation.messages.base import Array
+from kernfed.arrays import Array, Floats
 from kernfed_server.jobs.run import State
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

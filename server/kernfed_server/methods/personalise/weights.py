@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.maths.aggregate import total
 from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
@@ -52,8 +51,6 @@ from kernfed_server.jobs.run import Run
 from kernfed_server.methods.personalise.findings import finding_of
 from kernfed_server.methods.personalise.state import Collaboration
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass
 class Personalisation:
@@ -86,7 +83,7 @@ class Personalisation:
 
     def seed(self, *names: str) -> int:
         """A seed of the job's, by name."""
-        return int(rng.stream(self.setup.schema.seed, "personalise", *names).integers(2**63, 1)[0])
+        return rng.seed(self.setup.schema.seed, "personalise", *names)
 
     async def embed(self) -> None:
         """Agree on scales of x and y, and collect the embeddings."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
 from kernfed_server.methods.personalise.state import Collaboration
@@ -59,3 +60,6 @@ async def _solve_exactly(job: Personalisation) -> Array:
         job.publish(found, metrics)
         await job.run.record(round_num, {**found.to_arrays(), "federated": federated}, metrics)
     return federated
+
+
+WORKFLOWS = {"personalise": Workflow(run, local_ridge)}

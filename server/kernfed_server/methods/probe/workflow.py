@@ -8,14 +8,15 @@ import time
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.methods.probe.messages import EchoRequest
-from kernfed.methods.settings import ProbeSettings
+from kernfed.methods.probe.settings import ProbeSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.base import Workflow
 
 _PERIOD = 100_003
 """Numbers before they repeat; a prime, so that no fragment or slice is like another."""
@@ -57,3 +58,6 @@ def _same(mean: Array, sent: Array) -> bool:
     """Whether a mean is what was sent, up to the rounding of its weights; slice by slice, for both may be large."""
     slices = (slice(i, i + _SLICE) for i in range(0, sent.size, _SLICE))
     return all(np.allclose(mean[s], sent[s], rtol=1e-12, atol=0.0) for s in slices)
+
+
+WORKFLOWS = {"probe": Workflow(run)}

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
-from kernfed.methods.heads.settings import NewtonSettings
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
@@ -23,6 +22,7 @@ from kernfed_server.jobs.run import PART, State
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 from kernfed_server.methods.ridge import newton
+from kernfed_server.methods.ridge.newton import NewtonPlan
 
 if TYPE_CHECKING:
     from kernfed.models.global_model import GlobalModel
@@ -59,13 +59,8 @@ async def train_linear(job: Reweighting) -> GlobalModel:
         keep = {"phase": np.array([i]), "start": np.array([start]), "told": _encode(told)}
         run = job.run.part(keep, inner, partial(_named, variant=variant, told=dict(told), scope=job.scope))
         inner = None
-        settings = NewtonSettings(
-            name="newton",
-            ridge=job.settings.ridge,
-            rounds=start + job.settings.rounds,
-            tolerance=job.settings.tolerance,
-        )
-        weights = await newton.run(setup, settings, job.cohort, run)
+        plan = NewtonPlan(job.settings.ridge, start + job.settings.rounds, job.settings.tolerance)
+        weights = await newton.run(setup, plan, job.cohort, run)
         if weights is None:
             raise JobError("no round was closed, so there is no model; submit the job again")
         measured = await evaluate(setup, job.cohort, job.run, weights)

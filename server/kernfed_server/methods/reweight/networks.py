@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import Array, Reply
+from kernfed.federation.messages.base import R
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.adam import Adam
 from kernfed.maths.aggregate import Weighted, weighted_mean
@@ -30,9 +29,6 @@ from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import collect
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
-
-Floats = npt.NDArray[np.float64]
-R = TypeVar("R", bound=Reply)
 
 
 async def train_networks(job: Reweighting) -> NetworkModel | None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats
 from kernfed.errors import InvalidReplyError, JobError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.data import LearningTask
@@ -30,8 +30,6 @@ from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
-
-Floats = npt.NDArray[np.float64]
 
 UNWEIGHTED = "fedavg"
 FEW_EFFECTIVE = 0.05
@@ -74,7 +72,7 @@ class Reweighting:
 
     def seed(self, *names: str) -> int:
         """A seed of the job's, by name."""
-        return int(rng.stream(self.setup.schema.seed, "reweight", *names).integers(2**63, 1)[0])
+        return rng.seed(self.setup.schema.seed, "reweight", *names)
 
     @property
     def features(self) -> RatioFeatures:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from kernfed.federation.cohort import Cohort
-from kernfed.jobs.job_file import JobFile
+from kernfed.federation.events import RoundMetrics
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.reweight.linear import train_linear
 from kernfed_server.methods.reweight.networks import train_networks
 from kernfed_server.methods.reweight.ratios import Reweighting
-
-
-def columns_alone(job: JobFile) -> bool:
-    """Whether the job trains a network on the columns, so that no feature map is needed."""
-    return isinstance(job.method, ReweightSettings) and job.method.trainer != "newton"
 
 
 async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run) -> Model | None:
@@ -38,3 +34,11 @@ async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run
         return await train_linear(job)
     await job.use(job.variants)
     return await train_networks(job)
+
+
+async def _baseline(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run) -> RoundMetrics:
+    """Metrics of the clients' own ridge models, where there is a feature map."""
+    return await local_ridge(setup, settings, cohort, run) if settings.trainer == "newton" else RoundMetrics()
+
+
+WORKFLOWS = {"reweight": Workflow(run, _baseline)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.ridge.messages import LocalSolveRequest
-from kernfed.methods.settings import DkrrSettings
+from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.base import Array
 from kernfed.methods.ridge.messages import TrainLocallyRequest
-from kernfed.methods.settings import LocalSettings
+from kernfed.methods.ridge.settings import LocalSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
+from kernfed.arrays import Array
 from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.federation.messages.base import Array, Reply, Request
+from kernfed.federation.messages.base import R, Request
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
-from kernfed.methods.heads.settings import NewtonSettings, has_head
 from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
+from kernfed.wording import listed
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.heads import newton as newton_head
 
-R = TypeVar("R", bound=Reply)
 Members = tuple[str, ...]
 """The clients whose rows the objective is made of, sorted."""
 
@@ -31,23 +29,44 @@ _NO_MOMENT = np.empty((0, 0))
 """Stands for a moment that has to be asked for again."""
 
 
-async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) -> Array | None:
+@dataclass(frozen=True, slots=True)
+class NewtonPlan:
+    """How FedNewton runs on ridge problems."""
+
+    ridge: float
+    rounds: int
+    stop_at: float
+    """Certified relative distance to the pooled solution below which it stops."""
+    paper: bool = False
+    """The paper's step, which may diverge; else preconditioned conjugate gradients, which cannot."""
+
+
+async def run(setup: Setup, plan: NewtonPlan, cohort: Cohort, run: Run) -> Array | None:
     """Find the pooled ridge solution W* of H W = c, H = Σ p_j H_j, without pooling a row.
 
     What leaves a client: its own solution and moment c_j at the start (`model_update`, `gradient`), then in each round
     H_j⁻¹ R and H_j Z, or its gradient (`newton_step`, `gradient`). The coordinator learns these per client, and W*.
 
-    Source: FedNewton paper, Algorithm 1; with `step = "auto"` its messages precondition conjugate gradients, see
+    Source: FedNewton paper, Algorithm 1; without `paper` its messages precondition conjugate gradients, see
     `kernfed.maths.newton.BlockConjugateGradients`.
     """
-    if has_head(settings):
-        return await newton_head.run(setup, settings, cohort, run)
-    method = _auto if settings.step == "auto" else _paper
-    return await method(_Problem(setup, settings, cohort, run))
+    if plan.paper and run.resumed is None:
+        _warn_few_rows(setup, run)
+    method = _paper if plan.paper else _auto
+    return await method(_Problem(setup, plan, cohort, run))
+
+
+def _warn_few_rows(setup: Setup, run: Run) -> None:
+    few = [client for client, rows in setup.num_rows.items() if rows < setup.num_features]
+    if few:
+        run.note(
+            f"{listed(few)}: fewer rows than the {setup.num_features} features; "
+            'the paper\'s step will likely diverge, step = "auto" cannot'
+        )
 
 
 async def _auto(problem: _Problem) -> Array | None:
-    run, rounds = problem.run, problem.settings.rounds
+    run, rounds = problem.run, problem.plan.rounds
     solver: BlockConjugateGradients | None = None
     weights: Array | None = None
     members: Members = problem.clients
@@ -69,7 +88,7 @@ async def _auto(problem: _Problem) -> Array | None:
             complete = answered == members
             if complete:  # with a part of them it is no bound
                 bound = training["relative_distance_bound"] = solver.relative_bound(z.newton_step)
-                finished = bound <= problem.settings.stop_at
+                finished = bound <= problem.plan.stop_at
             if not finished:
                 request = HessianProductRequest(problem.ridge, z.newton_step)
                 hz, answered = await problem.mean(request, members, everyone=True)
@@ -114,7 +133,7 @@ async def _paper(problem: _Problem) -> Array | None:
         members = problem.still_here(recorded)
         if members != recorded:
             solver = PaperNewton(solver.weights, _NO_MOMENT, eps=problem.eps)
-    async for round_num in run.rounds(problem.settings.rounds):
+    async for round_num in run.rounds(problem.plan.rounds):
         solver, gradient, members = await _gradient(problem, solver, members)
         step, answered = await problem.mean(NewtonStepRequest(problem.ridge, gradient), members)
         objective = _objective(solver.weights, gradient, solver.moment)
@@ -127,7 +146,7 @@ async def _paper(problem: _Problem) -> Array | None:
         training = {"objective": objective}  # like the bound, of the weights before the step
         if answered == members:
             training["relative_distance_bound"] = solver.relative_bound
-        finished = answered == members and solver.relative_bound <= problem.settings.stop_at
+        finished = answered == members and solver.relative_bound <= problem.plan.stop_at
         state = {
             **solver.to_arrays(),
             "last_good": last_good,
@@ -167,13 +186,13 @@ class _Problem:
     """The job's parts that both iterations need."""
 
     setup: Setup
-    settings: NewtonSettings
+    plan: NewtonPlan
     cohort: Cohort
     run: Run
 
     @property
     def ridge(self) -> float:
-        return self.settings.ridge
+        return self.plan.ridge
 
     @property
     def eps(self) -> float:
@@ -209,7 +228,7 @@ class _Problem:
     ) -> None:
         """Measure the model where it is due, and record the round."""
         metrics = RoundMetrics(training=training)
-        if last or self.run.evaluates(round_num, self.settings.rounds):
+        if last or self.run.evaluates(round_num, self.plan.rounds):
             metrics = await evaluate(self.setup, self.cohort, self.run, weights, training)
         await self.run.record(round_num, state, metrics)
 

@@ -41,6 +41,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_line_tells_what_left_without_its_numbers(tmp_path: Path) -> None:
+    """A line names kinds, shapes, size and digest of a reply, none of its numbers, in a file for its owner only."""
     path = tmp_path / "state" / "audit.jsonl"
     log = AuditLog(path)
     record(log)
@@ -55,6 +56,7 @@ def test_a_line_tells_what_left_without_its_numbers(tmp_path: Path) -> None:
 
 
 def test_the_digest_of_a_large_reply_is_left_out(tmp_path: Path) -> None:
+    """A reply beyond the limit of digests is written down without one."""
     log = AuditLog(tmp_path / "audit.jsonl")
     record(log, num_bytes=MAX_DIGEST_BYTES + 1)
     log.close()
@@ -62,6 +64,7 @@ def test_the_digest_of_a_large_reply_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """Three runs of a client write one chain."""
     path = tmp_path / "audit.jsonl"
     for start in range(3):
         log = AuditLog(path)
@@ -73,6 +76,7 @@ def test_the_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_threads_do_not_mix_lines(tmp_path: Path) -> None:
+    """Lines of four threads that write at once are whole and chained."""
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
 
@@ -91,6 +95,7 @@ def test_threads_do_not_mix_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["edit", "remove", "insert", "swap"])
 def test_a_change_breaks_the_chain(tmp_path: Path, change: str) -> None:
+    """A line that was edited, removed, inserted or swapped is found."""
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
     for i in range(4):
@@ -109,6 +114,7 @@ def test_a_change_breaks_the_chain(tmp_path: Path, change: str) -> None:
 
 
 def test_a_line_torn_by_a_crash_is_kept_and_told(tmp_path: Path) -> None:
+    """A torn line ends what came before, the next says so, and other damage is still found."""
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
     record(log, "t1")

@@ -21,7 +21,7 @@ def test_what_left_is_counted_by_step() -> None:
     metrics.replied("newton.gradient", 24)
     metrics.serve(port, lambda: True)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
             text = page.read().decode()
     finally:
         metrics.stop()

@@ -22,6 +22,7 @@ def frame(outbox, task_id):
 
 
 def test_undelivered_in_order_until_acknowledged():
+    """Replies wait in the order of their tasks until each is acknowledged."""
     outbox = Outbox()
     for i in range(3):
         outbox.add_reply("job", f"t{i}", SMALL, 0.5)
@@ -35,6 +36,7 @@ def test_undelivered_in_order_until_acknowledged():
 
 
 def test_frames():
+    """A small reply rides in its frame, a large one beside it under a transfer number that no other has."""
     outbox = Outbox()
     outbox.add_reply("job", "small", SMALL, 0.5)
     outbox.add_reply("job", "large", LARGE, 0.5)
@@ -62,6 +64,7 @@ def test_failure_is_kept_until_delivered_only():
 
 
 def test_delivered_replies_are_bounded():
+    """Of the delivered replies of each job the newest are kept."""
     outbox = Outbox()
     for job in ("one", "other"):
         for i in range(KEPT_REPLIES + 5):
@@ -73,6 +76,7 @@ def test_delivered_replies_are_bounded():
 
 
 def test_undelivered_are_never_dropped_for_others():
+    """A reply that waits is kept however many others come and go."""
     outbox = Outbox()
     outbox.add_reply("job", "old", SMALL, 0.0)
     for i in range(2 * KEPT_REPLIES):
@@ -82,6 +86,7 @@ def test_undelivered_are_never_dropped_for_others():
 
 
 def test_huge_reply_goes_when_delivered():
+    """A reply that is too large to keep is dropped once it is delivered."""
     outbox = Outbox()
     outbox.add_reply("job", "huge", HUGE, 0.0)
     assert outbox.holds("huge")
@@ -90,6 +95,7 @@ def test_huge_reply_goes_when_delivered():
 
 
 def test_drop_job():
+    """The replies of an ended job go, those of others stay."""
     outbox = Outbox()
     outbox.add_reply("job", "t", SMALL, 0.0)
     outbox.add_reply("other", "o", SMALL, 0.0)

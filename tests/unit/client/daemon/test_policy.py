@@ -15,6 +15,7 @@ from kernfed_client.daemon.policy import Policy
 
 
 def test_defaults_let_all_kinds_but_unlabelled_samples_pass() -> None:
+    """Without a policy section all kinds of information may leave but unlabelled samples."""
     assert set(PolicySection().allow) == set(Kind) - {Kind.UNLABELLED_SAMPLE}
     Policy(PolicySection()).check(MeanEmbeddingRequest(5, 1), "ann", "newton", 10)
 
@@ -31,6 +32,7 @@ def test_defaults_let_all_kinds_but_unlabelled_samples_pass() -> None:
     ],
 )
 def test_a_refusal_names_what_and_the_key(section: dict[str, object], expected: str) -> None:
+    """A refusal tells what was asked for and the key that forbids it, and not the number of rows."""
     policy = Policy(PolicySection.model_validate(section))
     with pytest.raises(PolicyError) as caught:
         policy.check(MeanEmbeddingRequest, "ann", "newton", 50)
@@ -39,6 +41,7 @@ def test_a_refusal_names_what_and_the_key(section: dict[str, object], expected: 
 
 
 def test_rows_are_counted_once_they_are_known() -> None:
+    """The least number of rows is asked for as soon as rows are known."""
     policy = Policy(PolicySection(min_rows=10))
     policy.check(DescribeDataRequest, "ann", "newton", None)
     policy.check(DescribeDataRequest, "ann", "newton", 10)
@@ -47,8 +50,17 @@ def test_rows_are_counted_once_they_are_known() -> None:
 
 
 def test_a_reply_without_data_needs_no_rows() -> None:
-    Policy(PolicySection(allow=[])).check(EchoRequest, "ann", "probe", 0)
+    """A reply that tells nothing of the data passes the strictest policy."""
+    strictest = Policy(PolicySection(allow=[]))
+    strictest.check(EchoRequest, "ann", "probe", 0)
+    with pytest.raises(PolicyError):
+        strictest.check(DescribeDataRequest, "ann", "probe", 99)
 
 
 def test_named_operators_and_methods_pass() -> None:
-    Policy(PolicySection(operators=["ann"], methods=["newton"])).check(MeanEmbeddingRequest, "ann", "newton", 99)
+    """Operators and methods that the policy names are let through, and no others."""
+    policy = Policy(PolicySection(operators=["ann"], methods=["newton"]))
+    policy.check(MeanEmbeddingRequest, "ann", "newton", 99)
+    for operator, method in (("bob", "newton"), ("ann", "fedavg")):
+        with pytest.raises(PolicyError):
+            policy.check(MeanEmbeddingRequest, operator, method, 99)

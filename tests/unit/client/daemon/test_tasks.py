@@ -117,6 +117,7 @@ class World:
 
 
 def test_answer_is_recorded_before_it_leaves(tmp_path):
+    """Each answer is written down once, and the policy is asked before and after the work."""
     world = World(tmp_path)
     reply = world.answer(EchoRequest(np.arange(3.0)), float_bits=32)
     assert reply.values.dtype == np.float32
@@ -125,16 +126,19 @@ def test_answer_is_recorded_before_it_leaves(tmp_path):
 
 
 def test_unknown_step(tmp_path):
+    """A step that this client does not run is refused by its name."""
     with pytest.raises(UnknownStepError, match=r"does not run the step 'os.system'"):
         World(tmp_path).runner.incoming(task_pb2.Task(step="os.system"))
 
 
 def test_request_too_large(tmp_path):
+    """A request beyond the limit of its class is refused."""
     with pytest.raises(WireError, match="at most 65536"):
         World(tmp_path).answer(EchoRequest(np.ones(10_000)))
 
 
 def test_job_id_never_becomes_a_path(tmp_path):
+    """A job id with dots and slashes stays within the folder of jobs."""
     world = World(tmp_path)
     world.answer(STANDARDISE, job_id="../../etc")
     files = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()]
@@ -172,6 +176,7 @@ def test_setup_asked_again_after_restart(tmp_path):
 
 
 def test_kept_setup_that_cannot_be_read(tmp_path):
+    """A damaged set-up counts as a missing one."""
     World(tmp_path).answer(STANDARDISE)
     for path in tmp_path.rglob("*.task"):
         path.write_bytes(b"\xff\xff")
@@ -180,6 +185,7 @@ def test_kept_setup_that_cannot_be_read(tmp_path):
 
 
 def test_drop_job(tmp_path):
+    """The set-up of an ended job is removed, and an unknown job is no error."""
     world = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
         world.answer(request)
@@ -204,6 +210,7 @@ def test_jobs_in_memory_are_bounded(tmp_path):
 
 
 def test_refused_before_the_data_are_touched(tmp_path):
+    """A task that the policy refuses leaves no record and no set-up."""
     world = World(tmp_path, lambda _request, rows: rows is None)
     with pytest.raises(PolicyError):
         world.answer(STANDARDISE)
@@ -225,6 +232,7 @@ def test_refused_once_the_rows_are_known(tmp_path):
     ("value", "text"), [(-1.0, "probe.echo: unexpected ValueError"), (101.0, "probe.echo: out of memory")]
 )
 def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
+    """What a step raises by surprise is told by its class, and its text stays in the log of this client."""
     with structlog.testing.capture_logs() as logs, pytest.raises(StepFailedError) as caught:
         World(tmp_path).answer(EchoRequest(np.array([value])))
     assert str(caught.value).startswith(text)

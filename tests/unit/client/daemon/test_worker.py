@@ -9,6 +9,8 @@ import pytest
 
 from kernfed_client.daemon.worker import Worker
 
+LIMIT_S = 60.0
+
 
 @pytest.fixture
 def worker():
@@ -18,6 +20,7 @@ def worker():
 
 
 async def test_one_at_a_time_in_order(worker):
+    """Work is done by one thread in the order in which it was asked for."""
     done = []
     async with asyncio.TaskGroup() as group:
         for i in range(20):
@@ -26,22 +29,25 @@ async def test_one_at_a_time_in_order(worker):
 
 
 async def test_errors_come_back_and_the_thread_lives(worker):
+    """An error reaches who asked, and the next piece of work is done."""
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 7) == 7
 
 
 async def test_loop_is_free_meanwhile(worker):
+    """The event loop runs on while the thread works."""
     gate = threading.Event()
-    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(10)))
+    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(LIMIT_S)))
     await asyncio.sleep(0)
     gate.set()
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, LIMIT_S)
 
 
 async def test_cancelled_caller_does_not_stop_the_thread(worker):
+    """Work whose caller has gone ends by itself, and the next is done."""
     gate = threading.Event()
-    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(10)))
+    waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(LIMIT_S)))
     await asyncio.sleep(0)
     waiting.cancel()
     gate.set()
@@ -49,6 +55,7 @@ async def test_cancelled_caller_does_not_stop_the_thread(worker):
 
 
 async def test_close_ends_the_thread():
+    """A closed worker leaves no thread behind."""
     worker = Worker()
     before = await worker.run(threading.current_thread)
     worker.close()

@@ -84,6 +84,7 @@ def read_csv(tmp_path: Path, text: str | bytes, wanted: DataSchema | None = None
          "quoted-comma", "quoted-newline", "spaces", "semicolons", "non-ascii", "tabs", "latin-1", "utf-16", "mapped"],
 )  # fmt: skip
 def test_csv_dialects_read_alike(tmp_path: Path, text: str | bytes, file: dict[str, Any]) -> None:
+    """The same rows in any dialect of CSV give the same data."""
     data = read_csv(tmp_path, text, **file)
     assert data.x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert data.labels == ["0", "1"]
@@ -100,17 +101,20 @@ def test_csv_dialects_read_alike(tmp_path: Path, text: str | bytes, file: dict[s
     ],
 )
 def test_row_numbers_are_lines_of_the_file(tmp_path: Path, text: str, rows: list[int]) -> None:
+    """A row has the number of the line on which it begins."""
     assert read_csv(tmp_path, text).row_numbers.tolist() == rows
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\n\n"], ids=["fast", "careful"])
 def test_codes_stay_text_where_they_are_classes(tmp_path: Path, line_end: str) -> None:
+    """Labels that look like numbers keep their zeros and points."""
     text = line_end.join(["a,b,y", "1,2,007", "3,4,7", "5,6,7.0", ""])
     data = read_csv(tmp_path, text, schema(task=LearningTask.CLASSIFICATION, classes=()))
     assert data.labels == ["007", "7", "7.0"]
 
 
 def test_missing_tokens_are_those_declared(tmp_path: Path) -> None:
+    """A cell is missing where it holds a token that the client file declares."""
     text = "a,b,y\n-999,2,0\n 3 ,4,1\n5,.,1\n6,7,\n"
     data = read_csv(tmp_path, text, schema(missing=MissingRule.DROP_ROWS), missing=["", ".", "-999"])
     assert data.x.tolist() == [[3.0, 4.0]]
@@ -118,6 +122,7 @@ def test_missing_tokens_are_those_declared(tmp_path: Path) -> None:
 
 
 def test_gaps_in_unused_columns_do_not_count(tmp_path: Path) -> None:
+    """A gap in a column that the job does not use drops no row."""
     assert read_csv(tmp_path, "a,b,z,y\n1,2,,0\n3,4,NA,1\n").num_rows == 2
 
 
@@ -134,6 +139,7 @@ def test_gaps_in_unused_columns_do_not_count(tmp_path: Path) -> None:
     ids=["int", "float", "bool", "text", "category", "fraction"],
 )
 def test_labels_of_typed_files_become_text(tmp_path: Path, values: pd.Series[Any], labels: list[str]) -> None:
+    """Labels of Parquet and npz files of any type become the text that a CSV would hold."""
     wanted = schema(classes=())
     frame = pd.DataFrame({"y": values, "b": [2, 4], "extra": ["p", "q"], "a": [1.0, 3.0]})
     frame.to_parquet(tmp_path / "site.parquet")
@@ -146,6 +152,7 @@ def test_labels_of_typed_files_become_text(tmp_path: Path, values: pd.Series[Any
 
 
 def test_npz_columns_by_position_or_by_the_client_file(tmp_path: Path) -> None:
+    """Columns of an npz file without names go by position, or by the names in the client file."""
     np.savez(tmp_path / "site.npz", x=np.array([[1, 2, 3.5]]), y=np.array([4.5]))
     assert read(tmp_path / "site.npz", regression(features=("x2", "x0"))).x.tolist() == [[3.5, 1.0]]
     data = read(tmp_path / "site.npz", regression(), x_columns=["b", "c", "a"])
@@ -156,6 +163,7 @@ def test_npz_columns_by_position_or_by_the_client_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 def test_nan_and_null_mean_no_value_in_typed_files(tmp_path: Path, suffix: str) -> None:
+    """NaN and null in a typed file are gaps, dropped or refused by their place."""
     a, b, y = np.array([1.0, np.nan, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, 1.5, np.nan, 3.5])
     path = tmp_path / f"site.{suffix}"
     if suffix == "parquet":
@@ -212,6 +220,7 @@ BAD_CSV: dict[str, tuple[str | bytes, dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("case", BAD_CSV)
 def test_bad_csv_is_refused_by_place_without_content(tmp_path: Path, case: str) -> None:
+    """A fault in a CSV is told by file, column and line, without the content of a cell."""
     text, file, expected = BAD_CSV[case]
     with pytest.raises(DataError) as caught:
         read_csv(tmp_path, text, **file)
@@ -224,6 +233,7 @@ def test_bad_csv_is_refused_by_place_without_content(tmp_path: Path, case: str) 
 
 
 def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """A file with two faults is refused with both."""
     with pytest.raises(DataError) as caught:
         read_csv(tmp_path, "a,b,y\nx,2,0\n1,x,0\n1,2,0\n")
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == [
@@ -233,6 +243,7 @@ def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_dropping_every_row_is_refused(tmp_path: Path) -> None:
+    """A file in which every row has a gap is refused."""
     with pytest.raises(DataError, match="all 2 rows lack a value"):
         read_csv(tmp_path, "a,b,y\n1,,0\n,2,1\n", schema(missing=MissingRule.DROP_ROWS))
 
@@ -246,12 +257,14 @@ def test_dropping_every_row_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_file_is_refused(tmp_path: Path, make: Any, expected: str) -> None:
+    """A missing path, a folder and a pipe are refused as what they are."""
     make(tmp_path / "site.csv")
     with pytest.raises(DataError, match=expected):
         read(tmp_path / "site.csv")
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without permission to read is refused as such."""
     (tmp_path / "site.csv").write_text(GOOD)
     (tmp_path / "site.csv").chmod(0)
     if os.geteuid() == 0:  # root reads everything: let the question be answered as for another user
@@ -261,6 +274,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_unknown_suffix_needs_a_format(tmp_path: Path) -> None:
+    """A file with another suffix is read once the client file names its format."""
     (tmp_path / "site.data").write_text(GOOD)
     with pytest.raises(DataError, match="`format`"):
         read(tmp_path / "site.data")
@@ -268,6 +282,8 @@ def test_an_unknown_suffix_needs_a_format(tmp_path: Path) -> None:
 
 
 def test_running_out_of_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that does not fit in memory is a fault of the data."""
+
     def full(*_: Any) -> None:
         raise MemoryError
 
@@ -293,6 +309,7 @@ BAD_PARQUET: dict[str, tuple[Any, list[str]]] = {
 
 @pytest.mark.parametrize("case", BAD_PARQUET)
 def test_bad_parquet_is_refused_by_place_without_content(tmp_path: Path, case: str) -> None:
+    """A fault in a Parquet file is told by column and row, without the content of a cell."""
     columns, expected = BAD_PARQUET[case]
     pq.write_table(pa.table(columns), tmp_path / "site.parquet")
     with pytest.raises(DataError) as caught:
@@ -303,6 +320,7 @@ def test_bad_parquet_is_refused_by_place_without_content(tmp_path: Path, case: s
 
 
 def test_duplicated_parquet_columns_are_refused(tmp_path: Path) -> None:
+    """A column that stands twice in a Parquet file is refused."""
     table = pa.Table.from_arrays([pa.array([1])] * 4, names=["a", "b", "a", "y"])
     pq.write_table(table, tmp_path / "site.parquet")
     with pytest.raises(DataError, match="column 'a' stands 2 times"):
@@ -310,6 +328,7 @@ def test_duplicated_parquet_columns_are_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
+    """A cut, overwritten or wrongly named Parquet file is refused."""
     path = tmp_path / "site.parquet"
     pd.DataFrame({"a": np.arange(9.0), "b": 1.0, "y": 0}).to_parquet(path)
     content = path.read_bytes()
@@ -344,6 +363,7 @@ BAD_NPZ: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("case", BAD_NPZ)
 def test_bad_npz_is_refused_by_place_without_content(tmp_path: Path, case: str) -> None:
+    """A fault in an npz file is told by array and row, without the content of a cell."""
     arrays, expected = BAD_NPZ[case]
     np.savez(tmp_path / "site.npz", **({"columns": np.array(["a", "b"])} | arrays))
     message = ""
@@ -356,6 +376,7 @@ def test_bad_npz_is_refused_by_place_without_content(tmp_path: Path, case: str) 
 
 
 def test_files_that_only_claim_to_be_npz_are_refused(tmp_path: Path) -> None:
+    """Text, damaged archives, single arrays and impossible sizes are refused under the name of the file."""
     path = tmp_path / "site.npz"
     np.savez(path, x=X, y=Y)
     content = path.read_bytes()
@@ -393,6 +414,7 @@ def table(labels: list[str]) -> str:
 
 
 def test_one_class_is_allowed_and_noted(tmp_path: Path) -> None:
+    """A client with one class takes part, with a note."""
     data = local(tmp_path, table(["1"] * 8), schema())
     assert data.classes == ("1",)
     assert "one class" in data.notes[0]
@@ -400,21 +422,25 @@ def test_one_class_is_allowed_and_noted(tmp_path: Path) -> None:
 
 
 def test_a_test_partition_is_taken_whole(tmp_path: Path) -> None:
+    """With test rows of its own a client holds out none of its training rows."""
     data = local(tmp_path, table(["0"] * 8), schema(), test=table(["1", "0"]))
     assert (data.train.num_rows, data.test.num_rows, data.classes) == (8, 2, ("0", "1"))
 
 
 def test_a_faulty_test_partition_is_named(tmp_path: Path) -> None:
+    """A fault in the test rows names the test file."""
     with pytest.raises(DataError, match=r"data set heart, test \(test\.csv\): column 'y', line 3"):
         local(tmp_path, table(["0"] * 8), schema(), test=table(["1", "2"]))
 
 
 def test_a_data_set_that_is_not_offered_is_named() -> None:
+    """A data set that the client file lacks is named in the refusal."""
     with pytest.raises(DataError, match=r"'heart' is not offered here \(offered: none\)"):
         load_local_data(ClientFile(), "heart", schema(), "va")
 
 
 def test_labels_never_leave_where_the_target_is_no_class(tmp_path: Path) -> None:
+    """A refusal of a target with too many values tells their number and none of them."""
     text = table([f"{SECRET}-{i}" for i in range(40)])
     with pytest.raises(DataError, match="40 different values in 40 rows") as caught:
         local(tmp_path, text, schema(task=LearningTask.CLASSIFICATION, classes=()))
@@ -430,6 +456,7 @@ def test_labels_never_leave_where_the_target_is_no_class(tmp_path: Path) -> None
     seed=st.integers(0, 2**63 - 1),
 )
 def test_the_split_is_stratified_and_deterministic(labels: list[str], fraction: float, seed: int) -> None:
+    """Held-out rows are the same each time, in proportion for each class, and leave each class a training row."""
     held_out = held_out_rows(labels, len(labels), fraction, seed, "va")
     assert (held_out == held_out_rows(list(labels), len(labels), fraction, seed, "va")).all()
     total = 0
@@ -445,6 +472,7 @@ def test_the_split_is_stratified_and_deterministic(labels: list[str], fraction: 
 
 
 def test_the_split_depends_on_seed_and_client_alone() -> None:
+    """Another seed or another client holds out other rows."""
     base = held_out_rows(None, 100, 0.25, 1, "va")
     assert base.sum() == 25
     assert (base != held_out_rows(None, 100, 0.25, 2, "va")).any()
@@ -452,6 +480,7 @@ def test_the_split_depends_on_seed_and_client_alone() -> None:
 
 
 def test_one_row_is_a_training_row() -> None:
+    """A single row is never held out."""
     assert held_out_rows(None, 1, 0.9, 1, "va").tolist() == [False]
 
 
@@ -475,6 +504,7 @@ NOTES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 def test_csv_round_trip(
     tmp_path: Path, rows: list[Any], order: list[str], quoting: int, line_end: str, delimiter: str, bom: bool
 ) -> None:
+    """What the csv module writes in any style is read back to the bit."""
     if quoting == csv.QUOTE_MINIMAL and line_end == "\n":  # Python before 3.13 leaves a bare \r without quotes then
         rows = [(a, b, y, note.replace("\r", "")) for a, b, y, note in rows]
     out = io.StringIO()
@@ -499,6 +529,7 @@ CELLS = st.one_of(
 def test_fast_and_careful_reading_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str, str]], regress: bool
 ) -> None:
+    """The fast and the careful reader give the same data or the same refusal."""
     text = "a,b,y\n" + "".join(",".join(row) + "\n" for row in rows)
     wanted = regression(missing=MissingRule.DROP_ROWS) if regress else schema(classes=(), missing=MissingRule.DROP_ROWS)
 
@@ -516,6 +547,8 @@ def test_fast_and_careful_reading_agree(
 
 
 def test_a_clean_file_is_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file without faults never meets the careful reader."""
+
     def never(*_: Any) -> None:
         raise AssertionError("a clean file needs no careful reading")
 

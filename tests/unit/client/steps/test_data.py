@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kernfed.errors import ConfigError, DataError, InvalidTensorError, JobStateMissingError, WireError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, fingerprint, make_spec
 from kernfed.federation.messages.base import validate
 from kernfed.federation.messages.data import (
     CentreRequest,
@@ -65,11 +66,13 @@ SPEC = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, 10, 3.0, 50, 7)
 
 
 def test_every_data_request_has_a_step() -> None:
+    """Each request of the set-up is in the table of steps."""
     for request in (DescribeDataRequest, StandardiseRequest, MapFeaturesRequest, MeanEmbeddingRequest, CentreRequest):
         assert request in STEPS
 
 
 def test_setup_end_to_end_on_one_hospital() -> None:
+    """The set-up on one hospital gives the numbers that numpy gives directly."""
     job = heart_job()
     describe = DescribeDataRequest("heart", heart_schema())
     about = data.describe(job, describe)
@@ -115,6 +118,7 @@ def test_setup_end_to_end_on_one_hospital() -> None:
 
 
 def test_setup_again_gives_the_same_bits() -> None:
+    """The set-up gives the same bits again, and other means replace those before."""
     first, second = prepared(SPEC), prepared(SPEC)
     assert torch.equal(first.z_train, second.z_train)
     mean = np.full(50, 0.1)
@@ -129,6 +133,7 @@ def test_setup_again_gives_the_same_bits() -> None:
 
 
 def test_setup_repeated_from_the_beginning_forgets_the_rest() -> None:
+    """A second description drops scales and features of the first."""
     job = prepared(SPEC)
     data.describe(job, DescribeDataRequest("heart", heart_schema()))
     with pytest.raises(JobStateMissingError, match=r"data\.standardise"):
@@ -138,6 +143,7 @@ def test_setup_repeated_from_the_beginning_forgets_the_rest() -> None:
 
 
 def test_steps_out_of_order_say_what_is_missing() -> None:
+    """A step that comes too early names the step that it waits for."""
     job = heart_job()
     ones = np.ones(10)
     with pytest.raises(JobStateMissingError, match=r"data\.describe"):
@@ -155,6 +161,7 @@ def test_steps_out_of_order_say_what_is_missing() -> None:
 
 
 def test_a_failed_describe_leaves_nothing_behind() -> None:
+    """After a description that failed no data are left of the one before."""
     job = prepared(SPEC)
     with pytest.raises(DataError, match="not offered"):
         data.describe(job, DescribeDataRequest("lungs", heart_schema()))
@@ -163,6 +170,7 @@ def test_a_failed_describe_leaves_nothing_behind() -> None:
 
 
 def test_memo_lasts_until_features_or_means_change() -> None:
+    """What a job keeps is made again once its features or means change."""
     job = prepared(SPEC)
     made = []
 
@@ -178,6 +186,7 @@ def test_memo_lasts_until_features_or_means_change() -> None:
 
 
 def test_requests_that_do_not_fit_are_refused() -> None:
+    """Scales, features and means of the wrong size are refused by what is wrong."""
     job = prepared(SPEC)
     ones = np.ones(10)
     zero = np.array([*np.ones(9), 0.0])
@@ -209,6 +218,7 @@ def test_requests_that_do_not_fit_are_refused() -> None:
     ],
 )
 def test_agreed_classes_must_fit(task: LearningTask, classes: tuple[str, ...], expected: str) -> None:
+    """Agreed classes that do not fit those of the client are refused without naming its own."""
     regress = task is LearningTask.REGRESSION
     part = rows([[1, 2], [3, 4]], None if regress else ["yes", "no"], [1.0, 2.0] if regress else None)
     job = memory_job(LocalData(part, part, 0, () if regress else ("no", "yes")))
@@ -219,6 +229,7 @@ def test_agreed_classes_must_fit(task: LearningTask, classes: tuple[str, ...], e
 
 
 def test_classes_become_columns_in_the_agreed_order() -> None:
+    """Targets have a column for each agreed class, those of other clients too."""
     part = rows([[1, 2], [3, 4], [5, 6]], ["b", "c", "b"])
     job = memory_job(LocalData(part, part.take(np.array([1])), 0, ("b", "c")))
     about = data.describe(job, DescribeDataRequest("d", schema(LearningTask.CLASSIFICATION)))
@@ -230,6 +241,7 @@ def test_classes_become_columns_in_the_agreed_order() -> None:
 
 
 def test_regression_targets_are_kept_as_they_are() -> None:
+    """Targets that are numbers are centred for training and otherwise kept."""
     part = rows([[1, 2], [3, 4]], y=[1.5, -2.5])
     job = memory_job(LocalData(part, part.take(np.array([], dtype=np.int64)), 0, ()))
     about = data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
@@ -243,6 +255,7 @@ def test_regression_targets_are_kept_as_they_are() -> None:
 
 
 def test_numbers_that_overflow_name_their_column() -> None:
+    """A column whose squares overflow is refused by its name."""
     part = rows([[1, 1e200], [3, -1e200]], y=[1.5, -2.5])
     job = memory_job(LocalData(part, part, 0, ()))
     with pytest.raises(DataError, match="column 'b'"):
@@ -255,6 +268,7 @@ def test_numbers_that_overflow_name_their_column() -> None:
 
 
 def test_devices() -> None:
+    """A device that is not there is refused, with the word that always works."""
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(ConfigError, match='device = "auto"'):

@@ -160,7 +160,7 @@ async def test_a_socket_answers_each_line_once_it_is_written(tmp_path: Path) -> 
         assert address.stat().st_mode & 0o777 == 0o600
         reader, writer = await asyncio.open_unix_connection(str(address))
         writer.write(b'{"a": 1, "b": 2, "y": 3}\nnonsense\n{"a": 4, "b": 5, "y": 6}\n')
-        answers = [json.loads(await asyncio.wait_for(reader.readline(), 5)) for _ in range(3)]
+        answers = [json.loads(await asyncio.wait_for(reader.readline(), 60)) for _ in range(3)]
         assert answers[0] == {"row": 1}
         assert "error" in answers[1]
         assert answers[2] == {"row": 2}

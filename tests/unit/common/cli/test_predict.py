@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from kernfed.cli.main import app
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.global_model import GlobalModel, load_model
 from kernfed_testing import places

@@ -12,7 +12,8 @@ import pytest
 from scipy import special
 
 from kernfed.errors import ConfigError
-from kernfed.features.spec import FeatureForm, FeatureSpec, Kernel, check_spec, draw_frequencies, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, FeatureSpec, check_spec, draw_frequencies, fingerprint, make_spec
 
 RANDOM = [Kernel.GAUSSIAN, Kernel.LAPLACE, Kernel.MATERN32, Kernel.MATERN52]
 PINNED = {
@@ -123,7 +124,8 @@ def test_contradictions_are_refused(change: dict[str, object], message: str) -> 
 def test_the_coordinators_modules_do_not_load_torch() -> None:
     """What the coordinator imports needs neither torch nor pandas."""
     code = (
-        "import sys, kernfed.features, kernfed.rng, kernfed.statistics, kernfed.newton, kernfed.evaluation, "
-        "kernfed.model; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+        "import sys, kernfed.features.spec, kernfed.rng, kernfed.maths.kernels, kernfed.maths.statistics, "
+        "kernfed.maths.newton, kernfed.federation.evaluation, kernfed.models.global_model; "
+        "sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed.errors import InvalidReplyError, KernfedError, PolicyError, QuorumNotMetError, WireError
+from kernfed.errors import (
+    InvalidReplyError,
+    InvalidTensorError,
+    KernfedError,
+    PolicyError,
+    QuorumNotMetError,
+    WireError,
+)
 from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
@@ -77,10 +85,12 @@ REQUEST = EchoRequest(values=np.zeros(1))
     ],
 )
 def test_quorum(quorum, num_clients, needed):
+    """A quorum is the larger of a number and a share of the clients, at least one."""
     assert quorum.needed(num_clients) == needed
 
 
 async def test_replies_in_order_of_names():
+    """Replies come in the order of the names of clients."""
     asked, exchange = cohort(echo, clients=("c", "a", "b"))
     assert list(await asked.ask(REQUEST)) == list(ABC)
     assert exchange.calls[0].clients == ABC
@@ -88,6 +98,7 @@ async def test_replies_in_order_of_names():
 
 @given(st.permutations(ABC))
 def test_mean_does_not_depend_on_arrival(order):
+    """A mean is the same to the bit in whatever order replies arrive."""
     import asyncio
 
     class InOrder(Scripted):
@@ -111,6 +122,7 @@ async def test_task_ids():
 
 
 async def test_faulty_client_is_out_of_the_round():
+    """A client with a fault is not asked again in its round, and is in the next."""
     asked, exchange = cohort(
         lambda c, call: Fault("INVALID_TENSOR", "NaN") if c == "b" and call.round_num == 1 else echo(c, call)
     )
@@ -125,12 +137,14 @@ async def test_faulty_client_is_out_of_the_round():
 
 
 async def test_straggler_is_asked_again_in_the_round():
+    """A client that was late is asked at the next step of the round."""
     asked, exchange = cohort(lambda c, call: None if c == "b" and len(exchange.calls) == 1 else echo(c, call))
     assert list(await asked.ask(REQUEST)) == ["a", "c"]
     assert list(await asked.ask(REQUEST)) == list(ABC)
 
 
 async def test_below_quorum():
+    """Too few answers fail the step and say of each client why."""
     asked, _ = cohort(lambda c, call: {"a": echo(c, call), "b": Fault("REFUSED_BY_POLICY", "no")}.get(c))
     with pytest.raises(QuorumNotMetError) as caught:
         await asked.ask(REQUEST)
@@ -142,6 +156,7 @@ async def test_below_quorum():
 
 
 async def test_excluded():
+    """An excluded client is not asked, and still counts for the quorum."""
     asked, exchange = cohort(echo)
     asked.exclude("b", Fault("INVALID_DATA", "gap"))
     assert asked.clients == ("a", "c")
@@ -162,6 +177,7 @@ async def test_row_counts_must_stay():
 
 
 async def test_request_is_checked_before_it_is_sent():
+    """A request with NaN reaches no client."""
     asked, exchange = cohort(echo)
     with pytest.raises(WireError, match="NaN"):
         await asked.ask(EchoRequest(values=np.array([np.nan])))
@@ -169,12 +185,14 @@ async def test_request_is_checked_before_it_is_sent():
 
 
 async def test_shapes_bound_by_the_request():
+    """Sizes of a request are those that its replies must have."""
     asked, exchange = cohort(lambda _c, _call: Gradient(num_rows=1, gradient=np.zeros((4, 2))))
     await asked.ask(GradientRequest(ridge=1.0, weights=np.zeros((4, 2))))
     assert exchange.calls[0].dims == {"M": 4, "C": 2}
 
 
 async def test_total():
+    """A total adds rows and arrays of all clients."""
     asked, _ = cohort(echo)
     total = await asked.total(REQUEST)
     assert (total.num_rows, total.values[0]) == (6, 97.0 + 98.0 + 99.0)
@@ -292,6 +310,7 @@ async def test_in_process_exchange():
 
 
 async def test_float32_in_process():
+    """Clients in this process get and give what would have passed a wire of 32 bits."""
     seen = []
 
     def step(_client, request):
@@ -305,3 +324,32 @@ async def test_float32_in_process():
     assert asked.float_epsilon > 1e-8
     assert as_sent(LocalModel(1, np.ones((1, 1))), 64).weights.dtype == np.float64
     assert as_sent(FeaturesMapped(1, "x"), 32) == FeaturesMapped(1, "x")
+
+
+async def test_each_client_answers_its_own_request() -> None:
+    """Requests may differ in size; each reply is checked against the request it answers."""
+    steps = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}
+    asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
+    replies = await asked.ask_each({"b": EchoRequest(np.arange(3.0)), "a": EchoRequest(np.ones(2))})
+    assert list(replies) == ["a", "b"]
+    assert replies["a"].values.tolist() == [2.0, 2.0]
+    assert replies["b"].values.tolist() == [0.0, 2.0, 4.0]
+
+
+async def test_a_reply_in_another_clients_shape_is_refused() -> None:
+    """A reply that would fit a neighbour's request does not count."""
+    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(3))}
+    asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
+    replies = await asked.ask_each({"a": EchoRequest(np.ones(2)), "b": EchoRequest(np.ones(3))})
+    assert list(replies) == ["b"]
+    assert asked.faults["a"].reason == InvalidTensorError.reason
+
+
+async def test_nobody_to_ask_is_a_missed_quorum() -> None:
+    """When every client is out of the round, the step fails by its quorum."""
+    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(9))}
+    asked = Cohort(InProcessExchange(steps, {"a": None}), "a", job_id="j")
+    with pytest.raises(QuorumNotMetError):
+        await asked.ask_each({"a": EchoRequest(np.ones(2))})
+    with pytest.raises(QuorumNotMetError):
+        await asked.ask_each({"a": EchoRequest(np.ones(2))})

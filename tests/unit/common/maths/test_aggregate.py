@@ -30,6 +30,7 @@ def test_mean_is_the_weighted_mean(parts):
 
 
 def test_order_matters_and_is_kept():
+    """Sums are taken in the order given, which shows in their last bits."""
     big, small = np.array([1e16]), np.array([1.0])
     one = combine_arrays([big, small, -big], [1.0, 1.0, 1.0])
     other = combine_arrays([big, -big, small], [1.0, 1.0, 1.0])
@@ -37,6 +38,7 @@ def test_order_matters_and_is_kept():
 
 
 def test_float32_is_summed_in_float64():
+    """Arrays of 32 bits are added in 64."""
     parts = [np.full(5, 1e8, np.float32), np.ones(5, np.float32)]
     out = combine_arrays(parts, [1.0, 1.0])
     assert out.dtype == np.float64
@@ -61,11 +63,13 @@ def test_memory_maps_equal_memory(tmp_path, size, dtype):
 
 
 def test_total():
+    """A total adds rows and numbers of all replies."""
     replies = [Standardised(num_rows=n, median_distance=d) for n, d in [(2, 0.5), (3, 0.25)]]
     assert total(replies) == Standardised(num_rows=5, median_distance=0.75)
 
 
 def test_zero_weights():
+    """Replies of weight zero count for nothing, and all of them zero is an error."""
     reply = LocalModel(0, np.ones((2, 1)))
     with pytest.raises(DataError, match="no client has a training row"):
         weighted_mean([Weighted(0.0, reply), Weighted(0.0, reply)])
@@ -74,5 +78,6 @@ def test_zero_weights():
 
 
 def test_is_small():
+    """Replies are small by their size in bytes."""
     assert is_small([LocalModel(1, np.ones((100, 1)))])
     assert not is_small([LocalModel(1, np.ones((1 << 14, 1)))] * 2)

@@ -17,7 +17,8 @@ from safetensors.numpy import load, save
 
 import kernfed
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.global_model import GlobalModel, sha256
 from kernfed.tensors.feature_maps import FeatureMap

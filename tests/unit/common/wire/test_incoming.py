@@ -49,6 +49,7 @@ def spool(tmp_path, on_disk):
 @pytest.mark.parametrize("float_bits", [64, 32])
 @pytest.mark.parametrize("piece", [64, 128, 4096])
 def test_two_tensors(spool, piece, float_bits):
+    """Two arrays arrive whole from pieces of any size, in memory or in a file for its owner only."""
     weights = np.linspace(-1, 1, 39).reshape(13, 3)
     message = NewtonStart(num_rows=5, weights=weights, moment=weights + 1)
     back = receive(message, spool, piece=piece, float_bits=float_bits)
@@ -62,6 +63,7 @@ def test_two_tensors(spool, piece, float_bits):
 
 @KINDS
 def test_empty_tensors(spool):
+    """Arrays without rows arrive with their shape."""
     message = NewtonStart(num_rows=0, weights=np.empty((0, 2)), moment=np.empty((0, 2)))
     assert receive(message, spool).weights.shape == (0, 2)
 
@@ -92,6 +94,7 @@ def test_not_finite_anywhere(tmp_path_factory, size, where, value, float_bits, p
     ids=["ahead", "far ahead", "empty", "odd", "half a number", "not aligned", "beyond the end"],
 )
 def test_bad_fragments(spool, offset, size):
+    """A piece of the wrong place or size is refused and changes nothing."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
     with pytest.raises(WireError, match="fragment"):
@@ -102,6 +105,7 @@ def test_bad_fragments(spool, offset, size):
 
 @KINDS
 def test_repeated_fragment(spool):
+    """A piece that comes twice is refused, and an abandoned body leaves no file."""
     proto, body = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
     incoming.add(FragmentView(1, 0, memoryview(body[:64])))
@@ -112,6 +116,7 @@ def test_repeated_fragment(spool):
 
 
 def test_too_large_before_a_byte_is_kept(tmp_path):
+    """A body that is announced as too large is refused before a file is made."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     with pytest.raises(PayloadTooLargeError, match="body of 256 bytes, at most 255"):
         IncomingPayload(Echo, proto, 255, {}, tmp_path / "spool")
@@ -119,6 +124,7 @@ def test_too_large_before_a_byte_is_kept(tmp_path):
 
 
 def test_inline_size():
+    """A body in the frame that differs from its announced size is refused."""
     payload = encode(Echo(num_rows=1, values=np.ones(4)))
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body()[:-1])
     with pytest.raises(WireError, match="31 bytes inline, 32 declared"):
@@ -126,6 +132,7 @@ def test_inline_size():
 
 
 def test_inline():
+    """A body in the frame is complete at once."""
     payload = encode(Echo(num_rows=1, values=np.arange(4.0)))
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body())
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, None)
@@ -135,5 +142,6 @@ def test_inline():
 
 @KINDS
 def test_shape_of_the_request(spool):
+    """An array of another shape than the request says is refused."""
     with pytest.raises(InvalidTensorError, match=r"want shape \(5,\)"):
         receive(Echo(num_rows=1, values=np.ones(32)), spool, dims={"N": 5})

@@ -15,6 +15,8 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, decode_fragment
 from kernfed.wire.outgoing import CACHED_FRAMES, Body, Outgoing, payload_to_proto
 from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES
 
+LIMIT_S = 60.0
+
 
 def make_body(transfer, num_chunks):
     payload = encode(Echo(num_rows=1, values=np.full(num_chunks * CHUNK_BYTES // 8, float(transfer))))
@@ -31,6 +33,7 @@ def places(frames):
 
 
 async def test_bodies_take_turns_and_frames_overtake():
+    """Large bodies alternate piece by piece, and a frame goes ahead of them."""
     outgoing = Outgoing()
     outgoing.put(b"task 1", make_body(1, 3)[0])
     outgoing.put(b"task 2", make_body(2, 2)[0])
@@ -43,6 +46,7 @@ async def test_bodies_take_turns_and_frames_overtake():
 
 
 async def test_body_arrives_whole():
+    """The pieces of a body are the body."""
     body, payload = make_body(7, 2)
     frames = [body.frame(offset, shared=False) for offset in range(0, body.size, CHUNK_BYTES)]
     parts = [decode_fragment(RESPONSE_FRAGMENT_TAG, f) for f in frames]
@@ -50,6 +54,7 @@ async def test_body_arrives_whole():
 
 
 async def test_drop():
+    """A dropped body sends no further piece."""
     outgoing = Outgoing()
     outgoing.put(b"task 1", make_body(1, 3)[0])
     outgoing.put(b"task 2", make_body(2, 1)[0])
@@ -61,6 +66,7 @@ async def test_drop():
 
 
 async def test_close_sends_frames_and_no_bodies():
+    """A closed queue still sends its frames, and none of its bodies."""
     outgoing = Outgoing()
     outgoing.put(b"task", make_body(1, 3)[0])
     outgoing.put(b"goodbye")
@@ -69,14 +75,17 @@ async def test_close_sends_frames_and_no_bodies():
 
 
 async def test_wakes_a_waiting_writer():
+    """A writer that waits gets the frame that is put."""
     outgoing = Outgoing()
     waiting = asyncio.ensure_future(outgoing.next())
     await asyncio.sleep(0)
     outgoing.put(b"x")
-    assert await asyncio.wait_for(waiting, 5) == b"x"
+    assert await asyncio.wait_for(waiting, LIMIT_S) == b"x"
 
 
 async def test_attached_fields_ride_on_the_next_frame():
+    """Acknowledgements go with the next frame, or alone when they must."""
+
     def ack(task_id):
         return pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id)]).SerializeToString()
 
@@ -97,6 +106,7 @@ async def test_attached_fields_ride_on_the_next_frame():
 
 
 def test_frames_of_a_broadcast_are_shared():
+    """Pieces that go to many clients are made once, and a bounded number is kept."""
     body, _ = make_body(1, 20)
     assert body.frame(0, shared=True) is body.frame(0, shared=True)
     first = body.frame(0, shared=True)
@@ -108,6 +118,7 @@ def test_frames_of_a_broadcast_are_shared():
 
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 8, False)])
 def test_small_bodies_ride_inline(size, inline):
+    """A body up to the limit goes in its frame, a larger one beside it."""
     payload = encode(Echo(num_rows=1, values=np.ones(size // 8)))
     proto = payload_to_proto(payload, 9)
     assert proto.body_size == size

@@ -37,6 +37,7 @@ def test_slots_find_the_numbers(tensors):
 
 @given(arrays, st.integers(0, 300), st.integers(1, 300))
 def test_pieces_are_the_body(tensors, offset, size):
+    """A piece across arrays is that part of the body."""
     payload = Payload(b"", tuple(tensors))
     assert b"".join(payload.piece(offset, size)) == payload.body()[offset : offset + size]
 
@@ -53,6 +54,7 @@ def test_pieces_are_the_body(tensors, offset, size):
     ],
 )
 def test_prepared(array, bits, dtype):
+    """An array goes out contiguous, little-endian and with the asked number of bits."""
     sent = prepared(array, bits)
     assert sent.dtype == np.dtype(dtype)
     assert sent.flags.c_contiguous
@@ -60,6 +62,7 @@ def test_prepared(array, bits, dtype):
 
 
 def test_prepared_does_not_copy():
+    """An array that is fit to send is not copied, and one of complex numbers is refused."""
     array = np.ones((3, 2))
     assert prepared(array) is array
     with pytest.raises(InvalidTensorError, match="complex128"):
@@ -86,11 +89,13 @@ def tensor(shape, offset=0, code=pb.ELEMENT_TYPE_FLOAT64):
     ],
 )
 def test_hostile_tensors(message, match):
+    """An array that claims an impossible shape, place or type is refused."""
     with pytest.raises(InvalidTensorError, match=match):
         SlotReader(16).read(message, "t")
 
 
 def test_left_over_bytes():
+    """Bytes that no array claims are refused."""
     reader = SlotReader(16)
     reader.read(tensor([1]), "t")
     with pytest.raises(InvalidTensorError, match="its tensors fill 8"):

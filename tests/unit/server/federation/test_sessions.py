@@ -20,6 +20,8 @@ from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
 
+LIMIT_S = 60.0
+
 REQUEST = EchoRequest(values=np.arange(3.0))
 TASK = "job/1/probe.echo"
 
@@ -61,7 +63,7 @@ class Asked:
         self.asking = asyncio.ensure_future(cohort.ask(REQUEST))
 
     async def begun(self):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while self.registry.call(TASK) is None:
                 await asyncio.sleep(0)
         return self
@@ -72,19 +74,21 @@ class Asked:
         call.on_message(session.name, call.receive(session, task_pb2.TaskReply(task_id=TASK, payload=payload)))
 
     async def result(self):
-        return await asyncio.wait_for(self.asking, 5)
+        return await asyncio.wait_for(self.asking, LIMIT_S)
 
     def of(self, kind):
         return [(e.client, e.message) for e in self.events if e.kind is kind]
 
 
 def test_second_daemon_is_told_who_holds_the_name(registry):
+    """A second daemon of a name is told from where and since when the first is connected."""
     connect(registry, "a")
     with pytest.raises(AlreadyConnectedError, match=r"already connected from ipv4:192\.0\.2\.1:1 since 20"):
         connect(registry, "a", "2")
 
 
 def test_dead_session_gives_way(registry):
+    """A session that was not heard of is replaced, and takes nothing along when its stream ends."""
     old = connect(registry, "a")
     old.last_heard -= 21
     new = connect(registry, "a", "2")
@@ -98,6 +102,7 @@ def test_dead_session_gives_way(registry):
 
 
 async def test_same_daemon_replaces_its_stream(registry):
+    """A daemon that connects again replaces its own stream."""
     old = connect(registry, "a")
     new = connect(registry, "a")
     goodbye = (await drain(old))[-1].goodbye
@@ -106,12 +111,14 @@ async def test_same_daemon_replaces_its_stream(registry):
 
 
 def test_other_version(registry):
+    """A daemon of another protocol version is told both versions."""
     with pytest.raises(VersionMismatchError, match="speaks protocol 9, this coordinator speaks 1"):
         connect(registry, "a", protocol_version=9)
     assert registry.present() == frozenset()
 
 
 async def test_cut_and_drain(registry):
+    """A revoked client is cut off, the others are told goodbye at the end, each once."""
     a, b = connect(registry, "a"), connect(registry, "b")
     registry.cut(frozenset({"serial-a"}), "REVOKED", "why")
     assert a.ended.is_set()
@@ -124,6 +131,7 @@ async def test_cut_and_drain(registry):
 
 
 async def test_task_goes_to_those_there_and_to_those_who_come(registry):
+    """A task reaches clients that are there and that come later, and nobody twice."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
     b = connect(registry, "b")
@@ -139,6 +147,7 @@ async def test_task_goes_to_those_there_and_to_those_who_come(registry):
 
 
 async def test_answered_task_is_not_sent_again(registry):
+    """A client that has answered and comes again does not get the task."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
     asked.reply(a)
@@ -149,6 +158,7 @@ async def test_answered_task_is_not_sent_again(registry):
 
 
 async def test_straggler_is_told_to_stop(registry):
+    """A client without an answer at the deadline is told to stop."""
     a, b = connect(registry, "a"), connect(registry, "b", known_task_ids=[TASK])
     asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
     asked.reply(a)
@@ -161,6 +171,7 @@ async def test_straggler_is_told_to_stop(registry):
 
 @pytest.mark.parametrize("connected", [True, False])
 async def test_straggler_that_works_is_told_from_one_that_is_gone(registry, connected):
+    """The event of a missing answer says whether the client works or is gone."""
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
     asked.reply(a)
@@ -174,6 +185,7 @@ async def test_straggler_that_works_is_told_from_one_that_is_gone(registry, conn
 
 
 async def test_counted_replies_are_known_until_the_job_ends(registry):
+    """A reply that counted is known, and a second one is noted, until the job ends."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
     assert registry.counted(TASK, "a") is None
@@ -190,6 +202,7 @@ async def test_counted_replies_are_known_until_the_job_ends(registry):
 
 
 async def test_waiting_is_said_once_and_taken_back(registry):
+    """A wait for clients is told once and taken back when they are there."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
     await asyncio.sleep(0.01)
@@ -206,6 +219,7 @@ async def test_waiting_is_said_once_and_taken_back(registry):
 
 
 async def test_wrong_reply_fails_its_client(registry):
+    """A reply of the wrong shape fails its client and not the step."""
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=1).begun()
     with pytest.raises(Exception, match="want shape") as caught:
@@ -222,7 +236,7 @@ async def test_lost_state_does_not_cost_the_quorum(registry):
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
     asked.reply(a)
     registry.call(TASK).on_fault("b", Fault("JOB_STATE_MISSING", "nothing is prepared"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         while registry.call(f"{TASK}/again") is None:
             await asyncio.sleep(0)
     assert await tasks(b) == [TASK, f"{TASK}/again"]
@@ -233,6 +247,7 @@ async def test_lost_state_does_not_cost_the_quorum(registry):
 
 
 async def test_end_of_job_reaches_all(registry):
+    """All clients are told that a job has ended."""
     a, b = connect(registry, "a"), connect(registry, "b")
     registry.end_job("job", "succeeded")
     for session in (a, b):
@@ -240,10 +255,11 @@ async def test_end_of_job_reaches_all(registry):
 
 
 async def test_change_wakes_who_waits(registry):
-    waiting = asyncio.ensure_future(registry.wait_change(5))
+    """Who waits for a change is woken by a new client, and the text of a device is bounded."""
+    waiting = asyncio.ensure_future(registry.wait_change(LIMIT_S))
     await asyncio.sleep(0)
     session = connect(registry, "a")
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, LIMIT_S)
     registry.report_device(session, "cpu" * 1000)
     assert len(registry.clients()["a"].device) == 200
     await registry.wait_change(0.01)

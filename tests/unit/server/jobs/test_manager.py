@@ -7,6 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.metrics_file import read_metrics
+from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.manager import RunLimits
-from kernfed_testing.job_world import probe_toml, world
+from kernfed_server.jobs.task import DIFFERENT
+from kernfed_testing.job_world import LIMIT_S, probe_toml, world
 
 
 def closed(num):
@@ -118,8 +121,9 @@ async def test_who_may_join_a_running_job(tmp_path):
         await asyncio.Event().wait()
 
     data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    on_data = f'name = "open"\n[method]\nname = "local"\n{data}'
     async with world(tmp_path, "a", execute=execute) as w:
-        open_to_all = await w.runs.submit(probe_toml("open", None) + data, "", "ann")
+        open_to_all = await w.runs.submit(on_data, "", "ann")
         await w.until(open_to_all.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.CLIENT_JOINED))
         assert (await w.runs.get(open_to_all.job_id)).clients == ("a", "late")
         w.sessions.connect("busy", "free", "wanted")
@@ -197,7 +201,7 @@ async def test_jobs_go_on_where_they_were_after_a_crash(tmp_path):
 async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_there(tmp_path):
     """It runs on both clients, though one of them comes back later."""
     async with world(tmp_path, "a", "b") as w:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while len(await w.store.clients()) < 2:  # noted by a task of the manager
                 await asyncio.sleep(0.01)
     async with world(tmp_path, "a", limits=RunLimits(settle_s=60)) as again:
@@ -235,7 +239,7 @@ async def test_watchers_see_stored_and_live_events_once_each(tmp_path):
         live = asyncio.Semaphore(0)
         late = asyncio.ensure_future(collect(w, job.job_id, 1, live))
         middle = asyncio.ensure_future(collect(w, job.job_id, 4, live))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await live.acquire()
             await live.acquire()
         w.script.go("demo", 2)
@@ -252,7 +256,7 @@ async def test_watchers_see_stored_and_live_events_once_each(tmp_path):
 
 async def collect(w, job_id, first, live=None):
     numbers, kinds, job, bare = [], [], None, 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         async for update in w.runs.watch(job_id, first):
             job = update.job or job
             bare += update.event is None
@@ -335,11 +339,25 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
 def test_the_coordinators_modules_load_no_heavy_library():
     """Start-up time and memory: no torch, no plots, no data frames."""
     code = (
-        "import sys, kernfed_server.runs, kernfed_server.services.operator, kernfed_server.jobs\n"
+        "import sys, kernfed_server.app, kernfed_server.methods.registry\n"
         "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("other", "differ"), [("Haswell", True), ("SkylakeX", False)])
+async def test_platforms_are_told_and_compared(tmp_path, other, differ):
+    """job.json names the coordinator's platform and what clients reported; a note says where theirs differ."""
+    async with world(tmp_path, "a", "b") as w:
+        w.sessions.devices = {"a": "cpu (1 threads) on openblas SkylakeX", "b": f"cpu (2 threads) on openblas {other}"}
+        w.sessions.connect("a", "b")
+        w.script.free = True
+        job = await w.submit("demo", ["a", "b"])
+        await w.finished(job.job_id)
+        record = json.loads((w.runs.artifact_folder(job.job_id) / "job.json").read_text())
+    assert record["platform"] == {"coordinator": asdict(numeric_platform()), "clients": w.sessions.devices}
+    assert [n["message"] for n in record["notes"] if "different platforms" in n["message"]] == [DIFFERENT] * differ
 
 
 async def test_a_job_that_wants_no_report(tmp_path):

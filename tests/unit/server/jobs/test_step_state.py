@@ -18,6 +18,7 @@ def step(needed=2, everyone=False, clients=ABC):
 
 
 def test_closes_when_all_have_answered():
+    """A step closes once every client has answered."""
     state = step()
     assert [state.on_reply(c) for c in ABC] == [True] * 3
     assert state.pending == ()
@@ -25,6 +26,7 @@ def test_closes_when_all_have_answered():
 
 
 def test_waits_for_all_until_the_deadline():
+    """With a quorum a step still waits for the others until its deadline."""
     state = step()
     state.on_reply("a")
     state.on_reply("b")
@@ -35,6 +37,7 @@ def test_waits_for_all_until_the_deadline():
 
 
 def test_waits_for_the_quorum_beyond_the_deadline():
+    """Without a quorum a step waits on after its deadline."""
     state = step()
     state.on_reply("a")
     assert state.decide(1010) is OPEN
@@ -44,6 +47,7 @@ def test_waits_for_the_quorum_beyond_the_deadline():
 
 
 def test_gives_up():
+    """A step without a quorum fails when the patience of the job ends."""
     state = step()
     state.on_reply("a")
     assert state.decide(1109.9) is OPEN
@@ -51,6 +55,7 @@ def test_gives_up():
 
 
 def test_fails_at_once_when_the_quorum_is_out_of_reach():
+    """A step fails as soon as its faults leave too few clients."""
     state = step()
     state.on_fault("a")
     assert state.decide(1000) is OPEN
@@ -59,6 +64,7 @@ def test_fails_at_once_when_the_quorum_is_out_of_reach():
 
 
 def test_fault_of_one_does_not_hold_up_the_others():
+    """A step closes when all clients without a fault have answered."""
     state = step()
     state.on_fault("a")
     state.on_reply("b")
@@ -67,6 +73,7 @@ def test_fault_of_one_does_not_hold_up_the_others():
 
 
 def test_everyone():
+    """A step that needs everyone waits for all that have no fault, and takes what it has at the end."""
     state = step(needed=1, everyone=True)
     state.on_reply("a")
     state.on_fault("b")
@@ -80,6 +87,7 @@ def test_everyone():
 
 
 def test_none_needed():
+    """A step that needs nobody closes at its deadline, or at once without clients."""
     assert step(needed=0, clients=()).decide(1000) is CLOSE
     state = step(needed=0)
     assert state.decide(1000) is OPEN
@@ -98,6 +106,7 @@ def test_none_needed():
     ],
 )
 def test_waiting(answered, present, now, text):
+    """The text of a wait counts the answers and names the missing clients."""
     state = step()
     for client in answered:
         state.on_reply(client)

@@ -83,7 +83,7 @@ def test_everything_else_passes_through(tmp_path, crash):
 def test_restored_at_exit(tmp_path):
     """A program that ends inside the context still prints its last words, the traceback included."""
     program = (
-        "import os\nfrom kernfed_server.tls_log import handshake_failures_logged\n"
+        "import os\nfrom kernfed_server.trust.tls_log import handshake_failures_logged\n"
         "handshake_failures_logged().__enter__()\nos.write(2, b'last native words')\n1/0\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path, timeout=60, check=False)

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import DataError
-from kernfed.methods.distill.kernels import KernelSpec, check_alpha, gram, lower_gram
+from kernfed.features.kernels import KernelSpec
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed.tensors.in_place import factor_in_place, solve_rows_in_place, subtract_square
+from kernfed.tensors.kernels import gram, lower_gram
 from kernfed.tensors.linalg import cholesky
 
 

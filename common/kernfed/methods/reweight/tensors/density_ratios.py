@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from kernfed import rng
 from kernfed.errors import DataError
-from kernfed.features.spec import FeatureForm, Kernel, draw_frequencies, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.statistics import median_distance
 from kernfed.methods.reweight.ratio_spec import Divergence, RatioModel, RatioSpec
@@ -26,8 +27,6 @@ from kernfed.methods.reweight.tensors.bregman import Bregman
 from kernfed.methods.reweight.tensors.ratio_bounds import Bins, cluster_bins
 from kernfed.methods.reweight.tensors.ratio_features import principal_axes
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, initial_parameters, make_network_spec
-
-Floats = npt.NDArray[np.float64]
 
 FLOOR = 1e-6
 """Added to a network's softplus, for log r must be finite."""

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-
-Floats = npt.NDArray[np.float64]
+from kernfed.arrays import Floats
 
 MAX_CLUSTERED = 20_000
 """Points that k-means is fitted to, drawn from more; all points are then counted."""
@@ -63,7 +62,7 @@ def cluster_bins(
         chosen = x[np.sort(rng.stream(seed, "ratios", "clustered").permutation(len(x))[:MAX_CLUSTERED])]
     different = len(np.unique(chosen, axis=0))
     num = min(max(2, min(num_clusters, different // (2 * min_rows))), different)
-    state = int(rng.stream(seed, "ratios", "k-means").integers(2**31 - 1, 1)[0])
+    state = rng.seed(seed, "ratios", "k-means", bound=2**31 - 1)
     clusters = KMeans(num, n_init=1, random_state=state).fit(chosen)
     return count_bins(
         clusters.predict(x[: len(train)]), clusters.predict(x[len(train) :]), test_weights.cpu().numpy(), num, min_rows

@@ -162,7 +162,7 @@ def test_a_convolutional_network_takes_images(tmp_path: Path) -> None:
         f'[data]\ntask = "regression"\ntarget = "y"\nfeatures = [{names}]\n'
     )
     from kernfed.jobs.job_file import parse_job
-    from kernfed.methods.distill.public_set import attach_files
+    from kernfed.jobs.named_files import attach_files
 
     job, whole, files = attach_files(parse_job(text), text, tmp_path)
     cnn = {"kind": "cnn", "image_shape": [12, 12], "pretrain_epochs": 1, "digest_epochs": 1, "revisit_epochs": 1}

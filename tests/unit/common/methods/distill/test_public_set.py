@@ -10,7 +10,8 @@ import pytest
 
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.job_file import parse_job
-from kernfed.methods.distill.public_set import attach_files, pack, read_points, sha256, unpack
+from kernfed.jobs.named_files import attach_files
+from kernfed.methods.distill.public_set import pack, read_points, sha256, unpack
 
 POINTS = np.array([[1.5, -2.0], [0.1, 3e8]])
 JOB = """name = "x"

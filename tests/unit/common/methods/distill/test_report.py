@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.methods.distill.report import distillation_section
-from kernfed.report.sections import SECTIONS
+from kernfed.report.sections import sections
 
 
 def finding(num_clients: int = 2, movements: tuple[float, ...] = (0.5, 0.05, 0.001)) -> dict[str, Any]:
@@ -42,4 +42,4 @@ def test_one_round_has_no_movement_and_many_clients_no_bars() -> None:
 
 def test_the_report_has_the_section() -> None:
     """Under the name that the workflow publishes."""
-    assert SECTIONS["distillation"](finding()).title == "Consensus on the public points"
+    assert sections()["distillation"](finding()).title == "Consensus on the public points"

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernfed.arrays import Array
 from kernfed.errors import ConfigError
-from kernfed.federation.messages.base import Array
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import draw_bin
 from kernfed.methods.online.dictionary import Dictionary, Loss

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import ConfigError, NotConvergedError
-from kernfed.features.spec import Kernel
+from kernfed.features.kernels import KernelSpec, PointKernel
+from kernfed.maths.kernels import gram as exact_gram
 from kernfed.methods.personalise.embeddings import TargetTerms, kernel_terms, polynomial_gram, target_terms
 from kernfed.methods.personalise.q_aggregation import (
     Constants,
@@ -24,7 +25,6 @@ from kernfed.methods.personalise.q_aggregation import (
     solve_paper,
 )
 from kernfed.tensors.feature_maps import polynomial_features
-from kernfed.tensors.kernels import gram as exact_gram
 from kernfed_testing.ridge_clients import load_golden
 
 GOLDEN = load_golden("personalise")
@@ -55,7 +55,7 @@ def gaussian() -> tuple[Any, TargetTerms]:
     """exp(-z'Az) with A = diag(.5, .25)."""
 
     def kernel(a: Any, b: Any) -> Any:
-        return exact_gram(Kernel.GAUSSIAN, torch.from_numpy(a), torch.from_numpy(b), [1.0, 2**0.5]).numpy()
+        return exact_gram(KernelSpec(PointKernel.GAUSSIAN, (1.0, 2**0.5), False), a, b)
 
     return kernel_terms(kernel, points(), 0)
 

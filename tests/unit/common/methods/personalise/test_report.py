@@ -9,7 +9,7 @@ import pytest
 
 from kernfed.methods.personalise.report import cluster, gain_metric, personalise_section, teachers
 from kernfed.report.charts import heat_map
-from kernfed.report.sections import SECTIONS
+from kernfed.report.sections import sections
 
 
 def finding(num: int = 3) -> dict[str, Any]:
@@ -87,4 +87,4 @@ def test_heat_maps_are_the_same_bytes_again(num: int) -> None:
 
 def test_the_report_has_the_section() -> None:
     """Under the name that the workflow publishes."""
-    assert SECTIONS["personalise"](finding()).title == "Who learns from whom"
+    assert sections()["personalise"](finding()).title == "Who learns from whom"

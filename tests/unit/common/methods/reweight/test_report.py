@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.methods.reweight.report import edge_labels, gains, metric_of, reweight_section, verdict
-from kernfed.report.sections import SECTIONS
+from kernfed.report.sections import sections
 
 
 def finding(num: int = 3, metric: str = "accuracy") -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_nothing_measured_says_nothing() -> None:
     told = finding()
     for client in told["clients"]:
         client["scores"] = {}
-    section = SECTIONS["reweight"](told)
+    section = sections()["reweight"](told)
     assert verdict(told["clients"]) == ""
     assert section.table is not None
     assert len(section.table.columns) == 8

@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from kernfed.errors import ConfigError, JobError
+from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.federation.events import EventKind
 from kernfed.jobs.client_file import ClientFile, PolicySection
 from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus, load_consensus
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public

@@ -26,7 +26,6 @@ from kernfed_testing.ridge_clients import load_golden
 EXACT: dict[str, Any] = {
     "solver_tolerance": 1e-12,
     "solver_iterations": 1000,
-    "validation_fraction": 0.0,
     "warm_start": False,
 }
 
@@ -237,8 +236,11 @@ def test_a_false_newton_step_never_raises_the_loss(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "newton", "loss": "ridge", "damping": 0.1}, "damping: for heads only"),
-        ({"method": "fedavg", "loss": "cross-entropy", "local_steps": 3}, 'local_steps: for loss = "ridge" only'),
+        (
+            {"method": "newton", "loss": "ridge", "damping": 0.1},
+            'damping: belongs to loss = "cross-entropy" or "squared"',
+        ),
+        ({"method": "fedavg", "loss": "cross-entropy", "local_steps": 3}, 'local_steps: belongs to loss = "ridge"'),
         ({"method": "newton", "task": "regression", "data": ""}, "needs classes"),
         ({"method": "newton", "solver": "cholesky"}, "method"),
     ],

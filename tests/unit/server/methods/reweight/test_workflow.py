@@ -66,7 +66,7 @@ def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) ->
     each = torch.full((len(pool),), 1 / 80, dtype=torch.float64)
     from kernfed import rng
 
-    spec = RatiosSection().spec(int(rng.stream(5, "reweight", "ratios").integers(2**63, 1)[0]))
+    spec = RatiosSection().spec(rng.seed(5, "reweight", "ratios"))
     for name in NAMES:
         x = torch.tensor(jobs[name].x_train)
         fitted = match(x, torch.tensor(pool), each, spec)
@@ -176,7 +176,7 @@ def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
     from kernfed.tensors.networks import gradients
 
     spec = model.network
-    start = initial_parameters(spec, int(rng.stream(5, "reweight", "network").integers(2**63, 1)[0]))
+    start = initial_parameters(spec, rng.seed(5, "reweight", "network"))
     slopes = []
     for name in NAMES:
         local = jobs[name]
@@ -380,7 +380,7 @@ def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
         local.held_ratios.setdefault("once", True)
         return gradient(local)
 
-    import kernfed_client.methods.reweight.training as training
+    import kernfed_client.methods.reweight.training_steps as training
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "weights_in_use", forgetful)
@@ -419,15 +419,8 @@ NORMED = 'kind = "mlp"\nwidths = [6]\nbatch_norm = '
 def test_batch_norm_is_averaged(tmp_path: Path, trainer: str) -> None:
     """Means and variances of the model are those that the clients' batches have, on average; the model learns."""
     rows = shifted_rows(60)
-    job = reweight_job(
-        trainer=trainer,
-        rounds=60,
-        batch_size=0,
-        local_steps=2,
-        learning_rate=0.2,
-        step_size=0.02,
-        network=f'{NORMED}"average"',
-    )
+    own: dict[str, Any] = {"step_size": 0.02} if trainer == "adam" else {"local_steps": 2, "learning_rate": 0.2}
+    job = reweight_job(trainer=trainer, rounds=60, batch_size=0, network=f'{NORMED}"average"', **own)
     jobs = sharing(rows, tmp_path)
     done = run(job, jobs)
     assert done.network is not None
@@ -509,14 +502,17 @@ def test_own_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
 def test_settings_that_contradict_each_other_are_refused() -> None:
     """With the key and what to do."""
     for settings, text in (
-        ({"scope": "target"}, "names a client"),
-        ({"target": "ant"}, "names a client"),
+        ({"scope": "target"}, "needs target, the name of a client"),
+        ({"target": "ant"}, 'target: belongs to scope = "target"'),
         ({"scope": "target", "target": "ant", "on_refusal": "leave-out"}, "no test points of the target"),
-        ({"client_fraction": 0.5}, "newton needs all clients"),
-        ({"average_last": 9}, "more than the 8 rounds"),
+        ({"client_fraction": 0.5}, 'client_fraction: belongs to trainer = "adam" or "fedavg"'),
+        ({"trainer": "adam", "average_last": 9}, "more than the 8 rounds"),
         ({"trainer": "adam", "network": 'kind = "cnn"'}, "image"),
         ({"trainer": "adam", "network": f'{NORMED}"own"'}, "is FedBN"),
-        ({"trainer": "fedavg", "network": 'kind = "linear"\nbatch_norm = "average"'}, "has none"),
+        (
+            {"trainer": "fedavg", "network": 'kind = "linear"\nbatch_norm = "average"'},
+            'batch_norm: belongs to kind = "mlp" or "cnn"',
+        ),
     ):
         with pytest.raises(ConfigError, match=text):
             reweight_job(**settings)  # type: ignore[arg-type]

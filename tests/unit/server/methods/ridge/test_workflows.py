@@ -10,25 +10,27 @@ import numpy as np
 import pytest
 import torch
 
+from kernfed.arrays import Floats
 from kernfed.errors import JobError, QuorumNotMetError
-from kernfed.features.spec import FeatureForm, Kernel, fingerprint, make_spec
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.settings import NewtonSettings
+from kernfed.methods.registry import METHODS
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_server.methods.ridge import newton
+from kernfed_server.methods.ridge.newton import NewtonPlan
 from kernfed_simulation.central import central_weights
 from kernfed_testing.in_process import (
     INDEPENDENT,
     JOB_ID,
-    Floats,
     RecordingJournal,
     bench,
     label_skewed_rows,
@@ -288,12 +290,7 @@ def test_probe_measures_the_line_and_notices_changed_numbers(tmp_path: Path) -> 
 
 def test_every_method_of_the_job_file_has_a_workflow() -> None:
     """The registry and the settings name the same methods."""
-    from typing import get_args
-
-    from kernfed.methods.settings import MethodSettings
-
-    union = get_args(MethodSettings)[0]
-    assert {get_args(s.model_fields["name"].annotation)[0] for s in get_args(union)} == set(WORKFLOWS)
+    assert set(METHODS) == set(WORKFLOWS)
 
 
 @dataclass
@@ -344,8 +341,8 @@ async def golden_iterates(
     )
     journal = RecordingJournal()
     cohort = Cohort(InProcessExchange(STEPS, jobs), jobs, job_id=JOB_ID)
-    settings = NewtonSettings(name="newton", ridge=ridge, rounds=rounds, step=step)  # type: ignore[arg-type]
-    await newton.run(setup, settings, cohort, Run(cohort, journal))
+    plan = NewtonPlan(ridge, rounds, 1e-8, paper=step == "paper")
+    await newton.run(setup, plan, cohort, Run(cohort, journal))
     return [c.state["weights"] for c in journal.checkpoints]
 
 

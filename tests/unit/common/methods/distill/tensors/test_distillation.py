@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, NumericalError
+from kernfed.features.kernels import KernelSpec, PointKernel
+from kernfed.maths.kernels import gram
+from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.consensus import (
     Deregulariser,
     fixed_point,
@@ -20,7 +23,6 @@ from kernfed.methods.distill.consensus import (
     remember,
     spectral_radius,
 )
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, check_alpha, gram
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
@@ -77,7 +79,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.load(request.param)
 
 
-def close(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
+def assert_close(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
     found = np.asarray(found)
     np.testing.assert_allclose(found[:, 0] if found.ndim == 2 else found, expected, rtol=0, atol=tolerance)
 
@@ -87,13 +89,13 @@ def test_closed_forms_are_those_of_the_independent_program(golden: Golden) -> No
     g, targets = golden.numbers, column(golden.numbers["eq12"]["v"])
     np.testing.assert_allclose(gram(golden.spec, golden.public.numpy()), g["Kpp"], atol=1e-14)
     for model, expected in zip(golden.pretrained(), g["pretrain_coef"], strict=True):
-        close(model.coefficients, expected)
+        assert_close(model.coefficients, expected)
     whole = distil(golden.spec, golden.x[0], golden.y[0], golden.public, targets, golden.ridge, g["alpha"])
-    close(whole.coefficients, g["eq12"]["coef"], 1e-11)
+    assert_close(whole.coefficients, g["eq12"]["coef"], 1e-11)
     factored = golden.clients()[0]
-    close(factored.model(targets).coefficients, g["eq12"]["coef"], 1e-11)
+    assert_close(factored.model(targets).coefficients, g["eq12"]["coef"], 1e-11)
     torch.testing.assert_close(factored.predict_public(targets), whole(golden.public), rtol=0, atol=1e-13)
-    close(golden.deregulariser()(targets.numpy()), g["dereg_of_v"])
+    assert_close(golden.deregulariser()(targets.numpy()), g["dereg_of_v"])
 
 
 @pytest.mark.parametrize("form", ["plain", "dereg"])
@@ -103,9 +105,9 @@ def test_iterations_are_those_of_the_independent_program(golden: Golden, form: s
     v = mean_predictions([model(golden.public).numpy() for model in golden.pretrained()])
     for round_num in range(1, 201):
         if (expected := golden.numbers.get(f"{form}_t{round_num}")) is not None:
-            close(v, expected["v"], 1e-10)
+            assert_close(v, expected["v"], 1e-10)
             for client, predictions in zip(clients, expected["test"], strict=True):
-                close(client.model(torch.from_numpy(v))(golden.test), predictions, 1e-10)
+                assert_close(client.model(torch.from_numpy(v))(golden.test), predictions, 1e-10)
         w = torch.from_numpy(deregularise(v) if form == "dereg" else v)
         v = mean_predictions([client.predict_public(w).numpy() for client in clients])
 
@@ -115,8 +117,8 @@ def test_fixed_points_by_one_solve(golden: Golden) -> None:
     maps = [(a.numpy(), offset.numpy()) for a, offset in (c.affine_map for c in golden.clients())]
     k = gram(golden.spec, golden.public.numpy())
     plain, dereg = fixed_point(maps), fixed_point(maps, k, golden.ridge)
-    close(plain, golden.numbers["fixed_point_plain"], 1e-10)
-    close(dereg, golden.numbers["fixed_point_dereg"], 1e-10)
+    assert_close(plain, golden.numbers["fixed_point_plain"], 1e-10)
+    assert_close(dereg, golden.numbers["fixed_point_dereg"], 1e-10)
     assert spectral_radius(maps) < spectral_radius(maps, k, golden.ridge) < 1
     deregularise, clients = golden.deregulariser(), golden.clients()
     movements, v = [], np.zeros_like(plain)
@@ -149,7 +151,7 @@ def test_partial_participation_in_both_forms(golden: Golden, form: str) -> None:
         w = deregularise(v)
         for j in chosen:
             last[j] = w
-    close(v, golden.numbers["alg3"][form], 1e-10)
+    assert_close(v, golden.numbers["alg3"][form], 1e-10)
 
 
 def test_limits_of_a_single_client(golden: Golden) -> None:
@@ -158,13 +160,13 @@ def test_limits_of_a_single_client(golden: Golden) -> None:
     client = golden.clients(m1["alpha"])[0]
     maps = [tuple(part.numpy() for part in client.affine_map)]
     plain = client.model(torch.from_numpy(fixed_point(maps)))(golden.test)  # type: ignore[arg-type]  # a pair
-    close(plain, m1["thm52_at_Xt"], 1e-10)
+    assert_close(plain, m1["thm52_at_Xt"], 1e-10)
     same = kernel_ridge(golden.spec, golden.x[0], golden.y[0], golden.ridge / m1["alpha"])
     torch.testing.assert_close(plain, same(golden.test), rtol=0, atol=1e-12)
     k = gram(golden.spec, golden.public.numpy())
     v = fixed_point(maps, k, golden.ridge)  # type: ignore[arg-type]  # a pair
     before_last = client.model(torch.from_numpy(golden.deregulariser()(v)))
-    close(before_last(golden.test), m1["thm53_at_Xt"], 1e-10)
+    assert_close(before_last(golden.test), m1["thm53_at_Xt"], 1e-10)
 
 
 def test_repeated_public_points_are_deregularised_on_their_span() -> None:
@@ -193,7 +195,7 @@ def test_public_points_equal_to_own_rows(golden: Golden) -> None:
 def test_one_row_is_enough(golden: Golden) -> None:
     """N = 1: pre-training gives y k(x, ·)/(k(x, x) + λ), and distillation works."""
     x, y = golden.x[1][:1], golden.y[1][:1]
-    k = float(gram(golden.spec, x)[0, 0])
+    k = float(gram(golden.spec, x.numpy())[0, 0])
     model = kernel_ridge(golden.spec, x, y, golden.ridge)
     assert abs(float(model.coefficients[0, 0]) - float(y[0, 0]) / (k + golden.ridge)) < 1e-14
     w = column(golden.numbers["eq12"]["v"])

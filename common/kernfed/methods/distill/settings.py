@@ -1,4 +1,4 @@
-"""Settings of each method: the `[method]` table of a job file. One class per method, chosen by its `name`."""
+"""Settings of ensemble distillation."""
 
 from __future__ import annotations
 
@@ -7,45 +7,16 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from kernfed.errors import ConfigError
-from kernfed.jobs.toml_file import Section
-from kernfed.methods.distill.kernels import PointKernel, check_alpha
-from kernfed.methods.heads.settings import (
-    FedAvgSettings,
-    FedNewSettings,
-    FedProxSettings,
-    FedSophiaSettings,
-    NewtonSettings,
-    Ridge,
-    Rounds,
-)
-from kernfed.methods.online.settings import (
-    EmKoflSettings,
-    OfmklAvgSettings,
-    OfsklSettings,
-    OnlineSettings,
-    PerFedAvgSettings,
-    VmKoflSettings,
-)
-from kernfed.methods.personalise.settings import PersonaliseSettings
-from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed.features.kernels import PointKernel
+from kernfed.methods.distill.alpha import check_alpha
+from kernfed.methods.shared_settings import Rounds
+from kernfed.section import Below, MethodSection, Only, Unused
 
 
-class LocalSettings(Section):
-    """Every client alone: nothing but counts and metrics leaves."""
-
-    name: Literal["local"]
-    ridge: Ridge = 1e-3
-
-
-class DkrrSettings(Section):
-    """One-shot average of local ridge solutions."""
-
-    name: Literal["dkrr"]
-    ridge: Ridge = 1e-3
-
-
-class DistillSettings(Section):
+class DistillSettings(MethodSection):
     """Ensemble distillation: clients learn from each other's predictions on public points; models stay private."""
+
+    unused = (Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),)
 
     name: Literal["distill"]
     public: str = Field(
@@ -73,12 +44,12 @@ class DistillSettings(Section):
         description="q of the weight t^-q that round t's predictions get beside the consensus before; from 0 (no "
         "memory) to 1. auto: 0 where all clients take part, else 0.501.",
     )
-    uploads: Literal["current", "stale"] = Field(
+    uploads: Annotated[Literal["current", "stale"], Only(client_fraction=Below(1))] = Field(
         "current",
-        description="With drawn clients: predictions of a model fitted to the current consensus first, or of the one "
+        description="Predictions of a model fitted to the current consensus first, or of the one "
         "fitted when last drawn, as Algorithm 3 is printed.",
     )
-    tolerance: float = Field(
+    tolerance: Annotated[float, Only(client_fraction=1, memory_exponent=("auto", 0))] = Field(
         1e-6,
         ge=0,
         lt=1,
@@ -104,41 +75,3 @@ class DistillSettings(Section):
                 "no memory; give a number from 0 to 1, above 0.5 for convergence"
             )
         return value
-
-
-class ProbeSettings(Section):
-    """A test of the lines: numbers go to every client and back; no data are touched."""
-
-    name: Literal["probe"]
-    rounds: Rounds = 3
-    payload_bytes: int = Field(1_000_000, ge=8, le=8 << 30, description="Bytes each way per client and round.")
-
-
-MethodSettings = Annotated[
-    LocalSettings
-    | DkrrSettings
-    | NewtonSettings
-    | FedAvgSettings
-    | FedProxSettings
-    | FedSophiaSettings
-    | FedNewSettings
-    | DistillSettings
-    | PersonaliseSettings
-    | ReweightSettings
-    | OnlineSettings
-    | OfsklSettings
-    | OfmklAvgSettings
-    | VmKoflSettings
-    | EmKoflSettings
-    | PerFedAvgSettings
-    | ProbeSettings,
-    Field(discriminator="name"),
-]
-
-
-def num_rounds(method: MethodSettings) -> int:
-    """Rounds that a job of this method has at most; 0 where the method does not say."""
-    rounds: int = getattr(method, "rounds", 0)
-    if isinstance(method, ReweightSettings) and method.trainer == "newton":
-        return rounds * method.num_models  # one model after the other
-    return rounds

@@ -5,22 +5,39 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import Kernel
-from kernfed.methods.distill.kernels import KernelSpec, PointKernel, gram, lower_gram
+from kernfed.features.kernels import KernelSpec, PointKernel
+from kernfed.maths.kernels import gram
 from kernfed.tensors import kernels
 
 X = np.random.default_rng(0).random((40, 3))
 Y = np.random.default_rng(1).random((7, 3))
 
+SKLEARN = {
+    PointKernel.GAUSSIAN: lambda scale: RBF(scale),
+    PointKernel.LAPLACE: lambda scale: Matern(scale, nu=0.5),
+    PointKernel.MATERN32: lambda scale: Matern(scale, nu=1.5),
+    PointKernel.MATERN52: lambda scale: Matern(scale, nu=2.5),
+}
 
-@pytest.mark.parametrize("name", ["gaussian", "laplace", "matern32", "matern52"])
-def test_formulas_are_those_of_the_feature_maps(name: str) -> None:
-    """The kernels that random features approximate are the same here."""
-    spec = KernelSpec(PointKernel(name), (0.5, 1.0, 2.0), False)
-    expected = kernels.gram(Kernel(name), torch.from_numpy(X), torch.from_numpy(Y), (0.5, 1.0, 2.0))
-    np.testing.assert_allclose(gram(spec, X, Y), expected.numpy(), atol=1e-7)
+
+@pytest.mark.parametrize("kernel", SKLEARN)
+@pytest.mark.parametrize("scales", [(1.7,), (0.5, 1.0, 4.0)])
+def test_formulas_agree_with_scikit_learn(kernel: PointKernel, scales: tuple[float, ...]) -> None:
+    """Kernels of distances are those of an independent library, with one and with many lengthscales."""
+    want = SKLEARN[kernel](np.array(scales))(X, Y)
+    spec = KernelSpec(kernel, scales, False)
+    np.testing.assert_allclose(gram(spec, X, Y), want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(kernels.gram(spec, torch.from_numpy(X), torch.from_numpy(Y)), want, rtol=0, atol=1e-12)
+
+
+def test_gaussian_at_distance_one() -> None:
+    """One lengthscale apart the kernel is exp(-1/2), not exp(-1)."""
+    points = np.array([[0.0], [2.0]])
+    k = gram(KernelSpec(PointKernel.GAUSSIAN, (2.0,), False), points)[0, 1]
+    assert k == pytest.approx(np.exp(-0.5), abs=1e-15)
 
 
 def test_one_plus_min_and_wendland_by_hand() -> None:
@@ -41,16 +58,19 @@ def test_gram_matrices_are_positive_definite_and_alike_at_both_ends(kernel: Poin
     k = gram(spec, X)
     assert (k == k.T).all()
     assert np.linalg.eigvalsh(k).min() > -1e-12
-    np.testing.assert_allclose(k, gram(spec, torch.from_numpy(X)).numpy(), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(k, kernels.gram(spec, torch.from_numpy(X)).numpy(), rtol=0, atol=1e-14)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A matrix computed row by row, whole or its lower triangle, is that computed at once."""
     spec = KernelSpec(PointKernel.LAPLACE, (0.8,), True)
-    whole = gram(spec, torch.from_numpy(X))
-    monkeypatch.setattr("kernfed.methods.distill.kernels._BLOCK", 1)
-    torch.testing.assert_close(gram(spec, torch.from_numpy(X)), whole, rtol=0, atol=1e-15)
-    lower = lower_gram(spec, torch.from_numpy(X), torch.full((40, 40), 9.0, dtype=torch.float64))
+    x = torch.from_numpy(X)
+    whole, here = kernels.gram(spec, x), gram(spec, X)
+    monkeypatch.setattr("kernfed.maths.kernels.BLOCK", 1)
+    monkeypatch.setattr("kernfed.tensors.kernels.BLOCK", 1)
+    np.testing.assert_allclose(gram(spec, X), here, rtol=0, atol=1e-15)
+    torch.testing.assert_close(kernels.gram(spec, x), whole, rtol=0, atol=1e-15)
+    lower = kernels.lower_gram(spec, x, torch.full((40, 40), 9.0, dtype=torch.float64))
     torch.testing.assert_close(lower.tril(), whole.tril(), rtol=0, atol=1e-15)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernfed import rng
+from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.reweight.messages import (
     KeepOwnNetworkRequest,
@@ -22,11 +22,11 @@ from kernfed.methods.reweight.messages import (
     WeightedUpdateRequest,
 )
 from kernfed.models.network_spec import NetworkSpec, norm_entries
-from kernfed_client.data.local_job import Floats, LocalJob
-from kernfed_client.methods.personalise.training import NETWORK, check_network, network_details, network_scorer
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import LAST_ROUND, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
 from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         num_steps=request.num_steps,
         batch_size=request.batch_size,
         weight_decay=request.weight_decay,
-        seed=int(rng.stream(request.seed, "reweight", "batches", job.client).integers(2**63, 1)[0]),
+        seed=rng.seed(request.seed, "reweight", "batches", job.client),
         weights=w,
     )
     found = _array(trained)

@@ -47,7 +47,7 @@ def job(ratios: str, **settings: Any) -> JobFile:
     """A small network on 144 pixels."""
     settings = {"trainer": "adam", "rounds": 3, "compare": False, "step_size": 0.01, **settings}
     tables = f'[method.ratios]\n{ratios}\n[method.network]\nkind = "mlp"\nwidths = [4]\n'
-    return make_job("reweight", task="classification", num_columns=144, cohort=tables, **settings)
+    return make_job("reweight", task="classification", num_columns=144, frequencies=None, cohort=tables, **settings)
 
 
 def clients(state: Path, **sections: dict[str, Any]) -> dict[str, LocalJob]:
@@ -158,9 +158,9 @@ def test_rows_that_do_not_fit_the_map_are_refused(tmp_path: Path, ratios: str, t
 @pytest.mark.parametrize(
     ("ratios", "text"),
     [
-        ('source = "labels"\nnum_features = 3', 'are for source = "matching"'),
-        ('features = "backbone"', "backbone names an extractor"),
-        ('backbone = "stripes"', "backbone names an extractor"),
+        ('source = "labels"\nnum_features = 3', 'num_features: belongs to source = "matching"'),
+        ('features = "backbone"', "needs backbone, the name of an extractor"),
+        ('backbone = "stripes"', 'backbone: belongs to source = "matching", features = "backbone"'),
         ('model = "cnn"\nimage = [1, 12, 12]\nnum_features = 4', "takes images, not their features or components"),
         ('model = "cnn"\nimage = [1, 12, 12]\nnum_components = 4', "takes images, not their features or components"),
         ('features = "convolutions"', r"image must be \[channels, height, width\]"),

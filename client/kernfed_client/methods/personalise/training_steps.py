@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernfed import rng
-from kernfed.errors import ConfigError, InvalidTensorError
+from kernfed.arrays import Array, Floats
+from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.base import Array
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.messages import ModelAdopted
@@ -24,19 +24,17 @@ from kernfed.methods.personalise.training_messages import (
     TrainedNetworks,
     TrainNetworksRequest,
 )
-from kernfed.models.network_spec import NetworkSpec, layout
-from kernfed_client.data.local_job import Floats, LocalJob
+from kernfed.models.network_spec import NetworkSpec
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
-from kernfed_client.methods.ridge.steps import local_ridge
 from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+from kernfed_client.steps.own_ridge import local_ridge
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-NETWORK = "personal-network"
-"""Kind of the model that is kept; `kernfed_client.models.kept_models` reads it."""
 
 
 def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
@@ -140,67 +138,6 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     return alone
 
 
-def network_scorer(arrays: Any, details: Any) -> Any:
-    """A scorer of standardised rows for `kernfed_client.models.private_model`.
-
-    Args:
-        arrays: `parameters` (P,), `target_mean` (C,), `target_deviation` (C,).
-        details: `network`: the fields of a `NetworkSpec`.
-    """
-    facts = dict(details["network"])
-    facts["widths"], facts["image"] = tuple(facts["widths"]), tuple(facts["image"])
-    from kernfed.models.network_spec import NetworkKind
-
-    spec = NetworkSpec(**{**facts, "kind": NetworkKind(facts["kind"]), "task": LearningTask(facts["task"])})
-
-    def score(x: Floats, device: str) -> Floats:
-        import torch
-
-        from kernfed.tensors.networks import dtype_of, scores
-
-        kind = dtype_of(spec)
-        parameters = torch.as_tensor(np.asarray(arrays["parameters"])[None], dtype=kind, device=device)
-        with torch.no_grad():
-            parts = [
-                scores(spec, parameters, torch.as_tensor(rows, dtype=kind, device=device))[0].double().cpu().numpy()
-                for rows in np.array_split(x, max(1, len(x) // 4096))
-            ]
-        found: Floats = np.concatenate(parts)
-        if spec.task is LearningTask.REGRESSION:
-            found = found * arrays["target_deviation"] + arrays["target_mean"]
-        return found
-
-    return score
-
-
-def network_details(spec: NetworkSpec) -> dict[str, Any]:
-    """Fields of a specification as JSON values."""
-    return {
-        "kind": spec.kind.value,
-        "task": spec.task.value,
-        "num_columns": spec.num_columns,
-        "num_outputs": spec.num_outputs,
-        "widths": list(spec.widths),
-        "image": list(spec.image),
-        "num_parameters": spec.num_parameters,
-        "batch_norm": spec.batch_norm,
-    }
-
-
-def check_network(job: LocalJob, spec: NetworkSpec) -> None:
-    """Check that a network fits this client's columns, outputs and task.
-
-    Raises:
-        ConfigError: It does not.
-    """
-    layout(spec)
-    if (spec.num_columns, spec.num_outputs, spec.task) != (job.x_train.shape[1], job.num_outputs, job.task):
-        raise ConfigError(
-            f"the network is for {spec.num_columns} columns, {spec.num_outputs} outputs and {spec.task}; this client "
-            f"has {job.x_train.shape[1]}, {job.num_outputs} and {job.task}"
-        )
-
-
 def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
     if job.task is not LearningTask.REGRESSION:
         return np.zeros(job.num_outputs), np.ones(job.num_outputs)
@@ -245,7 +182,7 @@ def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
 
 
 def _own_seed(seed: int, *names: str) -> int:
-    return int(rng.stream(seed, "batches", *names).integers(2**63, 1)[0])
+    return rng.seed(seed, "batches", *names)
 
 
 def _array(tensor: Tensor) -> Floats:

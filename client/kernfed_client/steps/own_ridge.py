@@ -1,0 +1,35 @@
+"""A client's own ridge problem on its features: many methods ask for it, and every method compares itself with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernfed.arrays import Array
+from kernfed_client.data.local_job import LocalJob
+
+if TYPE_CHECKING:
+    from kernfed.tensors.ridge import LocalRidge
+
+
+def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
+    """Ridge problem of this client, whose factor is kept as long as rows, weights, features and means stay."""
+
+    def make() -> LocalRidge:
+        import torch
+
+        from kernfed.tensors.ridge import LocalRidge
+
+        if job.row_weights is None:
+            return LocalRidge(job.z_train, job.y_train, ridge)
+        # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
+        root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()[:, None]
+        return LocalRidge(job.z_train * root, job.y_train * root, ridge)
+
+    return job.memo(("ridge", ridge), make)
+
+
+def own_weights(job: LocalJob, ridge: float) -> Array:
+    """H_j⁻¹ c_j, shape (M, C), solved once."""
+    return job.memo(("own weights", ridge), lambda: np.ascontiguousarray(local_ridge(job, ridge).solve().cpu().numpy()))

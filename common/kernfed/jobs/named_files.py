@@ -1,0 +1,75 @@
+"""Files that a job names beside itself: read and packed at submission, and known by their SHA-256 from then on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kernfed.errors import ConfigError, DataError
+from kernfed.jobs.job_file import JobFile, named_files, parse_job
+from kernfed.methods.registry import method_of
+
+MAX_BYTES: Final = 1 << 30
+"""Largest file that a job may name, once packed."""
+
+
+def attach_files(job: JobFile, text: str, folder: Path) -> tuple[JobFile, str, Mapping[str, bytes]]:
+    """Read the files that a job names, and write their digests into its text.
+
+    Args:
+        job: The job, parsed.
+        text: Its file's text.
+        folder: From which relative paths are taken.
+
+    Returns:
+        The job and its text with `[files]`, and the packed files by SHA-256. A job that has its digests already, such
+        as the `job.toml` of an earlier one, comes back as it is; of its files, those that are here.
+
+    Raises:
+        DataError: A file cannot be read or does not fit the job.
+        ConfigError: `[files]` lacks a file, or one has changed since.
+    """
+    names = named_files(job)
+    if not names:
+        return job, text, {}
+    if job.files:
+        return job, text, _files_again(job, names, folder)
+    packed: dict[str, bytes] = {}
+    lines = ["", "# Written when the job was submitted: SHA-256 of the files that it names.", "[files]"]
+    for name in names:
+        content = _packed(job, folder / name)
+        packed[_sha256(content)] = content
+        lines.append(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(_sha256(content))}")
+    whole = text.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
+    return parse_job(whole), whole, packed
+
+
+def _files_again(job: JobFile, names: tuple[str, ...], folder: Path) -> Mapping[str, bytes]:
+    packed: dict[str, bytes] = {}
+    for name in names:
+        if name not in job.files:
+            raise ConfigError(f"job file: [files] lacks {name!r}; remove the section, it is written at submission")
+        if not (folder / name).exists():
+            continue  # the coordinator may have it
+        content = _packed(job, folder / name)
+        if _sha256(content) != job.files[name]:
+            raise ConfigError(
+                f"{folder / name} is not the file that [files] of the job names by its SHA-256; remove the section to "
+                "run on the file as it is now"
+            )
+        packed[_sha256(content)] = content
+    return packed
+
+
+def _packed(job: JobFile, path: Path) -> bytes:
+    content = method_of(job.method).pack(job, path)
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_BYTES}; use fewer points")
+    return content
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

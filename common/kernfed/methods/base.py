@@ -1,0 +1,62 @@
+"""What a room hands over for each of its methods: all that the rest of the system asks of a method."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+
+from kernfed.errors import ConfigError
+from kernfed.section import MethodSection
+
+if TYPE_CHECKING:
+    from kernfed.jobs.job_file import JobFile
+
+S = TypeVar("S", bound=MethodSection)
+Lengthscale = float | list[float] | Literal["median"]
+
+
+class Needs(enum.StrEnum):
+    """The stage to which clients prepare their data before round 1."""
+
+    NOTHING = "nothing"
+    """No data are touched."""
+    COLUMNS = "columns"
+    """Standardised columns."""
+    FEATURES = "features"
+    """Columns, mapped by the job's feature map, and centred."""
+
+
+def _named_no_file(job: JobFile, path: Path) -> bytes:
+    raise ConfigError(f"{path}: method {job.method.name} names no file")
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[S]):
+    """A method as everything outside its room sees it. `S` is the class of its [method] table."""
+
+    settings: type[S]
+    rounds: Callable[[S], int]
+    """Rounds that a job has at most; 0 where nobody can say."""
+    needs: Callable[[S], Needs] = lambda _: Needs.FEATURES
+    files: Callable[[S], tuple[str, ...]] = lambda _: ()
+    """Files that a job names beside itself, as written there."""
+    pack: Callable[[JobFile, Path], bytes] = _named_no_file
+    """A file that a job names -> the bytes that travel. Raises DataError where it does not fit the job."""
+    lengthscale: Callable[[S], Lengthscale] | None = None
+    """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
+    check: Callable[[S, JobFile], None] = lambda _settings, _job: None
+    """Raises ValueError where the rest of the job does not fit; names key and remedy."""
+
+    @property
+    def name(self) -> str:
+        """The method's key in a job file."""
+        name: str = get_args(self.settings.model_fields["name"].annotation)[0]
+        return name
+
+
+def table(*methods: Method[Any]) -> dict[str, Method[Any]]:
+    """Methods by their names, as the registry wants them."""
+    return {method.name: method for method in methods}

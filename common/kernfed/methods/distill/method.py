@@ -1,0 +1,18 @@
+"""The method `distill`."""
+
+from __future__ import annotations
+
+from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.distill.public_set import pack_file
+from kernfed.methods.distill.settings import DistillSettings
+
+METHODS = table(
+    Method(
+        DistillSettings,
+        rounds=lambda s: s.rounds,
+        needs=lambda _: Needs.COLUMNS,
+        files=lambda s: (s.public,),
+        pack=pack_file,
+        lengthscale=lambda s: s.lengthscale,
+    )
+)

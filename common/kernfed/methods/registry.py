@@ -1,0 +1,28 @@
+"""Every method there is, by name; the one table that all others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from pydantic import Field
+
+from kernfed.methods import rooms
+from kernfed.methods.base import Method
+from kernfed.section import MethodSection
+
+METHODS: Mapping[str, Method[Any]] = rooms.merged("kernfed.methods", "method", "METHODS")
+
+if TYPE_CHECKING:
+    AnyMethod = MethodSection
+else:
+    AnyMethod = Annotated[
+        Union[tuple(method.settings for method in METHODS.values())],  # noqa: UP007  # made of a table
+        Field(discriminator="name"),
+    ]
+"""The [method] table of a job file: the settings of the method that its `name` chooses."""
+
+
+def method_of(settings: MethodSection) -> Method[Any]:
+    """The method that a [method] table belongs to."""
+    return METHODS[settings.name]

@@ -1,0 +1,26 @@
+"""Settings of the methods on ridge problems that have nothing but a ridge to set."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernfed.methods.shared_settings import ONE_ROUND, Ridge
+from kernfed.section import MethodSection
+
+
+class LocalSettings(MethodSection):
+    """Every client alone: nothing but counts and metrics leaves."""
+
+    unused = (ONE_ROUND,)
+
+    name: Literal["local"]
+    ridge: Ridge = 1e-3
+
+
+class DkrrSettings(MethodSection):
+    """One-shot average of local ridge solutions."""
+
+    unused = (ONE_ROUND,)
+
+    name: Literal["dkrr"]
+    ridge: Ridge = 1e-3

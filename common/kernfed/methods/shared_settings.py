@@ -1,0 +1,34 @@
+"""Settings that several methods share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from kernfed.models.network_spec import NetworkKind
+from kernfed.section import Only, Section, Unused
+
+Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
+Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
+Width = Annotated[int, Field(ge=1, le=100_000)]
+
+ONE_ROUND = Unused("evaluate_every", "measures its models once")
+
+
+class NetworkSection(Section):
+    """The network that is trained on the standardised columns."""
+
+    kind: NetworkKind = Field(NetworkKind.MLP, description="linear, mlp or cnn (LeNet).")
+    widths: Annotated[list[Width], Only(kind=("mlp", "cnn"))] = Field(
+        [], max_length=16, description="Hidden layers, e.g. [32, 32]; of a cnn two numbers of channels, then layers."
+    )
+    image: Annotated[list[Width], Only(kind="cnn")] = Field(
+        [], max_length=3, description="[channels, height, width] of a row."
+    )
+
+    @property
+    def all_widths(self) -> tuple[int, ...]:
+        """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
+        defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
+        return tuple(self.widths) or defaults[self.kind]

@@ -1,0 +1,45 @@
+"""What a room hands over for each of its methods: the coordinator's half."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernfed.arrays import Array
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import RoundMetrics
+from kernfed.jobs.job_file import JobFile
+from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.assembly import feature_model, job_facts
+from kernfed_server.jobs.evaluation import measure_local
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Model, Run
+
+
+async def local_ridge(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> RoundMetrics:
+    """Metrics of every client's own ridge model, by the ridge of the method's settings."""
+    return await measure_local(setup, cohort, run, settings.ridge)
+
+
+def linear_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
+    """The model of weights on centred features, shape (M, C)."""
+    return feature_model(setup, weights, {"name": job.name} | job_facts(setup, job.method))
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A method at the coordinator; `kernfed.methods.base.Method` says what a job of it needs."""
+
+    run: Callable[[Any, Any, Cohort, Run], Awaitable[Array | Model | None]]
+    """(setup, settings, cohort, run) -> weights, which `model` makes a model of, or a model, or None: there is no
+    global model. `setup` is None where the method needs nothing."""
+    baseline: Callable[[Setup, Any, Cohort, Run], Awaitable[RoundMetrics]] | None = None
+    """(setup, settings, cohort, run) -> metrics before round 1 of each client's model alone, which later rounds carry
+    on; None: the workflow measures them itself, or nobody does."""
+    model: Callable[[JobFile, Setup, Array], GlobalModel] = linear_model
+    """(job, setup, weights) -> the model. Blocks."""
+    adapt: Callable[[JobFile], JobFile] = lambda job: job
+    """The job as its clients are prepared for it."""
+    recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
+    """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""

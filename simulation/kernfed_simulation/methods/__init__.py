@@ -1,0 +1,1 @@
+"""What a simulation measures beside a method, in one room a family."""

@@ -1,0 +1,1 @@
+"""Distillation: the simulation's part."""

@@ -1,0 +1,1 @@
+"""Personalised models: the simulation's part."""

@@ -1,0 +1,1 @@
+"""Ridge regression: the simulation's part."""

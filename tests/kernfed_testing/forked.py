@@ -1,0 +1,122 @@
+"""Commands that need torch and its like, each in a process forked from one that has imported them: seconds less apiece.
+
+Such a process has arguments, a folder, output and an exit status of its own, as a fresh one has. That a command imports
+what it uses is shown elsewhere, by processes that start from nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+LIMIT_S = 110.0
+
+_LIBRARIES = (
+    *("cryptography.x509", "google.protobuf", "jinja2", "pydantic", "rich.console", "sqlalchemy", "structlog", "typer"),
+    *("matplotlib.figure", "pandas", "pyarrow", "scipy.linalg", "scipy.optimize", "sklearn.base", "torch", "uvloop"),
+)
+"""Not grpc: it reads its environment once, as it is loaded."""
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(list(_LIBRARIES))
+
+
+def run_module(name: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m NAME ARGUMENTS` to its end."""
+    return _run(name, [name, *map(str, arguments)], cwd or Path.cwd())
+
+
+def run_script(path: Path, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python PATH ARGUMENTS` to its end."""
+    return _run(path, [str(path), *map(str, arguments)], cwd or Path.cwd())
+
+
+def _run(what: str | Path, argv: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        process = _context.Process(target=_begin, args=(what, argv, cwd, dict(os.environ), out, err))
+        process.start()
+        process.join(LIMIT_S)
+        code = process.exitcode
+        if code is None:
+            process.kill()
+            process.join()
+        process.close()
+        if code is None:
+            raise subprocess.TimeoutExpired(argv, LIMIT_S, out.read_bytes(), err.read_bytes())
+        return subprocess.CompletedProcess(argv, code, out.read_text(), err.read_text())
+
+
+class Daemon:
+    """`python -m NAME ARGUMENTS` under way; with the methods of `asyncio.subprocess.Process` that tests use."""
+
+    def __init__(self, process: ForkServerProcess, stderr: asyncio.StreamReader) -> None:
+        """Follow a process that was started."""
+        assert process.pid is not None
+        self.pid = process.pid
+        self.stderr = stderr
+        self._process = process
+        self._end = asyncio.ensure_future(self._ended())
+
+    async def _ended(self) -> int:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._process.sentinel, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._process.sentinel)
+        self._process.join()
+        code = self._process.exitcode
+        assert code is not None
+        return code
+
+    async def wait(self) -> int:
+        """Exit status, or minus the signal, once it has ended."""
+        return await asyncio.shield(self._end)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+
+async def start_daemon(name: str, *arguments: str, cwd: Path) -> Daemon:
+    """Start `python -m NAME ARGUMENTS`, without stdout."""
+    loop, stderr = asyncio.get_running_loop(), asyncio.StreamReader()
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    with reading, writing:
+        file = os.fdopen(os.dup(reading.fileno()), "rb", 0)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stderr), file)
+        given = (name, [name, *arguments], cwd, dict(os.environ), Path(os.devnull), writing)
+        process = _context.Process(target=_begin, args=given, daemon=True)
+        await asyncio.to_thread(process.start)
+    return Daemon(process, stderr)
+
+
+def _begin(
+    what: str | Path, argv: list[str], cwd: Path, environment: dict[str, str], out: Path, err: Path | Connection
+) -> None:
+    for number, to in ((1, out), (2, err)):
+        descriptor = os.open(to, os.O_WRONLY | os.O_CREAT) if isinstance(to, Path) else to.fileno()
+        os.dup2(descriptor, number)
+        os.close(descriptor) if isinstance(to, Path) else to.close()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = argv
+    sys.path.insert(0, str(what.parent) if isinstance(what, Path) else "")
+    if isinstance(what, Path):
+        runpy.run_path(str(what), run_name="__main__")
+    else:
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
