@@ -42,6 +42,10 @@ test-quick: setup ## unit tests of maths, settings, messages and state machines,
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
 	$(PYTEST) tests/unit $(ARGS)
 
+test-profile: setup ## tests of maths with the kernels of an older processor and two threads: no bound may hang on this one's
+	OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2 $(PYTEST) -q -m "not slow" \
+	  $(addprefix tests/unit/common/,features maths methods models tensors) $(ARGS)
+
 test-integration: setup ## tests with real sockets and a test CA
 	$(PYTEST) tests/integration $(ARGS)
 
@@ -64,7 +68,7 @@ test: setup ## all tests; whatever fails, all run
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
 	$(PY) -m pytest tests/containers
 
-check: lint proto-check test ## all that CI runs
+check: lint proto-check test test-profile ## all that CI runs
 
 images: ## build the images of coordinator and client
 	deploy/build.sh
@@ -133,6 +137,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint test-quick test-unit test-integration test-containers test check docs clean
+.PHONY: help setup demo experiment format lint test-quick test-unit test-profile test-integration test-containers test check docs clean
 .PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

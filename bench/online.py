@@ -90,8 +90,9 @@ def session_limit(num_clients: int, num_bytes: int, rounds: int) -> float:
 def step_seconds(num_kernels: int, d: int, num_rows: int = 256) -> float:
     """Processor seconds of a client's step, on average."""
     from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-    from kernfed.methods.online.dictionary import Dictionary, Loss, default_lengthscales
+    from kernfed.methods.online.dictionary import Dictionary, default_lengthscales
     from kernfed.methods.online.learner import Mixing
+    from kernfed.methods.online.losses import Loss
     from kernfed.methods.online.messages import DrawDictionaryRequest, OnlineStepRequest, OpenStreamRequest
     from kernfed_client.steps.registry import STEPS
     from kernfed_simulation.federation import Rows, from_rows

@@ -21,6 +21,7 @@ from distill_common import D3, draw, figure, line, parser, run_job, show, write
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_predictions, remember, spectral_radius
+from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_simulation.partition import client_names
 
@@ -115,9 +116,9 @@ def agree(problem: Problem, m: int) -> None:
             "uploads": uploads,
         }
         done = run_job(D3, problem.drawn, RIDGE, settings)
-        assert done.consensus is not None
+        assert isinstance(done.left, PublicConsensus)
         found, _ = problem.iterate(settings["client_fraction"], 0.501, 10, stale=uploads == "stale")  # type: ignore[arg-type]  # a number
-        difference = float(np.abs(done.consensus.values - found).max())
+        difference = float(np.abs(done.left.values - found).max())
         if difference > 1e-10:
             raise SystemExit(f"the workflow differs from the maps by {difference:.2g} ({uploads})")
     print("the workflow's first ten rounds agree with the maps, in both forms")

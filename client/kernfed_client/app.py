@@ -137,6 +137,7 @@ class ClientDaemon:
             await asyncio.wait([*tasks, stopped], timeout=5)
             self._worker.close()
             self._audit.close()
+            self._store.close()
             if self._metrics is not None:
                 self._metrics.stop()
             log.info("client stops", client=self.name)

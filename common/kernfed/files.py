@@ -266,9 +266,15 @@ class Journal:
         os.ftruncate(self._handle, num_bytes)
         self.num_bytes = num_bytes
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more records."""
+        return self._handle < 0
+
     def close(self) -> None:
         """Close the file; the journal takes no more records."""
         self._closing()
+        self._handle = -1  # not the number of a file that is opened after this one
 
 
 def _crc(parts: Iterable[bytes]) -> int:

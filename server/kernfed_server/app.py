@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
 from kernfed_server.config import CoordinatorFile, database_url
 from kernfed_server.federation.exchange import RemoteExchange
-from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+from kernfed_server.federation.session import SessionLimits
+from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer
@@ -120,7 +121,7 @@ class Coordinator:
                 await stack.enter_async_context(self._serving_enrolment()),
             )
             if file.metrics_port is not None:
-                _serve_metrics(file.metrics_port, self.sessions)
+                stack.enter_context(_serving_metrics(file.metrics_port, self.sessions))
             log.info(
                 "coordinator ready",
                 federation=self._pki.federation,
@@ -180,14 +181,14 @@ class Coordinator:
         if port_text != "0":
             split_address(where)
         try:
-            port = server.add_secure_port(where if port_text != "0" else address(host, 0), credentials)
-        except RuntimeError as err:
-            raise UnavailableError(
-                f"{key}: cannot listen on {where}; another coordinator may hold the port, or the address is not "
-                f"of this machine"
-            ) from err
-        await server.start()
-        try:
+            try:
+                port = server.add_secure_port(where if port_text != "0" else address(host, 0), credentials)
+            except RuntimeError as err:
+                raise UnavailableError(
+                    f"{key}: cannot listen on {where}; another coordinator may hold the port, or the address is not "
+                    f"of this machine"
+                ) from err
+            await server.start()
             yield port
         finally:
             await server.stop(self._time_to_stop())
@@ -211,12 +212,22 @@ async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
     await asyncio.wait(tasks, timeout=10)
 
 
-def _serve_metrics(port: int, sessions: SessionRegistry) -> None:
-    from prometheus_client import Gauge, start_http_server
+@contextlib.contextmanager
+def _serving_metrics(port: int, sessions: SessionRegistry) -> Iterator[None]:
+    from prometheus_client import REGISTRY, Gauge, start_http_server
 
     connected = Gauge("kernfed_connected_clients", "Clients that have a session.")
     connected.set_function(lambda: len(sessions.present()))
-    start_http_server(port, addr="127.0.0.1")
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1")
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+    finally:
+        REGISTRY.unregister(connected)
 
 
 async def serve(file: CoordinatorFile, port_file: Path | None = None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from pathlib import Path
 
 import grpc.aio
@@ -21,6 +20,7 @@ from kernfed.pki.identity import (
 from kernfed.wire.health import SERVICES, check_health
 from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
+from kernfed_testing.commands import run_command
 from kernfed_testing.federation import LIMIT_S, Federation, until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -28,15 +28,8 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 async def command(name: str, *arguments: str, cwd: Path) -> tuple[int, str]:
     """Run one of our commands; returns exit status and all that it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(str(Path(sys.executable).with_name(name)), *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=cwd,
-    )
-    async with asyncio.timeout(LIMIT_S):
-        out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
+    done = await run_command(name, *arguments, cwd=cwd)
+    return done.returncode, done.stdout + done.stderr
 
 
 async def test_both_commands_say_that_all_is_well(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ BODY_SIZE = 160
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory):
+async def fed(tmp_path_factory: pytest.TempPathFactory):
     root = tmp_path_factory.mktemp("hostile")
     async with Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"], heartbeat_s=(0.3, 30.0)) as fed:
         yield fed
@@ -44,7 +44,7 @@ def no_trace():
 
 
 @contextlib.asynccontextmanager
-async def mallory(fed, misbehave=None, **settings):
+async def mallory(fed: Federation, misbehave=None, **settings):
     """A scripted client; only the step under test is tampered with."""
 
     async def at_step(client, task, reply):
@@ -56,12 +56,12 @@ async def mallory(fed, misbehave=None, **settings):
     await fed.wait_disconnected("mallory")
 
 
-def job(fed):
+def job(fed: Federation):
     return fed.job("dkrr", TRIO, cohort_min_clients=2, cohort_deadline_s=0.5)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def expected(fed):
+async def expected(fed: Federation):
     """The model that the honest clients make when mallory says that it cannot."""
 
     async def decline(client, task, _reply):
@@ -129,7 +129,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_reply_is_refused(fed, expected, case):
+async def test_reply_is_refused(fed: Federation, expected, case) -> None:
     """Only the liar is out of the round, with a reason; its session goes on, and the aggregate is the others'."""
     misbehave, reason = REFUSED[case]
     before = psutil.Process().memory_info().rss
@@ -144,7 +144,7 @@ async def test_reply_is_refused(fed, expected, case):
     assert psutil.Process().memory_info().rss - before < 200 << 20
 
 
-async def test_nan_in_a_large_body(fed):
+async def test_nan_in_a_large_body(fed: Federation) -> None:
     """A NaN in a body that goes to disk is found as it arrives; the rest is let pass, and the session lives."""
     values = np.ones(1_000_000)
     values[300_000] = np.nan
@@ -234,7 +234,7 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize("violation", VIOLATIONS)
-async def test_violation_ends_the_session(fed, expected, violation):
+async def test_violation_ends_the_session(fed: Federation, expected, violation) -> None:
     """A frame that the protocol forbids ends that session with a reason; the job goes on without its client."""
     async with mallory(fed, violation) as client:
         ended = await fed.run(job(fed))
@@ -247,7 +247,7 @@ async def test_violation_ends_the_session(fed, expected, violation):
     assert await fed.model_sha256(ended) == expected
 
 
-async def test_reply_for_unknown_task(fed):
+async def test_reply_for_unknown_task(fed: Federation) -> None:
     """A reply that nobody asked for is declined, body and all, and costs nothing else."""
 
     async def unasked(client, task, reply):
@@ -265,7 +265,7 @@ async def test_reply_for_unknown_task(fed):
     assert not ended.of(EventKind.CLIENT_FAILED)
 
 
-async def test_duplicate_reply_counts_once(fed):
+async def test_duplicate_reply_counts_once(fed: Federation) -> None:
     """The same reply twice counts once."""
 
     async def twice(client, task, reply):
@@ -278,7 +278,7 @@ async def test_duplicate_reply_counts_once(fed):
     assert len([e for e in ended.of(EventKind.CLIENT_ANSWERED, "mallory") if e.step == STEP]) == 1
 
 
-async def test_second_different_reply(fed, expected):
+async def test_second_different_reply(fed: Federation, expected) -> None:
     """Of two replies to a task the first counts; the same again is acknowledged, another refused and reported."""
 
     async def thrice(client, task, reply):
@@ -300,7 +300,7 @@ async def test_second_different_reply(fed, expected):
     assert await fed.model_sha256(ended) == await fed.model_sha256(honest) != expected
 
 
-async def test_more_under_way_than_allowed(fed, monkeypatch):
+async def test_more_under_way_than_allowed(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who announces more bytes than may be under way ends its session, before any of them is read."""
     limits = replace(fed.sessions.limits, max_inflight_bytes=10_000_000)
     monkeypatch.setattr(fed.sessions, "limits", limits)
@@ -322,7 +322,7 @@ async def test_more_under_way_than_allowed(fed, monkeypatch):
     assert not list((fed.root / "data" / "spool").iterdir())
 
 
-async def test_flood_of_frames(fed, monkeypatch):
+async def test_flood_of_frames(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames above the allowed rate wait at their sender; others' rounds go on meanwhile."""
     monkeypatch.setattr(fed.sessions, "limits", replace(fed.sessions.limits, max_frames_per_s=100.0))
     async with mallory(fed) as client:
@@ -339,7 +339,7 @@ async def test_flood_of_frames(fed, monkeypatch):
     assert took > 1.5
 
 
-async def test_wrong_version_is_refused(fed):
+async def test_wrong_version_is_refused(fed: Federation) -> None:
     """Another protocol version is told to install a matching release."""
     async with mallory(fed, first=hello(protocol_version=99)) as client:
         error = await asyncio.wait_for(client.over, LIMIT_S)
@@ -347,7 +347,7 @@ async def test_wrong_version_is_refused(fed):
     assert "install matching releases" in str(error)
 
 
-async def test_no_hello(fed, monkeypatch):
+async def test_no_hello(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not say hello is not waited for."""
     async with mallory(fed, first=pb.ConnectRequest(heartbeat=pb.Heartbeat())) as client:
         assert isinstance(await asyncio.wait_for(client.over, LIMIT_S), WireError)
@@ -359,7 +359,7 @@ async def test_no_hello(fed, monkeypatch):
     assert "no hello" in str(error)
 
 
-async def test_client_that_asks_and_never_reads(fed, monkeypatch, no_trace):
+async def test_client_that_asks_and_never_reads(fed: Federation, monkeypatch: pytest.MonkeyPatch, no_trace) -> None:
     """Acknowledgements for a client that does not read are bounded, for its session ends."""
     monkeypatch.setattr("kernfed_server.services.federation.MAX_BACKLOG", 2000)
     async with mallory(fed, reads=False) as client:
@@ -374,7 +374,7 @@ async def test_client_that_asks_and_never_reads(fed, monkeypatch, no_trace):
     assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
 
 
-async def test_revoked_client_that_does_not_read(fed, no_trace):
+async def test_revoked_client_that_does_not_read(fed: Federation, no_trace) -> None:
     """A revoked client is cut off though the coordinator is stuck in writing to it, and though it sends heartbeats."""
     async with ScriptedClient(fed.client_folder("eve"), fed.ports.federation, reads=False):
         await fed.wait_connected("eve")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
+from kernfed_testing.commands import run_command
 from kernfed_testing.federation import LIMIT_S
 from kernfed_testing.identities import make_identities
 from kernfed_testing.job_world import World, probe_toml, world
@@ -48,16 +48,9 @@ class Service:
 
     async def command(self, *arguments: str) -> tuple[int, str, str]:
         """Run `kernfed`, piped; returns exit status, stdout, stderr."""
-        script = Path(sys.executable).with_name("kernfed")
-        process = await asyncio.create_subprocess_exec(
-            *(str(script), *arguments, "--identity", str(self.operator), "--coordinator", self.address),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self.world.folder,
-        )
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate()
-        return process.returncode or 0, out.decode(), err.decode()
+        own = ("--identity", str(self.operator), "--coordinator", self.address)
+        done = await run_command("kernfed", *arguments, *own, cwd=self.world.folder)
+        return done.returncode, done.stdout, done.stderr
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +69,7 @@ async def serving(folder: Path, *clients: str, servicer=OperatorServicer, **sett
             await server.stop(1)
 
 
-async def test_a_job_from_submission_to_files(tmp_path):
+async def test_a_job_from_submission_to_files(tmp_path: Path) -> None:
     """Submit, watch, list, fetch: the file that arrives is the file that was left."""
     async with serving(tmp_path, "a", "b") as service, service.dial() as operator:
         service.world.script.free = True
@@ -100,7 +93,7 @@ async def test_a_job_from_submission_to_files(tmp_path):
         assert (tmp_path / "out" / "job.toml").read_text() == probe_toml("demo", ["a", "b"])
 
 
-async def test_a_large_artifact_arrives_in_pieces(tmp_path):
+async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
     """More than a frame holds, bit for bit, with nothing left over beside it."""
     async with serving(tmp_path, "a") as service, service.dial() as operator:
         service.world.script.free = True
@@ -113,7 +106,7 @@ async def test_a_large_artifact_arrives_in_pieces(tmp_path):
         assert [p.name for p in (tmp_path / "out").iterdir()] == ["big.bin"]
 
 
-async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path, monkeypatch):
+async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest is checked before the file gets its name."""
 
     async def corrupted(path):
@@ -129,7 +122,7 @@ async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path, monkeypatch)
         assert not list((tmp_path / "out").iterdir())
 
 
-async def test_errors_cross_the_line_as_themselves(tmp_path):
+async def test_errors_cross_the_line_as_themselves(tmp_path: Path) -> None:
     """Class and text of the coordinator's error reach the caller."""
     async with serving(tmp_path, "a", known={"a"}) as service, service.dial() as operator:
         with pytest.raises(ConfigError, match="job file: method: "):
@@ -146,7 +139,7 @@ async def test_errors_cross_the_line_as_themselves(tmp_path):
         assert (await operator.cancel(job.job_id)).state is JobState.CANCELLED
 
 
-async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path):
+async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path: Path) -> None:
     """Every call asks for the role."""
     async with serving(tmp_path, "a") as service, service.dial(service.client) as impostor:
         calls = [
@@ -164,7 +157,7 @@ async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path)
                 await call
 
 
-async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path):
+async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path: Path) -> None:
     """The request id decides."""
     async with serving(tmp_path) as service, service.dial() as operator:
         first = await operator.submit(probe_toml("demo", ["a"]), "id-1")
@@ -172,7 +165,7 @@ async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path):
         assert len((await operator.list_jobs()).jobs) == 1
 
 
-async def test_no_coordinator_is_said_in_words(tmp_path):
+async def test_no_coordinator_is_said_in_words(tmp_path: Path) -> None:
     """The diagnosis names the address and what to check."""
     async with serving(tmp_path) as service:
         address, identity = service.address, Identity.load(service.operator)
@@ -181,7 +174,7 @@ async def test_no_coordinator_is_said_in_words(tmp_path):
             await operator.clients()
 
 
-async def test_the_commands(tmp_path):
+async def test_the_commands(tmp_path: Path) -> None:
     """Submit and watch in a pipe, show, list, fetch, clients; JSON where asked."""
     job_file = tmp_path / "job.toml"
     job_file.write_text(probe_toml("demo", ["a", "b"]))
@@ -210,7 +203,7 @@ async def test_the_commands(tmp_path):
         assert (code, out.splitlines()[1].split()[:3]) == (0, ["a", "connected", "default"])
 
 
-async def test_the_commands_fail_with_their_codes(tmp_path):
+async def test_the_commands_fail_with_their_codes(tmp_path: Path) -> None:
     """3: the file; 5: the job, and no such job; one line each, without a traceback."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text('name = "x"\n[method]\nname = "newton"\nrouns = 3\n')
@@ -230,7 +223,7 @@ async def test_the_commands_fail_with_their_codes(tmp_path):
         assert (code, "Traceback" in err) == (5, False)
 
 
-async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path):
+async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -> None:
     """The caller sees every event once, and is told of the gap."""
     pki = make_identities(tmp_path / "ids")
     gaps, numbers = [], []

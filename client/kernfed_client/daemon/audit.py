@@ -104,8 +104,10 @@ class AuditLog:
             self._previous = _digest(text)
 
     def close(self) -> None:
-        """Close the file; the log takes no more lines."""
-        os.close(self._file)
+        """Close the file; the log takes no more lines, and a step that ends later cannot send its reply."""
+        with self._lock:
+            os.close(self._file)
+            self._file = -1  # not the number of a file that is opened after this one
 
 
 def verify(path: Path) -> int:

@@ -127,10 +127,11 @@ class ReplyStore:
 
     def close(self) -> None:
         """Close the journal; the store takes no more replies."""
-        self._journal.close()
+        with self._lock:
+            self._journal.close()
 
     def _trim(self, above: int) -> None:
-        if not self._waiting and self._journal.num_bytes > above:
+        if not self._waiting and self._journal.num_bytes > above and not self._journal.closed:
             self._journal.truncate()
 
     def _path(self, task_id: str) -> Path:

@@ -10,7 +10,9 @@ from typing import Any
 from kernfed.artifact_names import MODEL_FACTS
 from kernfed.cli.predict import Predictor
 from kernfed.errors import ConfigError, UnknownJobError
+from kernfed.methods import rooms
 from kernfed_client.models.private_model import FORMAT, Scorer, read_private_model
+from kernfed_client.models.small_network import NETWORK, network_scorer
 
 
 def kept_models(state: Path) -> dict[str, Path]:
@@ -59,25 +61,12 @@ def load_kept_model(folder: Path) -> Predictor:
 
 
 def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
-    if kind == "kernel-ridge":
-        from kernfed_client.methods.distill.learner import kernel_scorer
-
-        return kernel_scorer(facts["arrays"], facts["details"])
-    if kind == "scikit-learn":
-        from kernfed_client.methods.distill.bring_your_own import sklearn_scorer
-
-        return sklearn_scorer(facts["task"], facts["arrays"], facts["details"])
-    if kind == "network":
-        from kernfed_client.methods.distill.networks import network_scorer
-
-        return network_scorer(facts["arrays"], facts["details"])
-    if kind == "personal-network":
-        from kernfed_client.models.small_network import network_scorer as personal_scorer
-
-        scorer: Scorer = personal_scorer(facts["arrays"], facts["details"])
-        return scorer
-    if kind == "online":
-        from kernfed_client.methods.online.model import online_scorer
-
-        return online_scorer(facts["arrays"], facts["details"])
-    raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")
+    """Of a model's kind; the rooms' modules `kept` have those of their methods in `SCORERS`."""
+    makers = {
+        NETWORK: lambda facts: network_scorer(facts["arrays"], facts["details"]),
+        **rooms.merged("kernfed_client.methods", "kept", "SCORERS"),
+    }
+    if kind not in makers:
+        raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")
+    scorer: Scorer = makers[kind](facts)
+    return scorer

@@ -57,9 +57,13 @@ class Spool:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
-        names = sorted(p.name for p in folder.glob("*.jsonl"))
-        self._number = int(names[-1].split(".")[0]) if names else 1
-        self._file = self._open()
+        try:
+            names = sorted(p.name for p in folder.glob("*.jsonl"))
+            self._number = int(names[-1].split(".")[0]) if names else 1
+            self._file = self._open()
+        except BaseException:
+            self._held.close()
+            raise
         self.num_rows = 0
         """Lines taken in this life of the daemon."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import enum
 import functools
 import numbers
 from collections.abc import Mapping
@@ -19,20 +18,12 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.features import spec as features
 from kernfed.features.spec import FeatureSpec, Frequencies
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.losses import Link
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
     from kernfed.tensors.feature_maps import FeatureMap
-
-
-class Link(enum.StrEnum):
-    """The function from linear scores to predictions: nothing, softmax, or the logistic function."""
-
-    IDENTITY = "identity"
-    SOFTMAX = "softmax"
-    LOGISTIC = "logistic"
 
 
 ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
@@ -134,11 +125,13 @@ class GlobalModel:
         """
         import torch
 
+        from kernfed.tensors.links import linked
+
         x = torch.from_numpy((self._columns(rows) - self.mean) / self.deviation).to(device)
         weights = torch.from_numpy(self.weights).to(device)
         offset = torch.from_numpy(self.target_mean - self.feature_mean @ self.weights).to(device)
         mapped = self._feature_map(device).blocks(x)
-        parts = [_linked(self.link, torch.addmm(offset, z, weights)) for z in mapped]
+        parts = [linked(self.link, torch.addmm(offset, z, weights)) for z in mapped]
         if not parts:
             return np.empty((0, self.weights.shape[1]))
         scores: Floats = torch.cat(parts).cpu().numpy()
@@ -195,14 +188,6 @@ class GlobalModel:
                 "infinite; fill it in or leave the row out"
             )
         return x
-
-
-def _linked(link: Link, scores: Tensor) -> Tensor:
-    import torch
-
-    if link is Link.SOFTMAX:
-        return torch.softmax(scores, 1)
-    return torch.sigmoid(scores) if link is Link.LOGISTIC else scores
 
 
 def load_model(folder: Path | str) -> GlobalModel:

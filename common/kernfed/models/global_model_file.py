@@ -16,7 +16,8 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec
 from kernfed.federation.messages.data import LearningTask
-from kernfed.models.global_model import ARRAYS, GlobalModel, Link
+from kernfed.maths.losses import Link
+from kernfed.models.global_model import ARRAYS, GlobalModel
 
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -229,13 +229,14 @@ class OperatorClient:
         digest, size = hashlib.sha256(), 0
         try:
             with files.Part(folder / name, mode=0o644) as part:
-                async for response in self._pieces(call):
-                    if response.HasField("artifact"):
-                        announced = artifact_from_proto(response.artifact)
-                    size += len(response.data)
-                    if announced is None or size > announced.size:
-                        raise WireError(f"{name}: the coordinator sends more than it announced")
-                    await asyncio.to_thread(_append, part.file, digest, response.data)
+                async with contextlib.aclosing(self._pieces(call)) as pieces:
+                    async for response in pieces:
+                        if response.HasField("artifact"):
+                            announced = artifact_from_proto(response.artifact)
+                        size += len(response.data)
+                        if announced is None or size > announced.size:
+                            raise WireError(f"{name}: the coordinator sends more than it announced")
+                        await asyncio.to_thread(_append, part.file, digest, response.data)
                 if announced is None or size != announced.size or digest.hexdigest() != announced.sha256:
                     raise WireError(f"{name}: what arrived is not what the coordinator announced; fetch it again")
                 await asyncio.to_thread(part.keep, durable=True)
@@ -257,7 +258,7 @@ class OperatorClient:
         finally:
             call.cancel()
 
-    async def _pieces(self, call: Any) -> AsyncIterator[pb.FetchArtifactResponse]:
+    async def _pieces(self, call: Any) -> AsyncGenerator[pb.FetchArtifactResponse, None]:
         try:
             while True:
                 async with asyncio.timeout(self._timeout_s):

@@ -8,10 +8,11 @@ from pydantic import BaseModel
 
 import kernfed
 from kernfed.arrays import Array
+from kernfed.maths.losses import Link
 from kernfed_server.jobs.preparation import Setup
 
 if TYPE_CHECKING:
-    from kernfed.models.global_model import GlobalModel, Link
+    from kernfed.models.global_model import GlobalModel
 
 
 def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def agreed(setup: Setup) -> dict[str, Any]:
 
 
 def feature_model(
-    setup: Setup, weights: Array, facts: dict[str, Any], *, target_mean: Array | None = None, link: Link | None = None
+    setup: Setup, weights: Array, facts: dict[str, Any], *, target_mean: Array | None = None, link: Link = Link.IDENTITY
 ) -> GlobalModel:
     """A model that is linear in the centred features.
 
@@ -46,9 +47,9 @@ def feature_model(
         weights: Shape (M, C).
         facts: From `job_facts`.
         target_mean: Added to predictions, shape (C,); None: the pooled mean of the targets.
-        link: From scores to predictions; None: the identity.
+        link: From scores to predictions.
     """
-    from kernfed.models.global_model import GlobalModel, Link
+    from kernfed.models.global_model import GlobalModel
 
     return GlobalModel(
         **agreed(setup),
@@ -57,6 +58,6 @@ def feature_model(
         weights=weights,
         feature_mean=setup.feature_mean,
         target_mean=setup.target_mean if target_mean is None else target_mean,
-        link=Link.IDENTITY if link is None else link,
+        link=link,
         job=facts,
     )

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.files import Part, is_part
-from kernfed_server.jobs.run import Checkpoint, State
+from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.state import Arrays
 
 _DTYPES: Final = {
     "float64": "F64",
@@ -79,7 +80,7 @@ def is_checkpoint(path: Path) -> bool:
     return path.suffix == SUFFIX or is_part(path)
 
 
-def _write(file: BinaryIO, state: State) -> str:
+def _write(file: BinaryIO, state: Arrays) -> str:
     arrays = {name: _prepared(name, state[name]) for name in sorted(state)}
     header: dict[str, object] = {}
     offset = 0

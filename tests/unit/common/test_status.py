@@ -16,7 +16,7 @@ def subclasses(cls):
     return [cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))]
 
 
-def test_every_error_has_its_status():
+def test_every_error_has_its_status() -> None:
     """A new error class without a line in the table fails here."""
     ours = [cls for cls in subclasses(KernfedError) if cls.__module__ == errors.__name__]
     assert len(ours) > 25
@@ -24,7 +24,7 @@ def test_every_error_has_its_status():
     assert status_of(QuorumNotMetError("x")) is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_reasons_are_unique():
+def test_reasons_are_unique() -> None:
     """A reason stands for one class, so that a peer can rebuild it."""
     reasons = [cls.reason for cls in STATUS]
     assert len(set(reasons)) == len(reasons)
@@ -36,7 +36,7 @@ class Handler(grpc.GenericRpcHandler):
     def service(self, details):
         name = details.method.rpartition("/")[2]
 
-        def fail():
+        def fail() -> None:
             if name == "Boom":
                 raise ZeroDivisionError("secret detail")
             if name == "Root":
@@ -45,7 +45,7 @@ class Handler(grpc.GenericRpcHandler):
                 raise QuorumNotMetError("ä" * 5000)
             raise next(cls for cls in STATUS if cls.__name__ == name)("line one, ünïcode")
 
-        async def unary(request, context):
+        async def unary(request, context) -> None:
             fail()
 
         async def stream(request, context):
@@ -76,7 +76,7 @@ async def channel():
 LIMIT_S = 60.0
 
 
-async def drain(call):
+async def drain(call) -> None:
     if hasattr(call, "__aiter__"):
         async for _ in call:
             pass
@@ -103,7 +103,7 @@ async def fail(channel, shape, name):
 
 
 @pytest.mark.parametrize("shape", ["uu", "us", "su", "ss"])
-async def test_errors_cross_as_the_same_class(channel, shape):
+async def test_errors_cross_as_the_same_class(channel, shape: str) -> None:
     """What the handler raises is what the caller gets, with its text."""
     for cls in STATUS:
         if STATUS[cls] is grpc.StatusCode.INTERNAL:
@@ -117,7 +117,7 @@ async def test_errors_cross_as_the_same_class(channel, shape):
 
 @pytest.mark.parametrize("shape", ["uu", "ss"])
 @pytest.mark.parametrize("name", ["Boom", "Root"])
-async def test_unexpected_errors_stay_here(channel, shape, name):
+async def test_unexpected_errors_stay_here(channel, shape: str, name: str) -> None:
     """The caller gets a fixed text; our log gets the exception."""
     with structlog.testing.capture_logs() as logs:
         rpc = await fail(channel, shape, name)
@@ -128,7 +128,7 @@ async def test_unexpected_errors_stay_here(channel, shape, name):
     assert "secret detail" in str(entry["exc_info"])
 
 
-async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel):
+async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel) -> None:
     """Whichever of the two comes first, the caller learns with what the peer ended the call."""
 
     async def endless():
@@ -144,7 +144,7 @@ async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel)
         assert type(error_from_rpc(await ended.end())) is QuorumNotMetError
 
 
-async def test_long_text_is_cut_to_fit_headers(channel):
+async def test_long_text_is_cut_to_fit_headers(channel) -> None:
     """A text that would overflow the HTTP headers is cut, and the class still crosses."""
     back = error_from_rpc(await fail(channel, "uu", "Long"))
     assert type(back) is QuorumNotMetError
@@ -152,7 +152,7 @@ async def test_long_text_is_cut_to_fit_headers(channel):
     assert 100 < len(str(back)) < 5000
 
 
-async def test_statuses_without_a_reason():
+async def test_statuses_without_a_reason() -> None:
     """What grpc itself reports becomes the nearest error of ours."""
 
     def rpc(code):

@@ -13,7 +13,8 @@ import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.dictionary import Dictionary
+from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.models.private_model import PrivateModel, Scorer
@@ -66,7 +67,7 @@ def online_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
         num_columns=int(details["num_columns"]),
         seed=int(details["seed"]),
     )
-    theta, weights, loss = arrays["theta"], arrays["weights"], Loss(details["loss"])
+    theta, weights, loss = arrays["theta"], arrays["weights"], LOSSES[Loss(details["loss"])]
 
     def score(rows: Floats, device: str) -> Floats:
         del device  # too little work for a GPU
@@ -76,9 +77,7 @@ def online_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
             z = online.features(rows[start : start + 256] / details["norm"], omega)
             parts.append(online.predictions(z, theta) @ weights)
         f = np.concatenate(parts)
-        if loss is Loss.LOGISTIC:
-            f = online.logistic(f)
-        scores: Floats = (details["target_low"] + details["target_span"] * f)[:, None]
+        scores: Floats = (details["target_low"] + details["target_span"] * loss.served(f))[:, None]
         return scores
 
     return score

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadLoss
 
 
 def exact_matrix(loss: HeadLoss, num_rows: int, num_features: int, num_outputs: int) -> int:
     """Count the rows of the matrix that an exact solve factors: features or rows, times the outputs that it couples."""
-    coupled = num_outputs if loss is HeadLoss.SOFTMAX else 1
+    coupled = num_outputs if FACTS[loss].couples_outputs else 1
     return coupled * min(max(num_rows, 1), num_features)
 
 

@@ -12,7 +12,6 @@ Source: Ghari & Shen (2022), *Personalized online federated learning with multip
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 import math
@@ -25,18 +24,10 @@ from kernfed import rng
 from kernfed.arrays import Floats, Indices
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.base import MaxLength, Range
+from kernfed.methods.online.losses import LOSSES, Loss
 
 MAX_KERNELS = 256
 """Most kernels of a dictionary: their numbers travel as bytes."""
-
-
-class Loss(enum.StrEnum):
-    """Cost of a prediction f of a target y."""
-
-    SQUARED = "squared"
-    """(f - y)²."""
-    LOGISTIC = "logistic"
-    """ln(1 + exp(f)) - y f, for y in {0, 1}: f is the log-odds of 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,37 +133,6 @@ def predictions(z: Floats, theta: Floats) -> Floats:
     return f
 
 
-def loss_value(loss: Loss, f: Floats, y: Floats | float) -> Floats:
-    """Compute the loss of predictions, elementwise."""
-    if loss is Loss.SQUARED:
-        return np.square(f - y)
-    value: Floats = np.logaddexp(0.0, f) - y * f
-    return value
-
-
-def loss_slope(loss: Loss, f: Floats, y: Floats | float) -> Floats:
-    """Compute the derivative of the loss by the prediction, elementwise."""
-    if loss is Loss.SQUARED:
-        return 2.0 * (f - y)
-    return logistic(f) - y
-
-
-def curvature(loss: Loss) -> float:
-    """Largest second derivative of the loss by the prediction: 2 or 1/4."""
-    return 2.0 if loss is Loss.SQUARED else 0.25
-
-
-def logistic(f: Floats | float) -> Floats:
-    """Compute 1/(1 + exp(-f)) without overflow."""
-    p: Floats = 0.5 * (1.0 + np.tanh(0.5 * np.asarray(f)))
-    return p
-
-
-def served(loss: Loss, f: float) -> float:
-    """The prediction that a person sees: f itself, or under the logistic loss the probability of 1."""
-    return f if loss is Loss.SQUARED else float(logistic(f))
-
-
 def kernel_gradients(
     z: Floats,
     f: Floats,
@@ -197,7 +157,7 @@ def kernel_gradients(
     Returns:
         Shape (B, 2 D). Divided by the probability of the kernels' bin it is the step of equation (9).
     """
-    slope = loss_slope(loss, f.take(kernels, axis=1), y[:, None])
+    slope = LOSSES[loss].slope(f.take(kernels, axis=1), y[:, None])
     gradient: Floats
     if len(y) == 1:
         gradient = z[0].take(kernels, axis=0)

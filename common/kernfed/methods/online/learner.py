@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kernfed.arrays import Floats
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import Drawn, draw_bin
-from kernfed.methods.online.dictionary import Loss
+from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.weights import AdaHedge, FewHedge, Hedge, Tracking
 
 Arrays = Mapping[str, npt.NDArray[np.float64]]
@@ -166,7 +166,7 @@ class Learner:
             shared: The coordinator's weights, where they are used, (N,).
         """
         w = self.weights() if shared is None else shared
-        return rules.target_low + rules.target_span * online.served(rules.loss, float(w @ f))
+        return rules.target_low + rules.target_span * float(LOSSES[rules.loss].served(float(w @ f)))
 
     def learn(self, rules: LearnerRules, batch: Batch, theta: Floats, shared: Floats | None = None) -> Learned:
         """Predict each row, then learn from it.
@@ -179,11 +179,11 @@ class Learner:
         """
         f = online.predictions(batch.z, theta)
         y = (batch.y - rules.target_low) / rules.target_span
-        losses = online.loss_value(rules.loss, f, y[:, None])
+        cost = LOSSES[rules.loss]
+        losses = cost.value(f, y[:, None])
         if rules.regularisation:
             losses = losses + rules.regularisation * np.square(theta).sum(axis=1)
         state, tally = self.weights_state, self.tally
-        squared = rules.loss is Loss.SQUARED
         targets, own, tolds = y.tolist(), batch.y.tolist(), batch.told.tolist()
         fixed = shared if shared is not None else None if state is not None else self.weights()
         for t in range(len(y)):
@@ -191,7 +191,7 @@ class Learner:
             if isinstance(state, Tracking):
                 mixture = state.mixture()
                 mixed = float(mixture.kernels @ row)
-                state = state.update(mixture, row, functools.partial(online.loss_slope, rules.loss, y=target))
+                state = state.update(mixture, row, functools.partial(cost.slope, y=target))
             elif isinstance(state, Hedge):
                 mixed = float(state.weights() @ row)
                 state = state.update(losses[t], rules.weight_learning_rate)
@@ -199,9 +199,8 @@ class Learner:
                 assert fixed is not None  # noqa: S101  # there are weights of one kind or another
                 mixed = float(fixed @ row)
             if told != told:
-                told = rules.target_low + rules.target_span * online.served(rules.loss, mixed)
-            loss = (mixed - target) ** 2 if squared else float(online.loss_value(rules.loss, np.asarray(mixed), target))
-            tally = tally.add(told, own[t], loss, binary=rules.binary)
+                told = rules.target_low + rules.target_span * float(cost.served(mixed))
+            tally = tally.add(told, own[t], float(cost.value(mixed, target)), binary=rules.binary)
         of_kernels = np.add.reduce(losses, axis=0)
         return Learned(Learner(state, self.kernel_losses + of_kernels, tally), f, y, of_kernels)
 

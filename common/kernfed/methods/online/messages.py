@@ -15,8 +15,9 @@ from typing import Annotated
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Kind, MaxLength, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import MetricSums
-from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.losses import Loss
 
 Count = Annotated[int, Range(0, 2**53)]
 Rate = Annotated[float, Range(0, 1e9)]

@@ -18,7 +18,8 @@ from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.dictionary import Dictionary
+from kernfed.methods.online.losses import LOSSES, Loss
 
 ARRAYS_FILE = "online.safetensors"
 FACTS_FILE = "online.json"
@@ -59,7 +60,8 @@ class OnlineParameters:
         w = np.full(n, 1.0 / n) if weights is None else weights
         z = online.features((rows - self.mean) / self.scale, online.draw(self.dictionary))
         f = online.predictions(z, self.theta) @ w
-        return self.target_low + self.target_span * (online.logistic(f) if self.loss is Loss.LOGISTIC else f)
+        told: Floats = self.target_low + self.target_span * LOSSES[self.loss].served(f)
+        return told
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write both files; the facts, which name the digest of the arrays, last.

@@ -10,18 +10,17 @@ import numpy as np
 from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.methods.heads.lbfgs import History
-from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest, HeadLoss
+from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
+from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
-from kernfed_server.methods.heads.problem import decode_names, encode_names
 from kernfed_server.methods.heads.warm_up import MIN_GAIN, local_round
 
 MAX_PROBES = 25
 """Step sizes tried in a round: the shortest is at most half as long each time."""
 FIRST_STEP = 0.5
 """Tried first after local training: means of inverse Hessians are longer than inverses of their mean."""
-PER_GAP = {HeadLoss.SOFTMAX: 3.0, HeadLoss.LOGISTIC: 1.0, HeadLoss.SQUARED: 1.0}
-"""Ridge over `Scaling.ridge`: with more than 1 log-loss hardly rises, and more classes are right."""
 MAX_RIDGE = 1e6
 
 
@@ -73,11 +72,11 @@ class _Training:
             if "best_weights" in resumed:
                 self.best = _Best(resumed["best_weights"], worth)
             self.problem.ridge = ridge
-            recorded = decode_names(resumed["members"])
+            recorded = resumed.names("members")
             self.members = recorded
             if not self.finished:
                 there = tuple(c for c in recorded if c in self.problem.cohort.clients)
-                self.members = self.problem.shrink(recorded, there)
+                self.members = self.problem.run.without_lost(recorded, there)
             if "scalars" in resumed and self.members == recorded:
                 self.state = SafeNewton.from_arrays(resumed)
 
@@ -177,7 +176,7 @@ class _Training:
         """The ridge that rows kept apart call for; 0 without any, and where the job wants none of it."""
         if measured.scaling is None or not self.settings.raise_ridge:
             return 0.0
-        return min(PER_GAP[self.problem.loss] * measured.scaling.ridge, MAX_RIDGE)
+        return min(FACTS[self.problem.loss].ridge_per_gap * measured.scaling.ridge, MAX_RIDGE)
 
     async def _advance(self, state: SafeNewton) -> tuple[SafeNewton, _Measured, float]:
         """One step, what it led to, and its size; the same state where none lowers the loss by more than rounding."""
@@ -222,7 +221,7 @@ class _Training:
             replies |= await problem.ask(request, group, everyone=True)
         answered = tuple(sorted(replies))
         if answered != self.members:
-            self.members = problem.shrink(self.members, answered)
+            self.members = problem.run.without_lost(self.members, answered)
         ordered = {client: replies[client] for client in answered}
         mean = problem.weighted_apart(ordered) if self.judging else problem.weighted(ordered)
         point = Point(weights, mean.loss, mean.gradient)
@@ -243,7 +242,7 @@ class _Training:
             **({"weights": self.newest} if self.state is None else self.state.to_arrays()),
             "progress": np.array([best.worth if best else 0.0, self.first_norm, self.problem.ridge]),
             "phase": np.array([self.finished, self.warming, self.judging], dtype=np.uint8),
-            "members": encode_names(self.members),
+            "members": names_array(self.members),
             "solver": self.trainer.solver_number,
         }
         if best is not None and (self.state is None or self.judging):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernfed.arrays import Array
-from kernfed.methods.heads.messages import HeadLoss, HeadWarmUp, HeadWarmUpRequest
+from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.messages import HeadWarmUp, HeadWarmUpRequest
+from kernfed_server.jobs.run import Members
 from kernfed_server.methods.heads.newton_steps import HeadTrainer
-from kernfed_server.methods.heads.problem import Members
 
 MIN_GAIN = 0.03
 """Part of the loss that a round must take off for another one to follow."""
@@ -21,8 +22,6 @@ EPOCHS = 4
 BATCH = 64
 MOMENTUM = 0.9
 MAX_LEARNING_RATE = 0.1
-CURVATURE = {HeadLoss.SOFTMAX: 15.0, HeadLoss.LOGISTIC: 15.0, HeadLoss.SQUARED: 1.5}
-"""Over the number of features: the learning rate where those are many, whose curvature adds up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ async def local_round(trainer: HeadTrainer, weights: Array, members: Members, ro
     problem = trainer.problem
     request = HeadWarmUpRequest(
         ridge=problem.ridge,
-        learning_rate=min(MAX_LEARNING_RATE, CURVATURE[problem.loss] / problem.shape[0]),
+        learning_rate=min(MAX_LEARNING_RATE, FACTS[problem.loss].warm_up_rate / problem.shape[0]),
         momentum=MOMENTUM,
         num_epochs=EPOCHS,
         batch_size=BATCH,
@@ -53,7 +52,7 @@ async def local_round(trainer: HeadTrainer, weights: Array, members: Members, ro
         replies |= await problem.ask(request, group, everyone=True)
     answered = tuple(sorted(replies))
     if answered != members:
-        problem.shrink(members, answered)
+        problem.run.without_lost(members, answered)
     mean = problem.weighted_apart({client: replies[client] for client in answered})
     validation = problem.validation_mean({client: replies[client].validation_loss for client in answered})
     return LocalRound(mean.weights, mean.loss, validation, answered)

@@ -11,9 +11,9 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.heads.messages import HeadLoss
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.settings import FedAvgSettings, FedProxSettings, NewtonSettings, has_head
-from kernfed.models.global_model import GlobalModel, Link
+from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -26,8 +26,6 @@ from kernfed_server.methods.ridge import newton as ridge_newton
 from kernfed_server.methods.ridge.fedavg import FedAvgPlan
 from kernfed_server.methods.ridge.fedprox import FedProxPlan
 from kernfed_server.methods.ridge.newton import NewtonPlan
-
-_LINKS = {HeadLoss.SOFTMAX: Link.SOFTMAX, HeadLoss.LOGISTIC: Link.LOGISTIC}
 
 
 async def run_newton(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) -> Array | None:
@@ -73,8 +71,7 @@ def head_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     loss = head_loss(getattr(job.method, "loss"), setup.schema.task)  # noqa: B009  # of heads, all have one
     bias = weights[-1] if setup.intercept else np.zeros(setup.num_outputs)
     facts = {"name": job.name} | job_facts(setup, job.method)
-    link = _LINKS.get(loss, Link.IDENTITY)
-    return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=link)
+    return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=FACTS[loss].link)
 
 
 def _workflow(run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]]) -> Workflow:

@@ -9,8 +9,9 @@ import numpy as np
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.bins import num_bins
-from kernfed.methods.online.dictionary import Dictionary, curvature
+from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
 from kernfed.methods.online.parameters import OnlineParameters
 from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, paper_step, pool
@@ -142,7 +143,7 @@ class KernelParameters:
 
     def move(self, round_num: int, pooled: Pooled) -> None:
         """Step along what clients sent."""
-        bend = curvature(self._opened.loss)
+        bend = LOSSES[self._opened.loss].curvature
         if self._rate is None:
             self.state = self.state.update(pooled, bend)
         else:

@@ -11,8 +11,9 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import DictionaryDrawn, DrawDictionaryRequest, OpenStreamRequest, RangesRequest
 from kernfed.methods.online.settings import KernelStreamSettings, StreamSettings
 from kernfed_server.jobs.preparation import Gate, Setup

@@ -6,6 +6,8 @@ import errno
 import hashlib
 import os
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +46,7 @@ MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
 class Job:
     """A job's state that knows which setup steps it was taken through."""
 
-    def __init__(self, job_id):
+    def __init__(self, job_id) -> None:
         self.job_id = job_id
         self.setup = []
 
@@ -82,14 +84,14 @@ def echo(_job, request):
 class World:
     """A task runner, and all that it does to the outside."""
 
-    def __init__(self, state, forbid=lambda _request, _rows: False):
+    def __init__(self, state, forbid=lambda _request, _rows: False) -> None:
         self.opened, self.asked, self.recorded = [], [], []
 
         def open_job(job_id, folder):
             self.opened.append((job_id, folder))
             return Job(job_id)
 
-        def permit(request: Request, task: task_pb2.Task, num_rows: int | None):
+        def permit(request: Request, task: task_pb2.Task, num_rows: int | None) -> None:
             self.asked.append((request.step, task.submitted_by, num_rows))
             if forbid(request, num_rows):
                 raise PolicyError("not allowed")
@@ -116,7 +118,7 @@ class World:
         return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
 
 
-def test_answer_is_recorded_before_it_leaves(tmp_path):
+def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
     """Each answer is written down once, and the policy is asked before and after the work."""
     world = World(tmp_path)
     reply = world.answer(EchoRequest(np.arange(3.0)), float_bits=32)
@@ -125,19 +127,19 @@ def test_answer_is_recorded_before_it_leaves(tmp_path):
     assert world.asked == [("probe.echo", "ann", None)] * 2
 
 
-def test_unknown_step(tmp_path):
+def test_unknown_step(tmp_path: Path) -> None:
     """A step that this client does not run is refused by its name."""
     with pytest.raises(UnknownStepError, match=r"does not run the step 'os.system'"):
         World(tmp_path).runner.incoming(task_pb2.Task(step="os.system"))
 
 
-def test_request_too_large(tmp_path):
+def test_request_too_large(tmp_path: Path) -> None:
     """A request beyond the limit of its class is refused."""
     with pytest.raises(WireError, match="at most 65536"):
         World(tmp_path).answer(EchoRequest(np.ones(10_000)))
 
 
-def test_job_id_never_becomes_a_path(tmp_path):
+def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
     """A job id with dots and slashes stays within the folder of jobs."""
     world = World(tmp_path)
     world.answer(STANDARDISE, job_id="../../etc")
@@ -148,7 +150,7 @@ def test_job_id_never_becomes_a_path(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
-def test_rebuilt_after_restart(tmp_path, steps):
+def test_rebuilt_after_restart(tmp_path: Path, steps) -> None:
     """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
     first = World(tmp_path)
     for request in steps:
@@ -164,7 +166,7 @@ def test_rebuilt_after_restart(tmp_path, steps):
     assert len(second.recorded) == (len(steps) == 2)  # nothing of the setup leaves again
 
 
-def test_setup_asked_again_after_restart(tmp_path):
+def test_setup_asked_again_after_restart(tmp_path: Path) -> None:
     """A coordinator that repeats the setup finds each step done once, in order."""
     first = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
@@ -175,7 +177,7 @@ def test_setup_asked_again_after_restart(tmp_path):
     assert [task_id for task_id, _ in second.recorded][-1].endswith("data.mean_embedding")
 
 
-def test_kept_setup_that_cannot_be_read(tmp_path):
+def test_kept_setup_that_cannot_be_read(tmp_path: Path) -> None:
     """A damaged set-up counts as a missing one."""
     World(tmp_path).answer(STANDARDISE)
     for path in tmp_path.rglob("*.task"):
@@ -184,7 +186,7 @@ def test_kept_setup_that_cannot_be_read(tmp_path):
         World(tmp_path).answer(MEANS)
 
 
-def test_drop_job(tmp_path):
+def test_drop_job(tmp_path: Path) -> None:
     """The set-up of an ended job is removed, and an unknown job is no error."""
     world = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
@@ -196,7 +198,7 @@ def test_drop_job(tmp_path):
     world.runner.drop_job("never seen")
 
 
-def test_jobs_in_memory_are_bounded(tmp_path):
+def test_jobs_in_memory_are_bounded(tmp_path: Path) -> None:
     """The oldest job leaves memory, and is rebuilt when it is asked for again."""
     world = World(tmp_path)
     for i in range(KEPT_JOBS + 1):
@@ -209,7 +211,7 @@ def test_jobs_in_memory_are_bounded(tmp_path):
     assert len(world.opened) == KEPT_JOBS + 2
 
 
-def test_refused_before_the_data_are_touched(tmp_path):
+def test_refused_before_the_data_are_touched(tmp_path: Path) -> None:
     """A task that the policy refuses leaves no record and no set-up."""
     world = World(tmp_path, lambda _request, rows: rows is None)
     with pytest.raises(PolicyError):
@@ -218,7 +220,7 @@ def test_refused_before_the_data_are_touched(tmp_path):
     assert not list(tmp_path.rglob("*.task"))
 
 
-def test_refused_once_the_rows_are_known(tmp_path):
+def test_refused_once_the_rows_are_known(tmp_path: Path) -> None:
     """Too few rows show only when the data are read: nothing leaves, and nothing is kept."""
     world = World(tmp_path, lambda _request, rows: rows is not None)
     with pytest.raises(PolicyError):
@@ -231,7 +233,7 @@ def test_refused_once_the_rows_are_known(tmp_path):
 @pytest.mark.parametrize(
     ("value", "text"), [(-1.0, "probe.echo: unexpected ValueError"), (101.0, "probe.echo: out of memory")]
 )
-def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
+def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, text: str) -> None:
     """What a step raises by surprise is told by its class, and its text stays in the log of this client."""
     with structlog.testing.capture_logs() as logs, pytest.raises(StepFailedError) as caught:
         World(tmp_path).answer(EchoRequest(np.array([value])))
@@ -243,18 +245,18 @@ def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
 class FullDisk:
     """An audit log that finds the disk full so often, then goes on."""
 
-    def __init__(self, world, times, error=errno.ENOSPC):
+    def __init__(self, world: World, times: int, error: int = errno.ENOSPC) -> None:
         self.left, self.error, self.honest = times, error, world.runner._record
         world.runner._record = self
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> None:
         if self.left > 0:
             self.left -= 1
             raise OSError(self.error, os.strerror(self.error))
         self.honest(*arguments)
 
 
-def test_full_disk_is_waited_for(tmp_path, monkeypatch):
+def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
@@ -271,7 +273,7 @@ def test_full_disk_is_waited_for(tmp_path, monkeypatch):
     ]
 
 
-def test_full_disk_ends_with_the_task(tmp_path):
+def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
     """Nobody waits for a cancelled task's space."""
     world = World(tmp_path)
     FullDisk(world, 100)
@@ -279,7 +281,7 @@ def test_full_disk_ends_with_the_task(tmp_path):
         world.answer(EchoRequest(np.arange(3.0)), wanted=lambda: False)
 
 
-def test_full_disk_is_not_waited_for_without_end(tmp_path, monkeypatch):
+def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step fails and tells where space is wanted."""
     monkeypatch.setattr(tasks, "LONGEST_WAIT_S", 0.1)
     world = World(tmp_path)
@@ -288,7 +290,7 @@ def test_full_disk_is_not_waited_for_without_end(tmp_path, monkeypatch):
         world.answer(EchoRequest(np.arange(3.0)))
 
 
-def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path):
+def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     """Only a full disk is waited for; another fault fails the step."""
     world = World(tmp_path)
     disk = FullDisk(world, 100, errno.EIO)
@@ -299,10 +301,10 @@ def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path):
 
 
 # What an earlier release left of a job: files by the place of their step in a table of its own, with gaps.
-BEFORE = {"01.task": STANDARDISE, "07.task": CENTRE}
+BEFORE: dict[str, Request[Any]] = {"01.task": STANDARDISE, "07.task": CENTRE}
 
 
-def before(folder, kept=BEFORE):
+def before(folder: Path, kept: dict[str, Request[Any]] = BEFORE) -> Path:
     """A job's folder of an earlier release."""
     folder = folder / "jobs" / hashlib.sha256(b"job").hexdigest()[:32] / "setup"
     folder.mkdir(parents=True)
@@ -321,7 +323,7 @@ def before(folder, kept=BEFORE):
     return folder
 
 
-def test_a_folder_of_before_is_read(tmp_path):
+def test_a_folder_of_before_is_read(tmp_path: Path) -> None:
     """Its steps are repeated in the order of the numbers, whatever the order of this release's table is."""
     before(tmp_path)
     world = World(tmp_path)
@@ -329,7 +331,7 @@ def test_a_folder_of_before_is_read(tmp_path):
     assert [step for step, _, _ in world.asked][:2] == [STANDARDISE.step, CENTRE.step]
 
 
-def test_a_folder_of_before_goes_on(tmp_path):
+def test_a_folder_of_before_goes_on(tmp_path: Path) -> None:
     """A step that is asked again keeps its place and its file; one that is new comes last."""
     folder = before(tmp_path, {"07.task": STANDARDISE})
     world = World(tmp_path)
@@ -339,7 +341,7 @@ def test_a_folder_of_before_goes_on(tmp_path):
     np.testing.assert_array_equal(World(tmp_path).answer(MEANS).feature_mean, np.ones(3))
 
 
-def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path):
+def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:
     """A release that lists its steps otherwise rebuilds the job in the order in which its setup was asked."""
     first = World(tmp_path)
     for request in (STANDARDISE, CENTRE, STANDARDISE):

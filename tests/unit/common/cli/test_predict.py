@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ def model_of(task, classes, columns=COLUMNS):
 
 
 @pytest.fixture
-def model(tmp_path):
+def model(tmp_path: Path):
     model_of(LearningTask.BINARY, ("0", "1")).save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -57,7 +58,7 @@ def rows(path, **settings):
         return list(csv.DictReader(file, **settings))
 
 
-def test_predictions_do_not_depend_on_the_order_of_columns(model, tmp_path):
+def test_predictions_do_not_depend_on_the_order_of_columns(model, tmp_path: Path) -> None:
     """Columns are found by name; all that was there is still there, as it was written."""
     content = rows(HEART / "cleveland.csv")
     shuffled = ["oldpeak", "note", *reversed(COLUMNS[:-1]), "disease"]
@@ -93,7 +94,7 @@ def test_predictions_do_not_depend_on_the_order_of_columns(model, tmp_path):
         (lambda t: t.replace("disease", "prediction", 1), r"'prediction' is in the way"),
     ],
 )
-def test_faulty_data_are_refused_with_file_column_and_row(model, tmp_path, change, message):
+def test_faulty_data_are_refused_with_file_column_and_row(model, tmp_path: Path, change, message: str) -> None:
     """Nothing is written then."""
     (tmp_path / "new.csv").write_text(change((HEART / "va.csv").read_text()))
     result = run(model, tmp_path / "new.csv", tmp_path / "out.csv")
@@ -103,14 +104,14 @@ def test_faulty_data_are_refused_with_file_column_and_row(model, tmp_path, chang
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_device_that_is_not_there_is_said(model, tmp_path):
+def test_a_device_that_is_not_there_is_said(model, tmp_path: Path) -> None:
     """The option is named."""
     result = run(model, HEART / "cleveland.csv", tmp_path / "out.csv", "--device", "cuda:99")
     assert isinstance(result.exception, ConfigError)
     assert "--device cuda:99" in str(result.exception)
 
 
-def test_every_task_has_its_columns(tmp_path):
+def test_every_task_has_its_columns(tmp_path: Path) -> None:
     """Regression: a number. Classes: the name, and a score for each."""
     model_of(LearningTask.REGRESSION, ()).save(tmp_path / "r")
     assert run(tmp_path / "r", HEART / "cleveland.csv", tmp_path / "r.csv").exit_code == 0
@@ -122,7 +123,7 @@ def test_every_task_has_its_columns(tmp_path):
         assert row["prediction"] == max(scores, key=scores.__getitem__)
 
 
-def test_semicolons_and_encodings_are_declared(model, tmp_path):
+def test_semicolons_and_encodings_are_declared(model, tmp_path: Path) -> None:
     """What goes in with semicolons comes out with them."""
     text = (HEART / "cleveland.csv").read_text().replace(",", ";").replace("disease", "krank\u00e4")
     (tmp_path / "new.csv").write_bytes(text.encode("latin-1"))
@@ -133,7 +134,7 @@ def test_semicolons_and_encodings_are_declared(model, tmp_path):
     assert "krank\u00e4" in rows(tmp_path / "out.csv", delimiter=";")[0]
 
 
-def test_a_folder_without_a_model_is_said(tmp_path):
+def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
     """The error names the folder's file."""
     result = run(tmp_path, HEART / "cleveland.csv", tmp_path / "out.csv")
     assert isinstance(result.exception, ConfigError)

@@ -84,12 +84,12 @@ REQUEST = EchoRequest(values=np.zeros(1))
         (Quorum(1, 0.7), 10, 7),
     ],
 )
-def test_quorum(quorum, num_clients, needed):
+def test_quorum(quorum, num_clients: int, needed: int) -> None:
     """A quorum is the larger of a number and a share of the clients, at least one."""
     assert quorum.needed(num_clients) == needed
 
 
-async def test_replies_in_order_of_names():
+async def test_replies_in_order_of_names() -> None:
     """Replies come in the order of the names of clients."""
     asked, exchange = cohort(echo, clients=("c", "a", "b"))
     assert list(await asked.ask(REQUEST)) == list(ABC)
@@ -97,7 +97,7 @@ async def test_replies_in_order_of_names():
 
 
 @given(st.permutations(ABC))
-def test_mean_does_not_depend_on_arrival(order):
+def test_mean_does_not_depend_on_arrival(order) -> None:
     """A mean is the same to the bit in whatever order replies arrive."""
     import asyncio
 
@@ -110,7 +110,7 @@ def test_mean_does_not_depend_on_arrival(order):
     assert mean.values[0] == 97 * (1 / 6) + 98 * (2 / 6) + 99 * (3 / 6)
 
 
-async def test_task_ids():
+async def test_task_ids() -> None:
     """Deterministic: job, round, step, and a number from the second time on; they begin anew in each round."""
     asked, exchange = cohort(echo)
     for round_num in (1, 2):
@@ -121,7 +121,7 @@ async def test_task_ids():
     assert ids == ["job/1/probe.echo", "job/1/probe.echo/2", "job/2/probe.echo", "job/2/probe.echo/2"]
 
 
-async def test_faulty_client_is_out_of_the_round():
+async def test_faulty_client_is_out_of_the_round() -> None:
     """A client with a fault is not asked again in its round, and is in the next."""
     asked, exchange = cohort(
         lambda c, call: Fault("INVALID_TENSOR", "NaN") if c == "b" and call.round_num == 1 else echo(c, call)
@@ -136,14 +136,14 @@ async def test_faulty_client_is_out_of_the_round():
     assert not asked.faults
 
 
-async def test_straggler_is_asked_again_in_the_round():
+async def test_straggler_is_asked_again_in_the_round() -> None:
     """A client that was late is asked at the next step of the round."""
     asked, exchange = cohort(lambda c, call: None if c == "b" and len(exchange.calls) == 1 else echo(c, call))
     assert list(await asked.ask(REQUEST)) == ["a", "c"]
     assert list(await asked.ask(REQUEST)) == list(ABC)
 
 
-async def test_below_quorum():
+async def test_below_quorum() -> None:
     """Too few answers fail the step and say of each client why."""
     asked, _ = cohort(lambda c, call: {"a": echo(c, call), "b": Fault("REFUSED_BY_POLICY", "no")}.get(c))
     with pytest.raises(QuorumNotMetError) as caught:
@@ -155,7 +155,7 @@ async def test_below_quorum():
     ]
 
 
-async def test_excluded():
+async def test_excluded() -> None:
     """An excluded client is not asked, and still counts for the quorum."""
     asked, exchange = cohort(echo)
     asked.exclude("b", Fault("INVALID_DATA", "gap"))
@@ -166,7 +166,7 @@ async def test_excluded():
     assert exchange.calls[0].needed == 2  # of the whole cohort still
 
 
-async def test_row_counts_must_stay():
+async def test_row_counts_must_stay() -> None:
     """A reply that states other rows than before is refused, in every later round."""
     asked, _ = cohort(lambda c, _: Echo(num_rows=7 if c == "b" else 5, values=np.zeros(1)))
     asked.register_rows({"a": 5, "b": 5, "c": 5})
@@ -176,7 +176,7 @@ async def test_row_counts_must_stay():
     assert fault.message == "Echo.num_rows is 7, but b stated 5 training rows before"
 
 
-async def test_request_is_checked_before_it_is_sent():
+async def test_request_is_checked_before_it_is_sent() -> None:
     """A request with NaN reaches no client."""
     asked, exchange = cohort(echo)
     with pytest.raises(WireError, match="NaN"):
@@ -184,14 +184,14 @@ async def test_request_is_checked_before_it_is_sent():
     assert exchange.calls == []
 
 
-async def test_shapes_bound_by_the_request():
+async def test_shapes_bound_by_the_request() -> None:
     """Sizes of a request are those that its replies must have."""
     asked, exchange = cohort(lambda _c, _call: Gradient(num_rows=1, gradient=np.zeros((4, 2))))
     await asked.ask(GradientRequest(ridge=1.0, weights=np.zeros((4, 2))))
     assert exchange.calls[0].dims == {"M": 4, "C": 2}
 
 
-async def test_total():
+async def test_total() -> None:
     """A total adds rows and arrays of all clients."""
     asked, _ = cohort(echo)
     total = await asked.total(REQUEST)
@@ -207,7 +207,7 @@ SETUP = [
 class Forgetful:
     """Clients that know what they were told; some forget everything once."""
 
-    def __init__(self, forgets):
+    def __init__(self, forgets) -> None:
         self.told = {c: [] for c in ABC}
         self._forgets = dict.fromkeys(forgets, True)
 
@@ -224,7 +224,7 @@ class Forgetful:
 
 
 @pytest.mark.parametrize("forgets", ["", "b", "ac", "abc"])
-async def test_setup_is_repeated_for_who_lost_it(forgets):
+async def test_setup_is_repeated_for_who_lost_it(forgets: str) -> None:
     """Who lost its state is told all setup requests again, in their order, and asked again; nobody else is."""
     clients = Forgetful(forgets)
     asked, exchange = cohort(clients, Quorum(min_clients=3))
@@ -239,7 +239,7 @@ async def test_setup_is_repeated_for_who_lost_it(forgets):
     assert len(set(ids)) == len(ids)
 
 
-async def test_who_cannot_be_prepared_is_out_of_the_round():
+async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
     """The others' answers count, and what kept it from being prepared is what is told of it."""
 
     def answer(client, call):
@@ -258,7 +258,7 @@ async def test_who_cannot_be_prepared_is_out_of_the_round():
 
 
 @pytest.mark.parametrize("flaw", ["none", "refuses", "away", "fails the check"])
-async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
+async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
     """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
 
     def answer(client, call):
@@ -266,7 +266,7 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
             return Fault("POLICY", "not here") if flaw == "refuses" else None
         return Forgetful.__call__(clients, client, call)
 
-    def check(client, _reply):
+    def check(client, _reply) -> None:
         if client == "d" and flaw == "fails the check":
             raise InvalidReplyError("other features")
 
@@ -288,7 +288,7 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
     assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
 
 
-async def test_in_process_exchange():
+async def test_in_process_exchange() -> None:
     """Steps of this process: replies are checked as over the network, and events tell what happened."""
     events: list[JobEvent] = []
 
@@ -309,7 +309,7 @@ async def test_in_process_exchange():
     ]
 
 
-async def test_float32_in_process():
+async def test_float32_in_process() -> None:
     """Clients in this process get and give what would have passed a wire of 32 bits."""
     seen = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,14 +43,14 @@ def receive(message, spool, *, piece=64, float_bits=64, dims=None):
 
 
 @pytest.fixture
-def spool(tmp_path, on_disk):
+def spool(tmp_path: Path, on_disk):
     return tmp_path / "spool" if on_disk else None
 
 
 @KINDS
 @pytest.mark.parametrize("float_bits", [64, 32])
 @pytest.mark.parametrize("piece", [64, 128, 4096])
-def test_two_tensors(spool, piece, float_bits):
+def test_two_tensors(spool, piece: int, float_bits: int) -> None:
     """Two arrays arrive whole from pieces of any size, in memory or in a file for its owner only."""
     weights = np.linspace(-1, 1, 39).reshape(13, 3)
     message = NewtonStart(num_rows=5, weights=weights, moment=weights + 1)
@@ -62,7 +64,7 @@ def test_two_tensors(spool, piece, float_bits):
 
 
 @KINDS
-def test_empty_tensors(spool):
+def test_empty_tensors(spool) -> None:
     """Arrays without rows arrive with their shape."""
     message = NewtonStart(num_rows=0, weights=np.empty((0, 2)), moment=np.empty((0, 2)))
     assert receive(message, spool).weights.shape == (0, 2)
@@ -78,7 +80,16 @@ def test_empty_tensors(spool):
     in_second=st.booleans(),
     on_disk=st.booleans(),
 )
-def test_not_finite_anywhere(tmp_path_factory, size, where, value, float_bits, piece, in_second, on_disk):
+def test_not_finite_anywhere(
+    tmp_path_factory: pytest.TempPathFactory,
+    size: int,
+    where: int,
+    value,
+    float_bits,
+    piece,
+    in_second: bool,
+    on_disk: bool,
+) -> None:
     """A number that is none is found wherever it lies, at the ends of fragments and of tensors too."""
     arrays = [np.ones((size, 1)), np.ones((size, 1))]
     arrays[in_second][where % size] = value
@@ -93,7 +104,7 @@ def test_not_finite_anywhere(tmp_path_factory, size, where, value, float_bits, p
     [(64, 64), (128, 64), (0, 0), (0, 63), (0, 12), (0, 100), (0, 264)],
     ids=["ahead", "far ahead", "empty", "odd", "half a number", "not aligned", "beyond the end"],
 )
-def test_bad_fragments(spool, offset, size):
+def test_bad_fragments(spool, offset: int, size: int) -> None:
     """A piece of the wrong place or size is refused and changes nothing."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
@@ -104,7 +115,7 @@ def test_bad_fragments(spool, offset, size):
 
 
 @KINDS
-def test_repeated_fragment(spool):
+def test_repeated_fragment(spool) -> None:
     """A piece that comes twice is refused, and an abandoned body leaves no file."""
     proto, body = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
@@ -115,7 +126,7 @@ def test_repeated_fragment(spool):
     assert spool is None or not spool.exists()
 
 
-def test_too_large_before_a_byte_is_kept(tmp_path):
+def test_too_large_before_a_byte_is_kept(tmp_path: Path) -> None:
     """A body that is announced as too large is refused before a file is made."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     with pytest.raises(PayloadTooLargeError, match="body of 256 bytes, at most 255"):
@@ -123,7 +134,7 @@ def test_too_large_before_a_byte_is_kept(tmp_path):
     assert not (tmp_path / "spool").exists()
 
 
-def test_inline_size():
+def test_inline_size() -> None:
     """A body in the frame that differs from its announced size is refused."""
     payload = encode(Echo(num_rows=1, values=np.ones(4)))
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body()[:-1])
@@ -131,7 +142,7 @@ def test_inline_size():
         IncomingPayload(Echo, proto, MAX_BYTES, {})
 
 
-def test_inline():
+def test_inline() -> None:
     """A body in the frame is complete at once."""
     payload = encode(Echo(num_rows=1, values=np.arange(4.0)))
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body())
@@ -141,7 +152,7 @@ def test_inline():
 
 
 @KINDS
-def test_shape_of_the_request(spool):
+def test_shape_of_the_request(spool) -> None:
     """An array of another shape than the request says is refused."""
     with pytest.raises(InvalidTensorError, match=r"want shape \(5,\)"):
         receive(Echo(num_rows=1, values=np.ones(32)), spool, dims={"N": 5})

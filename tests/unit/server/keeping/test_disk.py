@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +27,20 @@ class Disk:
     `full` names what finds no space: a folder, or `database`; empty: nothing.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.full = ""
 
-    def sync(self, handle):
+    def sync(self, handle: int) -> None:
         if self.full and self.full in Path(os.readlink(f"/proc/self/fd/{handle}")).parts:
             raise files.no_space()
 
-    def execute(self, _connection, _cursor, statement, *_):
+    def execute(self, _connection: object, _cursor: object, statement: str, *_: object) -> None:
         if self.full == "database" and statement.startswith("INSERT INTO events"):
             raise files.no_space()
 
 
 @pytest.fixture
-def disk(monkeypatch):
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """A disk that a test can fill; it has space at first."""
     disk = Disk()
     monkeypatch.setattr(os, "fsync", disk.sync)
@@ -54,11 +55,11 @@ def waits_for_the_disk(update):
 
 
 class Told(list):
-    def event(self, event):
+    def event(self, event) -> None:
         self.append(event)
 
 
-async def test_a_checkpoint_waits_for_space(tmp_path, disk):
+async def test_a_checkpoint_waits_for_space(tmp_path: Path, disk: Disk) -> None:
     """The job says what it waits for, keeps its last checkpoint, leaves no half file, and ends as it would have."""
     async with world(tmp_path, "a", "b") as w:
         job = await w.submit("demo", ["a", "b"])
@@ -77,7 +78,7 @@ async def test_a_checkpoint_waits_for_space(tmp_path, disk):
         assert (done.state, done.round_num, done.waiting_for) == (JobState.SUCCEEDED, 3, "")
 
 
-async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path, disk):
+async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path: Path, disk: Disk) -> None:
     """After `cohort.wait_s` it fails with a reason that says why, and leaves its last good state."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a"], wait_s=0.5)
@@ -93,7 +94,7 @@ async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path, disk):
         np.testing.assert_array_equal(left["total"], [1.0, 1.0])
 
 
-async def test_artifacts_wait_for_space(tmp_path, disk):
+async def test_artifacts_wait_for_space(tmp_path: Path, disk: Disk) -> None:
     """None appears before all are there; then they are what they would have been."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
@@ -108,7 +109,7 @@ async def test_artifacts_wait_for_space(tmp_path, disk):
         assert record["participation"] == {"a": {"rounds_answered": 3, "rounds_failed": 0, "rounds_missed": 0}}
 
 
-async def test_artifacts_that_never_fit_fail_the_job(tmp_path, disk):
+async def test_artifacts_that_never_fit_fail_the_job(tmp_path: Path, disk: Disk) -> None:
     """The operator reads that the artifacts are missing, and why; the next job is not held up."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
@@ -119,7 +120,7 @@ async def test_artifacts_that_never_fit_fail_the_job(tmp_path, disk):
         assert (await w.store.find_job(job.job_id)).state is JobState.FAILED
 
 
-async def test_a_full_database_holds_the_job_and_loses_no_event(tmp_path, disk):
+async def test_a_full_database_holds_the_job_and_loses_no_event(tmp_path: Path, disk: Disk) -> None:
     """Events wait in memory; `watch` shows them all the same, and afterwards they are stored."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a"], rounds=2)
@@ -134,7 +135,7 @@ async def test_a_full_database_holds_the_job_and_loses_no_event(tmp_path, disk):
         assert [e.sequence for e in await w.store.events(job.job_id)] == list(range(1, len(kinds) + 1))
 
 
-async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path, disk):
+async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None:
     """Cancelling ends the wait for a checkpoint that does not fit."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
@@ -144,7 +145,7 @@ async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path, disk):
         assert (await w.runs.cancel(job.job_id, "bob")).state is JobState.CANCELLED
 
 
-async def test_other_faults_of_the_disk_are_told_by_their_own_words():
+async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     """A wait names the cause once; an error that is no fault of the disk is not waited for."""
     told, faults = Told(), [OSError(errno.EROFS, "Read-only file system")] * 2
 
@@ -157,7 +158,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words():
     text = "waiting: the file cannot be written: [Errno 30] Read-only file system"
     assert told == [JobEvent(EventKind.WAITING, 2, message=text), JobEvent(EventKind.WAITING, 2)]
 
-    async def breaks():
+    async def breaks() -> None:
         raise ValueError("a fault of the program")
 
     with pytest.raises(ValueError, match="program"):

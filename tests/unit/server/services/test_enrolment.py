@@ -15,7 +15,7 @@ class Clock:
         return self.time
 
 
-def test_bursts_then_waits():
+def test_bursts_then_waits() -> None:
     """A peer may fail five times, then once per ten seconds; others are not touched."""
     clock = Clock()
     limit = PeerLimit(burst=5, per_minute=6, clock=clock)
@@ -38,7 +38,7 @@ def test_bursts_then_waits():
         limit.check("a")
 
 
-def test_memory_is_bounded():
+def test_memory_is_bounded() -> None:
     """A flood of addresses does not fill memory."""
     limit = PeerLimit(burst=1, per_minute=1, max_peers=10, clock=Clock())
     for n in range(1000):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import structlog
 
@@ -25,7 +26,7 @@ async def running(watch):
             await task
 
 
-async def test_new_revocations_are_told_once(tmp_path):
+async def test_new_revocations_are_told_once(tmp_path: Path) -> None:
     """Old revocations are known from the start, a new one is told once."""
     ids = make_identities(tmp_path)
     old, new = ids.load_client("old"), ids.load_client("new")
@@ -44,7 +45,7 @@ async def test_new_revocations_are_told_once(tmp_path):
     assert told.empty()
 
 
-async def test_unreadable_registry_is_logged_once(tmp_path):
+async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
     """A registry that goes away for a while is one error in the log; what happens meanwhile is not lost."""
     ids = make_identities(tmp_path)
     client = ids.load_client("a")

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import DataError, NumericalError
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadLoss
+from kernfed.methods.heads.tensors.row_losses import ROW_LOSSES
+from kernfed.tensors.links import linked
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,16 @@ class HeadHessian:
 
     def product(self, v: Tensor) -> Tensor:
         """Compute H V, shape (D, C), for V of that shape: two products with Z."""
-        u = self.z @ v
-        if self.loss is HeadLoss.SOFTMAX:
-            u = self.p * (u - (self.p * u).sum(1, keepdim=True))
-        elif self.loss is HeadLoss.LOGISTIC:
-            u = self.p * (1.0 - self.p) * u
+        u = ROW_LOSSES[self.loss].hessian_product(self.p, self.z @ v)
         return torch.addmm(v, self.z.T, u, beta=self.shift, alpha=self._per_row)
 
     def diagonal(self) -> Tensor:
         """Compute the diagonal of H, shape (D, C)."""
-        if self.loss is HeadLoss.SQUARED:
+        curvature = self.row_curvature()
+        if curvature is None:
             column = self.z.square().sum(0) * self._per_row + self.shift
             return column[:, None].expand(*self.shape).contiguous()
-        return self.z.square().T @ (self.p * (1.0 - self.p)) * self._per_row + self.shift
+        return self.z.square().T @ curvature * self._per_row + self.shift
 
     def fisher_diagonal(self) -> Tensor:
         """Compute the mean of squared per-row gradients plus the shift, shape (D, C).
@@ -72,11 +72,13 @@ class HeadHessian:
     def mean_diagonal(self) -> float:
         """Compute the mean of the diagonal of H without ridge and damping: the curvature that the rows give."""
         squares = self.z.square().sum(1)
-        if self.loss is HeadLoss.SQUARED:
-            per_row = squares * self.shape[1]
-        else:
-            per_row = squares * (self.p * (1.0 - self.p)).sum(1)
+        curvature = self.row_curvature()
+        per_row = squares * (self.shape[1] if curvature is None else curvature.sum(1))
         return float(per_row.sum()) * self._per_row / (self.shape[0] * self.shape[1])
+
+    def row_curvature(self) -> Tensor | None:
+        """The diagonals of the rows' Hessians by their scores, shape (n, C); None: 1 for every row and output."""
+        return ROW_LOSSES[self.loss].curvature(self.p)
 
     @property
     def _per_row(self) -> float:
@@ -105,8 +107,8 @@ class Head:
         """
         if self.z.ndim != 2 or self.y.ndim != 2 or len(self.z) != len(self.y):
             raise DataError(f"features {tuple(self.z.shape)} and targets {tuple(self.y.shape)} do not fit together")
-        if self.loss is HeadLoss.LOGISTIC and self.y.shape[1] != 1:
-            raise DataError(f"the logistic loss has one output, not {self.y.shape[1]}; use softmax")
+        if FACTS[self.loss].one_output and self.y.shape[1] != 1:
+            raise DataError(f"the {self.loss} loss has one output, not {self.y.shape[1]}; use softmax")
 
     @property
     def num_rows(self) -> int:
@@ -158,9 +160,7 @@ class Head:
 
 def probabilities(loss: HeadLoss, scores: Tensor) -> Tensor:
     """Turn scores into predictions: softmax, logistic function, or the scores themselves; shape (n, C)."""
-    if loss is HeadLoss.SOFTMAX:
-        return torch.softmax(scores, 1)
-    return torch.sigmoid(scores) if loss is HeadLoss.LOGISTIC else scores
+    return linked(FACTS[loss].link, scores)
 
 
 def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
@@ -172,15 +172,7 @@ def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
         y: Targets, shape (n, C).
     """
     n = len(scores)
-    if n == 0:
-        return 0.0
-    if loss is HeadLoss.SOFTMAX:
-        total = (torch.logsumexp(scores, 1) * y.sum(1) - (scores * y).sum(1)).sum()
-    elif loss is HeadLoss.LOGISTIC:
-        total = (torch.logaddexp(scores, torch.zeros_like(scores)) - scores * y).sum()
-    else:
-        total = 0.5 * (scores - y).square().sum()
-    return float(total) / n
+    return float(ROW_LOSSES[loss].total(scores, y)) / n if n else 0.0
 
 
 def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:

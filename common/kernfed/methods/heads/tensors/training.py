@@ -12,8 +12,8 @@ from torch import Tensor
 
 from kernfed import rng
 from kernfed.errors import NumericalError
-from kernfed.methods.heads.messages import HeadLoss
-from kernfed.methods.heads.tensors.losses import Head, probabilities
+from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.tensors.losses import Head
 
 _TINY = 1e-15
 """ε of FedSophia's ratio; far below any curvature that counts."""
@@ -111,11 +111,12 @@ def sophia(
 
 def bartlett_diagonal(head: Head, w: Tensor, labels: rng.Stream) -> Tensor:
     """Estimate the diagonal of the Hessian, ridge included, by labels drawn from the model; shape (D, C)."""
-    if head.loss is HeadLoss.SQUARED:
-        return head.hessian(w).diagonal()
-    p = probabilities(head.loss, head.z @ w)
+    hessian = head.hessian(w)
+    if hessian.row_curvature() is None:
+        return hessian.diagonal()
+    p = hessian.p
     u = torch.as_tensor(labels.uniform(len(p)), dtype=p.dtype, device=p.device)[:, None]
-    if head.loss is HeadLoss.LOGISTIC:
+    if FACTS[head.loss].one_output:
         drawn = (u < p).to(p.dtype)
     else:
         index = (u > p.cumsum(1)).sum(1, keepdim=True).clamp_max(p.shape[1] - 1)

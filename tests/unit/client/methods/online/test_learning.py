@@ -16,8 +16,9 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.jobs.client_file import ClientFile
-from kernfed.methods.online.dictionary import Dictionary, Loss, fingerprint
+from kernfed.methods.online.dictionary import Dictionary, fingerprint
 from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     OnlineStep,

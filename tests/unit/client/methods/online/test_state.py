@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.methods.online.dictionary import Loss
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
+from kernfed.methods.online.losses import Loss
 from kernfed_client.methods.online import state as online_state
 from kernfed_client.methods.online.state import STATE_FILE, ClientState, StateKeeper, Waiting
 

@@ -14,7 +14,8 @@ from kernfed.arrays import Array
 from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import draw_bin
-from kernfed.methods.online.dictionary import Dictionary, Loss
+from kernfed.methods.online.dictionary import Dictionary
+from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, paper_step, pool
 from kernfed.methods.online.weights import Hedge, Tracking, softmax
 from kernfed_testing.places import GOLDEN
@@ -58,7 +59,7 @@ def run_paper(s: Setting, name: str) -> tuple[Floats, Floats, Floats]:
             f = online.predictions(z, theta)
             told[t, k] = softmax(log_weights[k]) @ f
             penalty = lam * np.square(theta).sum(axis=1)
-            log_weights[k] -= eta_k * (online.loss_value(Loss.SQUARED, f, y[0]) + penalty)
+            log_weights[k] -= eta_k * (LOSSES[Loss.SQUARED].value(f, y[0]) + penalty)
             drawn = draw_bin(softmax(log_weights[k]), -log_weights[k], size, xi, draws[t, k])
             g = online.kernel_gradients(z[None], f[None], y, theta, drawn.kernels, regularisation=lam)
             steps[drawn.kernels] += g / drawn.probability / s.num_clients
@@ -92,7 +93,7 @@ def run_default(s: Setting, name: str) -> tuple[Floats, AdaptiveStep, list[Track
             f = online.predictions(z, server.theta)
             mixture = clients[k].mixture()
             told[t, k] = mixture.kernels @ f
-            clients[k] = clients[k].update(mixture, f, lambda p, y=y: online.loss_slope(Loss.SQUARED, p, y))
+            clients[k] = clients[k].update(mixture, f, lambda p, y=y: LOSSES[Loss.SQUARED].slope(p, y))
             drawn = draw_bin(mixture.kernels, clients[k].ranking, size, 1.0, draws[t, k])
             g = online.kernel_gradients(z[None], f[None], s.y[t, k : k + 1], server.theta, drawn.kernels)
             sent.append(ClientStep(drawn.kernels, g / drawn.probability, 1))
@@ -144,7 +145,7 @@ def test_the_baselines_give_the_golden_numbers(name: str, shared: bool, sums: bo
         ]
         theta, _ = paper_step(theta, pool(sent, s.num_kernels, s.num_features, 1.0), want["eta"])
         if shared:
-            losses = online.loss_value(Loss.SQUARED, f, s.y[t][:, None])
+            losses = LOSSES[Loss.SQUARED].value(f, s.y[t][:, None])
             hedge = hedge.update(losses.sum(axis=0) if sums else losses.mean(axis=0), want["eta_g"])
     np.testing.assert_allclose(told, want["pred"], rtol=0, atol=1e-10)
 
@@ -188,14 +189,14 @@ def test_slopes_and_gradients_are_derivatives(loss: Loss) -> None:
     """The derivative of each loss, and the gradient by the parameters, agree with differences."""
     random = np.random.default_rng(0)
     f, y, h = random.normal(size=50), random.integers(0, 2, 50).astype(float), 1e-6
-    slope = (online.loss_value(loss, f + h, y) - online.loss_value(loss, f - h, y)) / (2 * h)
-    np.testing.assert_allclose(online.loss_slope(loss, f, y), slope, atol=1e-8)
-    bend = (online.loss_slope(loss, f + h, y) - online.loss_slope(loss, f - h, y)) / (2 * h)
-    assert bend.max() <= online.curvature(loss) + 1e-6
+    slope = (LOSSES[loss].value(f + h, y) - LOSSES[loss].value(f - h, y)) / (2 * h)
+    np.testing.assert_allclose(LOSSES[loss].slope(f, y), slope, atol=1e-8)
+    bend = (LOSSES[loss].slope(f + h, y) - LOSSES[loss].slope(f - h, y)) / (2 * h)
+    assert bend.max() <= LOSSES[loss].curvature + 1e-6
     z, theta = random.normal(size=(3, 4, 6)), random.normal(size=(4, 6))
 
     def mean_loss(theta: Floats) -> float:
-        value = online.loss_value(loss, online.predictions(z, theta)[:, [2]], y[:3, None]).mean()
+        value = LOSSES[loss].value(online.predictions(z, theta)[:, [2]], y[:3, None]).mean()
         return float(value + 0.1 * np.square(theta[2]).sum())
 
     f3 = online.predictions(z, theta)
@@ -209,5 +210,5 @@ def test_slopes_and_gradients_are_derivatives(loss: Loss) -> None:
 def test_logistic_losses_of_far_predictions_are_finite() -> None:
     """Log-odds of ±1000 give probabilities 0 and 1 and losses of 0 or 1000."""
     f = np.array([-1000.0, 1000.0])
-    np.testing.assert_array_equal(online.logistic(f), [0.0, 1.0])
-    np.testing.assert_allclose(online.loss_value(Loss.LOGISTIC, f, 1.0), [1000.0, 0.0])
+    np.testing.assert_array_equal(LOSSES[Loss.LOGISTIC].served(f), [0.0, 1.0])
+    np.testing.assert_allclose(LOSSES[Loss.LOGISTIC].value(f, 1.0), [1000.0, 0.0])

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernfed.methods.online.dictionary import Loss, loss_slope
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
+from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.weights import KEEPS, FewHedge, Hedge, Tracking
 
 Floats = npt.NDArray[np.float64]
 
 
 def slope(y: float) -> functools.partial[Floats]:
-    return functools.partial(loss_slope, Loss.SQUARED, y=y)
+    return functools.partial(LOSSES[Loss.SQUARED].slope, y=y)
 
 
 def track(f: Floats, y: Floats, keeps: tuple[float, ...] = KEEPS) -> tuple[Tracking, Floats]:

@@ -14,7 +14,8 @@ import pytest
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Reply
-from kernfed.models.global_model import Link, load_model, sha256
+from kernfed.maths.losses import Link
+from kernfed.models.global_model import load_model, sha256
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate

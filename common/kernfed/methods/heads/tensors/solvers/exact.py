@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernfed.errors import DataError
-from kernfed.methods.heads.messages import HeadLoss
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.solver_sizes import exact_bytes, exact_matrix
 from kernfed.methods.heads.tensors.losses import HeadHessian
 from kernfed.methods.heads.tensors.solvers.interface import Limits, Solution, relative_residual
@@ -36,7 +36,7 @@ def solve(hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
             f'{limits.max_bytes / 2**30:.2f} GiB allowed; use solver = "cg" or "auto", or raise max_solver_bytes'
         )
     few_rows = 0 < n < d and hessian.shift > 0
-    if hessian.loss is HeadLoss.SOFTMAX:
+    if FACTS[hessian.loss].couples_outputs:
         x = _softmax_few_rows(hessian, rhs) if few_rows else _softmax(hessian, rhs)
     else:
         x = _uncoupled_few_rows(hessian, rhs) if few_rows else _uncoupled(hessian, rhs)
@@ -94,6 +94,5 @@ def _uncoupled_few_rows(hessian: HeadHessian, rhs: Tensor) -> Tensor:
 
 
 def _weighted_rows(hessian: HeadHessian) -> Tensor:
-    if hessian.loss is HeadLoss.SQUARED:
-        return hessian.z
-    return hessian.z * (hessian.p * (1.0 - hessian.p)).sqrt()
+    curvature = hessian.row_curvature()
+    return hessian.z if curvature is None else hessian.z * curvature.sqrt()

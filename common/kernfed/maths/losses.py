@@ -1,0 +1,23 @@
+"""Links from linear scores to predictions, by name: each method's losses name the one that is theirs."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from kernfed.arrays import Floats
+
+
+class Link(enum.StrEnum):
+    """The function from linear scores to predictions: nothing, softmax, or the logistic function."""
+
+    IDENTITY = "identity"
+    SOFTMAX = "softmax"
+    LOGISTIC = "logistic"
+
+
+def logistic(f: Floats | float) -> Floats:
+    """Compute 1/(1 + exp(-f)) without overflow."""
+    p: Floats = 0.5 * (1.0 + np.tanh(0.5 * np.asarray(f)))
+    return p
