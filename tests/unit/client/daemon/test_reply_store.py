@@ -17,6 +17,7 @@ from kernfed.wire.codec import decode, encode
 from kernfed.wire.payload import INLINE_BYTES
 from kernfed_client.daemon import reply_store
 from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_testing.properties import examples
 
 SMALL = encode(Echo(1, np.arange(4.0)))
 LARGE = encode(Echo(1, np.arange(INLINE_BYTES // 8 + 3, dtype=np.float64)))
@@ -121,7 +122,7 @@ def test_another_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(tmp_path.rglob("*.reply"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 400), flip=st.integers(0, 400), junk=st.binary(max_size=64))
 def test_damaged(tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, junk: bytes) -> None:
     """Of a damaged journal or file, whole replies before the damage come back, and nothing false."""

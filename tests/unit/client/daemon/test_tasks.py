@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,34 +47,34 @@ MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
 class Job:
     """A job's state that knows which setup steps it was taken through."""
 
-    def __init__(self, job_id) -> None:
+    def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.setup = []
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         if not self.setup:
             raise JobStateMissingError("no data yet")
         return 7
 
 
-def standardise(job, request):
+def standardise(job: Job, request: Any) -> Standardised:
     job.setup.append(request.step)
     return Standardised(7, 0.0)
 
 
-def centre(job, request):
+def centre(job: Job, request: Any) -> Centred:
     job.setup.append(request.step)
     return Centred(7)
 
 
-def means(job, _request):
+def means(job: Job, _request: object) -> MeanEmbedding:
     if job.setup != ["data.standardise", "data.centre"]:
         raise JobStateMissingError(f"the setup is not complete: {job.setup}")
     return MeanEmbedding(7, np.ones(3), np.zeros(1))
 
 
-def echo(_job, request):
+def echo(_job: Job, request: Any) -> Echo:
     if request.values[0] < 0:
         raise ValueError("row 3: Jane Doe")
     if request.values[0] > 100:
@@ -84,10 +85,12 @@ def echo(_job, request):
 class World:
     """A task runner, and all that it does to the outside."""
 
-    def __init__(self, state, forbid=lambda _request, _rows: False) -> None:
+    def __init__(
+        self, state: Path, forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False
+    ) -> None:
         self.opened, self.asked, self.recorded = [], [], []
 
-        def open_job(job_id, folder):
+        def open_job(job_id: str, folder: Path) -> Job:
             self.opened.append((job_id, folder))
             return Job(job_id)
 
@@ -105,7 +108,13 @@ class World:
             max_body_bytes=1 << 16,
         )
 
-    def answer(self, request, job_id="job", float_bits=64, wanted=lambda: True):
+    def answer(
+        self,
+        request: Any,
+        job_id: str = "job",
+        float_bits: int = 64,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Any:
         task = task_pb2.Task(
             task_id=f"{job_id}/1/{request.step}",
             job_id=job_id,
@@ -150,7 +159,7 @@ def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
-def test_rebuilt_after_restart(tmp_path: Path, steps) -> None:
+def test_rebuilt_after_restart(tmp_path: Path, steps: list[Request[Any]]) -> None:
     """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
     first = World(tmp_path)
     for request in steps:

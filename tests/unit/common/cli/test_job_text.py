@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,16 +24,16 @@ METRICS = RoundMetrics(
 )
 
 
-def job(state=JobState.RUNNING, **changes):
+def job(state: JobState = JobState.RUNNING, **changes: Any) -> JobInfo:
     facts = {"submitted_by": "ann", "submitted_at": NOW, "clients": ("a", "va"), "num_rounds": 9, "round_num": 2}
     return JobInfo("demo-abc234", "demo", "newton", state, **{**facts, **changes})
 
 
-def event(kind, sequence=1, **facts):
+def event(kind: EventKind, sequence: int = 1, **facts: Any) -> NumberedEvent:
     return NumberedEvent(sequence, NOW, JobEvent(kind, **facts))
 
 
-async def stream(*updates):
+async def stream(*updates: JobUpdate) -> AsyncIterator[JobUpdate]:
     for update in updates:
         yield update
 

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 from kernfed import files
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.info import JobUpdate
 from kernfed_server.keeping.disk import until_kept
 from kernfed_testing.job_world import world
 
@@ -49,13 +50,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     sa.event.remove(Engine, "before_cursor_execute", disk.execute)
 
 
-def waits_for_the_disk(update):
+def waits_for_the_disk(update: JobUpdate) -> bool:
     event = update.event
     return event is not None and event.event.kind is EventKind.WAITING and "disk full" in event.event.message
 
 
 class Told(list):
-    def event(self, event) -> None:
+    def event(self, event: JobEvent) -> None:
         self.append(event)
 
 
@@ -149,7 +150,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     """A wait names the cause once; an error that is no fault of the disk is not waited for."""
     told, faults = Told(), [OSError(errno.EROFS, "Read-only file system")] * 2
 
-    async def attempt():
+    async def attempt() -> int:
         if faults:
             raise faults.pop()
         return 7
