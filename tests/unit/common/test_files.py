@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -256,7 +255,7 @@ async def on_the_loop(wait: Wait, rule: DiskWait) -> int:
 
 
 Face = Callable[[Wait, DiskWait], Awaitable[int]]
-faces: Any = pytest.mark.parametrize("face", [blocking, on_the_loop])
+faces = pytest.mark.parametrize("face", [blocking, on_the_loop])
 
 
 @faces
