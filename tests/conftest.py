@@ -24,6 +24,7 @@ from hypothesis import settings
 # No deadlines: they would judge the machine's other work. A test that hangs is ended by pytest's own limit.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
