@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.base import Method, table
 from kernfed.methods.heads.settings import (
@@ -14,14 +12,11 @@ from kernfed.methods.heads.settings import (
     NewtonSettings,
 )
 
-if TYPE_CHECKING:
-    from kernfed.jobs.job_file import JobFile
-
 Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings | FedNewSettings
 
 
-def _check(settings: Settings, job: JobFile) -> None:
-    if settings.loss == "cross-entropy" and job.data is not None and job.data.task is LearningTask.REGRESSION:
+def _check(settings: Settings, task: LearningTask | None) -> None:
+    if settings.loss == "cross-entropy" and task is LearningTask.REGRESSION:
         raise ValueError(
             'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
         )
