@@ -12,20 +12,20 @@ import pytest
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
-from kernfed_testing.federation import LIMIT_S, Federation, until
+from kernfed_testing.federation import LIMIT_S, Ended, Federation, until
 from kernfed_testing.gate import Gate
 
 AB = ["a", "b"]
 
 
-async def stopping(fed: Federation):
+async def stopping(fed: Federation) -> float:
     """Tell the coordinator to stop; returns once it has begun to."""
     begun = asyncio.ensure_future(fed.coordinator.stop())
     await until(lambda: fed._app._stop_by is not None)
     return begun
 
 
-def opened(ended):
+def opened(ended: Ended) -> Counter[int]:
     return Counter(e.round_num for e in ended.of(EventKind.ROUND_OPENED))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kernfed.errors import JobStateMissingError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.ridge.messages import LocalSolveRequest
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.federation import COLUMNS, LIMIT_S, Federation, make_csv, until
 from kernfed_testing.gate import Gate
@@ -118,7 +120,7 @@ async def test_unexpected_error_in_a_step(tmp_path: Path, monkeypatch: pytest.Mo
     """A step that breaks is told by the error's class alone; the client's next answer counts again."""
     honest = STEPS[LocalSolveRequest]
 
-    def broken(job, request):
+    def broken(job: LocalJob, request: Any) -> Any:
         if job.client == "b":
             raise RuntimeError("row 3: Jane Doe")
         return honest(job, request)
@@ -154,7 +156,7 @@ async def test_client_that_lost_its_state_is_prepared_again(tmp_path: Path, monk
     honest = STEPS[LocalSolveRequest]
     lost = []
 
-    def forgetful(job, request):
+    def forgetful(job: LocalJob, request: Any) -> Any:
         if job.client == "b" and not lost:
             lost.append(job)
             job.__init__(job.job_id, job.client, job.file, folder=job.folder)
@@ -223,7 +225,7 @@ async def test_jobs_share_the_federation(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("payload_bytes", [8, 64 << 10, (64 << 10) + 8, (1 << 20) - 8, 1 << 20, 4 << 20, (4 << 20) + 8])
-async def test_bodies_of_every_way(tmp_path_factory: pytest.TempPathFactory, payload_bytes) -> None:
+async def test_bodies_of_every_way(tmp_path_factory: pytest.TempPathFactory, payload_bytes: int) -> None:
     """Bodies inside a frame, in one fragment, in several, in memory and on disk arrive as they were sent."""
     async with Federation(tmp_path_factory.mktemp("fed"), ["a", "b"]) as fed:
         ended = await fed.run(fed.job("probe", rounds=1, payload_bytes=payload_bytes, cohort_min_clients=2))

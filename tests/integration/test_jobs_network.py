@@ -13,12 +13,12 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.federation import Federation
+from kernfed_testing.federation import Ended, Federation
 
 ABC = ["a", "b", "c"]
 
 
-async def simulated_sha256(fed: Federation, text):
+async def simulated_sha256(fed: Federation, text: str) -> str:
     """Digest of the model of the same job on the same client files, in this process."""
     out = fed.root / "simulated"
     jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in ABC], fed.root / "state")
@@ -37,7 +37,7 @@ async def test_network_equals_one_process(tmp_path: Path, method: str) -> None:
         second = await fed.run(text)
         digests = {await fed.model_sha256(first), await fed.model_sha256(second), await simulated_sha256(fed, text)}
 
-    def order(ended):
+    def order(ended: Ended) -> list[str]:
         return [e.client for e in ended.of(EventKind.CLIENT_ANSWERED)]
 
     assert order(second) != order(first)

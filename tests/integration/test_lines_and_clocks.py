@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from kernfed_testing.shifted_clock import stepped
 AB = ["a", "b"]
 
 
-def text_of(fed: Federation, rounds=4):
+def text_of(fed: Federation, rounds: int = 4) -> str:
     return "evaluate_every = 50\n" + fed.job("fedavg", rounds=rounds, cohort_min_clients=2)
 
 
@@ -81,13 +82,13 @@ async def test_only_acknowledgements_are_lost(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def processes(tmp_path_factory: pytest.TempPathFactory):
+async def processes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     async with Federation(tmp_path_factory.mktemp("fed"), AB, processes=True, heartbeat_s=(0.3, 3.0)) as fed:
         yield fed
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def undisturbed(processes):
+async def undisturbed(processes: Federation) -> str:
     """Digest of the model of a job whose clocks go on."""
     return await processes.model_sha256(await processes.run(text_of(processes, 40)))
 
@@ -98,7 +99,9 @@ async def undisturbed(processes):
 @pytest.mark.parametrize(
     ("side", "step_s"), [("client", 3600), ("client", -3600), ("coordinator", 3600), ("client", 5), ("coordinator", -5)]
 )
-async def test_wall_clock_jumps(tmp_path: Path, processes, undisturbed, side: str, step_s: int) -> None:
+async def test_wall_clock_jumps(
+    tmp_path: Path, processes: Federation, undisturbed: str, side: str, step_s: int
+) -> None:
     """A wall clock that jumps on one side in mid-job, by an hour or by seconds, is not noticed by the session."""
     fed, node = processes, processes.clients["a"] if side == "client" else processes.coordinator
     start = node.start if side == "client" else fed.start_coordinator
@@ -124,16 +127,17 @@ async def test_wall_clock_jumps(tmp_path: Path, processes, undisturbed, side: st
 PROTOCOL = [
     *Path(kernfed.__path__[0], "wire").glob("*.py"),
     *(
-        Path(kernfed_client.__path__[0], f"{name}.py")
+        Path(kernfed_client.__path__[0], "daemon", f"{name}.py")
         for name in ("session", "connection", "outbox", "reply_store", "tasks", "worker")
     ),
-    *(Path(kernfed_server.__path__[0], f"{name}.py") for name in ("exchange", "rounds", "frame_rate")),
+    *(Path(kernfed_server.__path__[0], "federation", f"{name}.py") for name in ("exchange", "frame_rate")),
+    Path(kernfed_server.__path__[0], "jobs", "step_state.py"),
     Path(kernfed_server.__path__[0], "services", "federation.py"),
 ]
 
 
 @pytest.mark.parametrize("path", PROTOCOL, ids=lambda path: path.stem)
-def test_protocol_reads_no_wall_clock(path) -> None:
+def test_protocol_reads_no_wall_clock(path: Path) -> None:
     """No module that waits or decides in the protocol reads the wall clock."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

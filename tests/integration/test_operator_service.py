@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -21,6 +23,7 @@ from kernfed.errors import (
     WireError,
 )
 from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.info import JobInfo
 from kernfed.pki.identity import Identity, admission, server_credentials
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import operator_service_pb2_grpc
@@ -43,7 +46,7 @@ class Service:
     address: str
     server: grpc.aio.Server
 
-    def dial(self, folder: Path | None = None, **settings) -> OperatorClient:
+    def dial(self, folder: Path | None = None, **settings: Any) -> OperatorClient:
         return OperatorClient(Identity.load(folder or self.operator), self.address, timeout_s=10, **settings)
 
     async def command(self, *arguments: str) -> tuple[int, str, str]:
@@ -54,7 +57,9 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, *clients: str, servicer=OperatorServicer, **settings):
+async def serving(
+    folder: Path, *clients: str, servicer: type[OperatorServicer] = OperatorServicer, **settings: Any
+) -> AsyncIterator[Service]:
     pki = make_identities(folder / "ids")
     async with world(folder / "data", *clients, **settings) as w:
         admit = admission("hearts", lambda _: False)
@@ -109,7 +114,7 @@ async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
 async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest is checked before the file gets its name."""
 
-    async def corrupted(path):
+    async def corrupted(path: Path) -> AsyncIterator[bytes]:
         yield b"x" * path.stat().st_size
 
     monkeypatch.setattr("kernfed_server.services.operator.read_pieces", corrupted)
@@ -228,14 +233,14 @@ async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -
     pki = make_identities(tmp_path / "ids")
     gaps, numbers = [], []
 
-    async def start(w, port):
+    async def start(w: World, port: int) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
         operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(w.runs), server)
         port = server.add_secure_port(f"localhost:{port}", server_credentials(pki.coordinator))
         await server.start()
         return server, port
 
-    async def follow(operator, job_id, seen):
+    async def follow(operator: OperatorClient, job_id: str, seen: list[int]) -> JobInfo:
         async for update in operator.watch(job_id, on_gap=gaps.append):
             if update.event and update.event.sequence:
                 numbers.append(update.event.sequence)

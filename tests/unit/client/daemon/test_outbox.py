@@ -8,6 +8,7 @@ from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
+from kernfed.wire.outgoing import Body
 from kernfed.wire.payload import INLINE_BYTES
 from kernfed_client.daemon.outbox import KEPT_BYTES, KEPT_REPLIES, Outbox
 
@@ -16,7 +17,7 @@ LARGE = encode(Echo(num_rows=1, values=np.ones(INLINE_BYTES // 8 + 1)))
 HUGE = encode(Echo(num_rows=1, values=np.ones(KEPT_BYTES // 8 + 1)))
 
 
-def frame(outbox, task_id):
+def frame(outbox: Outbox, task_id: str) -> tuple[pb.ConnectRequest, Body | None]:
     data, body = outbox.frame(task_id)
     return pb.ConnectRequest.FromString(data), body
 

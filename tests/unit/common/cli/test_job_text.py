@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, flatten, update_json
+from kernfed.cli.job_text import clean, client_table, duration_text, event_line, update_json
 from kernfed.cli.operator_options import find_identity
 from kernfed.cli.watching import Progress, plain_lines, render
 from kernfed.errors import ConfigError
@@ -22,16 +24,16 @@ METRICS = RoundMetrics(
 )
 
 
-def job(state=JobState.RUNNING, **changes):
+def job(state: JobState = JobState.RUNNING, **changes: Any) -> JobInfo:
     facts = {"submitted_by": "ann", "submitted_at": NOW, "clients": ("a", "va"), "num_rounds": 9, "round_num": 2}
     return JobInfo("demo-abc234", "demo", "newton", state, **{**facts, **changes})
 
 
-def event(kind, sequence=1, **facts):
+def event(kind: EventKind, sequence: int = 1, **facts: Any) -> NumberedEvent:
     return NumberedEvent(sequence, NOW, JobEvent(kind, **facts))
 
 
-async def stream(*updates):
+async def stream(*updates: JobUpdate) -> AsyncIterator[JobUpdate]:
     for update in updates:
         yield update
 
@@ -120,7 +122,6 @@ def test_the_table_sets_local_against_global() -> None:
 
 def test_small_words() -> None:
     """Settings and durations as a person reads them."""
-    assert dict(flatten({"a": {"b": [1, 2]}, "c": None})) == {"a.b": "1, 2", "c": ""}
     assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=3725)) == "1 h 02 min"
     assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=61)) == "1 min 01 s"
     assert duration_text(job(), NOW) == ""

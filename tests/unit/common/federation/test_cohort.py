@@ -22,6 +22,7 @@ from kernfed.errors import (
 from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
+from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -35,13 +36,15 @@ from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.ridge.messages import Gradient, GradientRequest, LocalModel
 
 ABC = ("a", "b", "c")
+Answer = Callable[[str, Call[Any]], Any]
+"""What a client says to a call: a reply, a fault, or None."""
 LOST = Fault("JOB_STATE_MISSING", "nothing is prepared")
 
 
 class Scripted:
     """Answers as a function of client and call says; None: a straggler."""
 
-    def __init__(self, answer: Callable[[str, Call[Any]], Any]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.calls: list[Call[Any]] = []
 
@@ -60,12 +63,12 @@ class Scripted:
         return outcomes
 
 
-def cohort(answer, quorum=None, clients=ABC):
+def cohort(answer: Answer, quorum: Quorum | None = None, clients: tuple[str, ...] = ABC) -> tuple[Cohort, Scripted]:
     exchange = Scripted(answer)
     return Cohort(exchange, clients, job_id="job", quorum=quorum or Quorum(min_clients=2)), exchange
 
 
-def echo(client, _call):
+def echo(client: str, _call: Call[Any]) -> Echo:
     return Echo(num_rows=1 + ABC.index(client), values=np.array([float(ord(client))]))
 
 
@@ -84,7 +87,7 @@ REQUEST = EchoRequest(values=np.zeros(1))
         (Quorum(1, 0.7), 10, 7),
     ],
 )
-def test_quorum(quorum, num_clients: int, needed: int) -> None:
+def test_quorum(quorum: Quorum, num_clients: int, needed: int) -> None:
     """A quorum is the larger of a number and a share of the clients, at least one."""
     assert quorum.needed(num_clients) == needed
 
@@ -97,12 +100,12 @@ async def test_replies_in_order_of_names() -> None:
 
 
 @given(st.permutations(ABC))
-def test_mean_does_not_depend_on_arrival(order) -> None:
+def test_mean_does_not_depend_on_arrival(order: list[str]) -> None:
     """A mean is the same to the bit in whatever order replies arrive."""
     import asyncio
 
     class InOrder(Scripted):
-        async def ask(self, call):
+        async def ask(self, call: Call[Any]) -> Mapping[str, Any]:
             return {c: echo(c, call) for c in order}
 
     mean = asyncio.run(Cohort(InOrder(echo), ABC, job_id="job").mean(REQUEST))
@@ -207,11 +210,11 @@ SETUP = [
 class Forgetful:
     """Clients that know what they were told; some forget everything once."""
 
-    def __init__(self, forgets) -> None:
+    def __init__(self, forgets: str) -> None:
         self.told = {c: [] for c in ABC}
         self._forgets = dict.fromkeys(forgets, True)
 
-    def __call__(self, client, call):
+    def __call__(self, client: str, call: Call[Any]) -> Any:
         request = call.request
         if isinstance(request, StandardiseRequest | CentreRequest):
             self.told[client].append(request.step)
@@ -242,7 +245,7 @@ async def test_setup_is_repeated_for_who_lost_it(forgets: str) -> None:
 async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
     """The others' answers count, and what kept it from being prepared is what is told of it."""
 
-    def answer(client, call):
+    def answer(client: str, call: Call[Any]) -> Any:
         if client == "b" and "again" in call.task_id:
             return Fault("INVALID_DATA", "the file is gone")
         return Forgetful.__call__(clients, client, call)
@@ -261,12 +264,12 @@ async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
 async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
     """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
 
-    def answer(client, call):
+    def answer(client: str, call: Call[Any]) -> Any:
         if client == "d" and isinstance(call.request, CentreRequest) and flaw in ("refuses", "away"):
             return Fault("POLICY", "not here") if flaw == "refuses" else None
         return Forgetful.__call__(clients, client, call)
 
-    def check(client, _reply) -> None:
+    def check(client: str, _reply: Reply) -> None:
         if client == "d" and flaw == "fails the check":
             raise InvalidReplyError("other features")
 
@@ -292,7 +295,7 @@ async def test_in_process_exchange() -> None:
     """Steps of this process: replies are checked as over the network, and events tell what happened."""
     events: list[JobEvent] = []
 
-    def step(client, request):
+    def step(client: str, request: EchoRequest) -> Echo:
         if client == "b":
             raise PolicyError("not here")
         rows = len(request.values) if client == "c" else 1
@@ -313,7 +316,7 @@ async def test_float32_in_process() -> None:
     """Clients in this process get and give what would have passed a wire of 32 bits."""
     seen = []
 
-    def step(_client, request):
+    def step(_client: str, request: EchoRequest) -> Echo:
         seen.append(request.values)
         return Echo(num_rows=1, values=request.values.astype(np.float64) + 0.1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ numbers = st.floats(-1e6, 1e6)
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.lists(numbers, min_size=3, max_size=3)), min_size=1, max_size=6))
-def test_mean_is_the_weighted_mean(parts) -> None:
+def test_mean_is_the_weighted_mean(parts: Any) -> None:
     """By definition, in the order given: Σ (w_j / Σ w) x_j, added left to right in float64."""
     replies = [Weighted(float(n), LocalModel(n, np.array(x)[:, None])) for n, x in parts]
     weight = sum(float(n) for n, _ in parts)
@@ -49,7 +50,7 @@ def test_float32_is_summed_in_float64() -> None:
 
 @pytest.mark.parametrize("size", [1, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE + 7])
 @pytest.mark.parametrize("dtype", ["<f8", "<f4"])
-def test_memory_maps_equal_memory(tmp_path: Path, size, dtype: str) -> None:
+def test_memory_maps_equal_memory(tmp_path: Path, size: int, dtype: str) -> None:
     """Mapped files with an odd offset give the bits of arrays in memory, and stay readable afterwards."""
     draw = np.random.default_rng(0)
     arrays = [draw.normal(size=size).astype(dtype) for _ in range(3)]

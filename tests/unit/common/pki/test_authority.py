@@ -20,11 +20,11 @@ NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def authority():
+def authority() -> Authority:
     return Authority.create("hearts", NOW)
 
 
-def greedy_csr(key) -> bytes:
+def greedy_csr(key: ec.EllipticCurvePrivateKey) -> bytes:
     """A request that asks to be the coordinator, a CA, and an operator."""
     return (
         x509.CertificateSigningRequestBuilder()
@@ -42,7 +42,7 @@ def greedy_csr(key) -> bytes:
     )
 
 
-def test_request_gives_only_its_key(authority) -> None:
+def test_request_gives_only_its_key(authority: Authority) -> None:
     """Whatever a request asks to be called or allowed, only its public key is used."""
     key = new_key()
     certificate = authority.issue(
@@ -58,7 +58,7 @@ def test_request_gives_only_its_key(authority) -> None:
     assert signed_by(certificate, authority.certificate)
 
 
-def test_dates(authority) -> None:
+def test_dates(authority: Authority) -> None:
     """A certificate begins five minutes early, for slow clocks, and never outlives its CA."""
     principal = Principal("hearts", Role.CLIENT, "cleveland")
     key = new_key().public_key()
@@ -69,7 +69,7 @@ def test_dates(authority) -> None:
     assert long.not_valid_after_utc == authority.certificate.not_valid_after_utc
 
 
-def test_coordinator_certificate(authority) -> None:
+def test_coordinator_certificate(authority: Authority) -> None:
     """The coordinator's certificate serves TLS under every host name, IP addresses as such."""
     hosts = ("fed.example.org", "127.0.0.1", "::1")
     certificate = authority.issue(
@@ -82,7 +82,7 @@ def test_coordinator_certificate(authority) -> None:
     assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
-def test_hosts_are_for_the_coordinator_alone(authority) -> None:
+def test_hosts_are_for_the_coordinator_alone(authority: Authority) -> None:
     """No client gets a host name, and no coordinator goes without."""
     key = new_key().public_key()
     with pytest.raises(ConfigError):
@@ -137,7 +137,7 @@ def test_bad_requests_are_refused() -> None:
         [x509.UniformResourceIdentifier(f"spiffe://hearts/client/{n}") for n in "ab"],
     ],
 )
-def test_certificates_without_one_good_name(authority, names) -> None:
+def test_certificates_without_one_good_name(authority: Authority, names: list[x509.GeneralName]) -> None:
     """A certificate that does not carry exactly one name of ours stands for nobody, whatever its common name."""
     key = new_key()
     builder = (

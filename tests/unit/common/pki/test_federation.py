@@ -19,11 +19,11 @@ from kernfed_testing.identities import Identities, make_identities
 
 
 @pytest.fixture
-def ids(tmp_path: Path):
+def ids(tmp_path: Path) -> Identities:
     return make_identities(tmp_path)
 
 
-def snapshot(folder):
+def snapshot(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 

@@ -17,7 +17,7 @@ from kernfed_testing.identities import Identities, make_identities
 
 
 @pytest.fixture
-def ids(tmp_path: Path):
+def ids(tmp_path: Path) -> Identities:
     return make_identities(tmp_path)
 
 

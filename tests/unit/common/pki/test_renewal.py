@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,19 +21,20 @@ class Stop(BaseException):
 class Clock:
     """A clock that sleeping advances; it stops the test when its end is reached."""
 
-    def __init__(self, begin, end) -> None:
+    def __init__(self, begin: datetime, end: datetime) -> None:
         self.time, self.end, self.sleeps = begin, end, []
 
-    def now(self):
+    def now(self) -> datetime:
         return self.time
 
-    async def sleep(self, seconds) -> None:
+    async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.time += timedelta(seconds=seconds)
         if self.time >= self.end:
             raise Stop
 
 
+@pytest.mark.slow
 async def test_renews_at_two_thirds_of_the_life(tmp_path: Path) -> None:
     """Nothing happens in the first 60 of 90 days; then one renewal, and the new certificate counts."""
     ids = make_identities(tmp_path)
@@ -42,7 +43,7 @@ async def test_renews_at_two_thirds_of_the_life(tmp_path: Path) -> None:
     clock = Clock(begin, begin + timedelta(days=61))
     renewed_at, told = [], []
 
-    async def renew(old) -> None:
+    async def renew(old: Identity) -> None:
         renewed_at.append(clock.time)
         pki = type(ids.pki)(ids.pki.path, ids.pki.authority, ids.pki.registry, clock.now)
         pki.renew_folder(ids.operator)
@@ -62,7 +63,7 @@ async def test_keeps_trying_and_warns(tmp_path: Path) -> None:
     begin = identity.not_after - timedelta(days=1)
     clock = Clock(begin + timedelta(hours=15), identity.not_after)
 
-    async def renew(old) -> None:
+    async def renew(old: Identity) -> None:
         raise UnavailableError("nothing listens")
 
     with structlog.testing.capture_logs() as logs, pytest.raises(Stop):
@@ -93,12 +94,12 @@ async def test_unreadable_identity_is_not_the_end(tmp_path: Path) -> None:
     cert.rename(tmp_path / "cert.pem")
     clock = Clock(identity.not_after - timedelta(days=10), identity.not_after)
 
-    async def sleep(seconds) -> None:
+    async def sleep(seconds: float) -> None:
         if not cert.exists():
             (tmp_path / "cert.pem").rename(cert)
         await clock.sleep(seconds)
 
-    async def renew(old) -> None:
+    async def renew(old: Identity) -> None:
         raise Stop
 
     with structlog.testing.capture_logs() as logs, pytest.raises(Stop):

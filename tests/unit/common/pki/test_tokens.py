@@ -37,7 +37,7 @@ def test_mail_damage_heals() -> None:
     "text",
     ["", "hello", "kft1.", "kft1.!!!", "kft1.e30", encode_token(TOKEN)[:-9], "kft1." + "A" * 5000, "kft2." + "A" * 20],
 )
-def test_damaged_token_is_refused(text) -> None:
+def test_damaged_token_is_refused(text: str) -> None:
     """Anything that is not a whole token is a TokenError, never another exception."""
     with pytest.raises(TokenError):
         decode_token(text)

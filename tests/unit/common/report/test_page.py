@@ -8,6 +8,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -21,7 +22,7 @@ from kernfed.report.page import render, write_report
 HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
 
 
-def record(**changes):
+def record(**changes: Any) -> dict[str, Any]:
     facts = {
         "job_id": "demo-abc234",
         "name": "demo",
@@ -57,7 +58,7 @@ def record(**changes):
     return {**facts, **changes}
 
 
-def folder_with(tmp_path: Path, job, clients=("a", "b"), rounds=3):
+def folder_with(tmp_path: Path, job: dict[str, Any], clients: tuple[str, ...] = ("a", "b"), rounds: int = 3) -> Path:
     (tmp_path / "job.json").write_text(json.dumps(job))
     write_metrics(
         tmp_path,
@@ -82,20 +83,21 @@ class Tags(HTMLParser):
         super().__init__()
         self.tags, self.addresses, self.text = [], [], []
 
-    def handle_starttag(self, tag, attrs) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [v for k, v in attrs if k in ("src", "href", "xlink:href", "action") and v]
 
-    def handle_data(self, data) -> None:
+    def handle_data(self, data: str) -> None:
         self.text.append(data)
 
 
-def parse(html):
+def parse(html: str) -> Tags:
     parser = Tags()
     parser.feed(html)
     return parser
 
 
+@pytest.mark.slow
 def test_the_page_has_what_a_reader_looks_for(tmp_path: Path) -> None:
     """Headline numbers, curves, bars, the table, failures, notes, settings, and what left each site."""
     html = write_report(folder_with(tmp_path, record())).read_text()
@@ -142,6 +144,7 @@ def test_a_job_on_streams_shows_drift(tmp_path: Path) -> None:
     assert "test rows" not in text
 
 
+@pytest.mark.slow
 def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
     """No script, no image, no style sheet, no font from elsewhere."""
     html = write_report(folder_with(tmp_path, record())).read_text()
@@ -172,6 +175,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "".join(parse(html).text).count("<script>alert(1)</script>") >= 10
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     """In this process and in another."""
     folder = folder_with(tmp_path, record())
@@ -181,7 +185,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [[None, None], [0.25, None], [-3.5, 2.0], [0.0, 0.0]])
-def test_bars_are_well_formed_whatever_is_missing(values) -> None:
+def test_bars_are_well_formed_whatever_is_missing(values: list[float | None]) -> None:
     """No value, negative values, zeros."""
     svg = bar_chart("t & <t>", "R²", ["x", "y"], {"global": values})
     root = ElementTree.fromstring(svg)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from kernfed.v1 import data_pb2, evaluation_pb2, ridge_pb2, tensor_pb2
 from kernfed.wire.codec import check_schema, decode, decode_header, encode
 from kernfed.wire.payload import MAX_HEADER_BYTES
 from kernfed_testing.messages import message_classes, messages
+from kernfed_testing.properties import examples
 
 CLASSES = message_classes()
 FLOAT64 = tensor_pb2.ELEMENT_TYPE_FLOAT64
@@ -34,7 +36,7 @@ def test_schema_agrees_with_proto(cls) -> None:
     assert check_schema(cls) == []
 
 
-def equal(a, b) -> None:
+def equal(a: Any, b: Any) -> None:
     for f in fields_of(type(a)):
         x, y = getattr(a, f.name), getattr(b, f.name)
         if f.type is np.ndarray:
@@ -51,7 +53,7 @@ def equal(a, b) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
     """A message is decoded to itself, and to the same bytes again."""
@@ -62,7 +64,7 @@ def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
     assert encode(message).header == payload.header
 
 
-def assert_survives_or_refused(cls, header, body) -> None:
+def assert_survives_or_refused(cls, header: bytes, body: bytes) -> None:
     """Bytes are refused, or are a valid message that the wire returns equal and to the same bytes."""
     try:
         message = decode(cls, header, memoryview(body))
@@ -76,14 +78,14 @@ def assert_survives_or_refused(cls, header, body) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=st.binary(max_size=80), body=st.binary(max_size=80))
 def test_garbage_is_a_wire_error(cls, header: bytes, body: bytes) -> None:
     """Any bytes are a WireError or a message that survives the wire."""
     assert_survives_or_refused(cls, header, body)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_bent_header_is_a_wire_error(data: st.DataObject) -> None:
     """A good message with some of its bytes changed is a WireError or a message that survives the wire."""
@@ -111,7 +113,7 @@ def test_arrays_are_views_of_the_body() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("bits", [64, 32])
-def test_not_finite(value, bits: int) -> None:
+def test_not_finite(value: float, bits: int) -> None:
     """NaN and infinity in an array are refused on arrival."""
     weights = np.zeros((5, 1))
     weights[3] = value
@@ -176,7 +178,7 @@ def test_too_many_parts() -> None:
 
 @pytest.mark.parametrize("field", ["squared_error", "auc", "log_loss", "target_mean"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e400])
-def test_numbers_are_finite(field: str, value) -> None:
+def test_numbers_are_finite(field: str, value: float) -> None:
     """NaN and infinity in a number are refused by the field."""
     sums = evaluation_pb2.MetricSums(model="global", num_rows=1, **{field: value})
     header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[sums]).SerializeToString()

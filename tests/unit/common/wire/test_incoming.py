@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,24 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import InvalidTensorError, PayloadTooLargeError, WireError
+from kernfed.federation.messages.base import Dims, Message
 from kernfed.methods.probe.messages import Echo
 from kernfed.methods.ridge.messages import NewtonStart
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import FragmentView
 from kernfed.wire.incoming import IncomingPayload
+from kernfed_testing.properties import examples
 
 MAX_BYTES = 1 << 20
 KINDS = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
 
 
-def announced(message, float_bits=64):
+def announced(message: Message, float_bits: int = 64) -> tuple[task_pb2.Payload, bytes]:
     """A payload's announcement, and its body."""
     payload = encode(message, float_bits)
     return task_pb2.Payload(header=payload.header, body_size=payload.body_size, transfer=1), payload.body()
 
 
-def receive(message, spool, *, piece=64, float_bits=64, dims=None):
+def receive(
+    message: Message, spool: Path | None, *, piece: int = 64, float_bits: int = 64, dims: Dims | None = None
+) -> Any:
     """Send a message through fragments of `piece` bytes."""
     proto, body = announced(message, float_bits)
     incoming = IncomingPayload(type(message), proto, MAX_BYTES, dims or {}, spool)
@@ -43,14 +48,14 @@ def receive(message, spool, *, piece=64, float_bits=64, dims=None):
 
 
 @pytest.fixture
-def spool(tmp_path: Path, on_disk):
+def spool(tmp_path: Path, on_disk: bool) -> Path | None:
     return tmp_path / "spool" if on_disk else None
 
 
 @KINDS
 @pytest.mark.parametrize("float_bits", [64, 32])
 @pytest.mark.parametrize("piece", [64, 128, 4096])
-def test_two_tensors(spool, piece: int, float_bits: int) -> None:
+def test_two_tensors(spool: Path | None, piece: int, float_bits: int) -> None:
     """Two arrays arrive whole from pieces of any size, in memory or in a file for its owner only."""
     weights = np.linspace(-1, 1, 39).reshape(13, 3)
     message = NewtonStart(num_rows=5, weights=weights, moment=weights + 1)
@@ -64,13 +69,13 @@ def test_two_tensors(spool, piece: int, float_bits: int) -> None:
 
 
 @KINDS
-def test_empty_tensors(spool) -> None:
+def test_empty_tensors(spool: Path | None) -> None:
     """Arrays without rows arrive with their shape."""
     message = NewtonStart(num_rows=0, weights=np.empty((0, 2)), moment=np.empty((0, 2)))
     assert receive(message, spool).weights.shape == (0, 2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     size=st.integers(1, 300),
     where=st.integers(0, 299),
@@ -84,9 +89,9 @@ def test_not_finite_anywhere(
     tmp_path_factory: pytest.TempPathFactory,
     size: int,
     where: int,
-    value,
-    float_bits,
-    piece,
+    value: float,
+    float_bits: int,
+    piece: int,
     in_second: bool,
     on_disk: bool,
 ) -> None:
@@ -104,7 +109,7 @@ def test_not_finite_anywhere(
     [(64, 64), (128, 64), (0, 0), (0, 63), (0, 12), (0, 100), (0, 264)],
     ids=["ahead", "far ahead", "empty", "odd", "half a number", "not aligned", "beyond the end"],
 )
-def test_bad_fragments(spool, offset: int, size: int) -> None:
+def test_bad_fragments(spool: Path | None, offset: int, size: int) -> None:
     """A piece of the wrong place or size is refused and changes nothing."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
@@ -115,7 +120,7 @@ def test_bad_fragments(spool, offset: int, size: int) -> None:
 
 
 @KINDS
-def test_repeated_fragment(spool) -> None:
+def test_repeated_fragment(spool: Path | None) -> None:
     """A piece that comes twice is refused, and an abandoned body leaves no file."""
     proto, body = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
@@ -152,7 +157,7 @@ def test_inline() -> None:
 
 
 @KINDS
-def test_shape_of_the_request(spool) -> None:
+def test_shape_of_the_request(spool: Path | None) -> None:
     """An array of another shape than the request says is refused."""
     with pytest.raises(InvalidTensorError, match=r"want shape \(5,\)"):
         receive(Echo(num_rows=1, values=np.ones(32)), spool, dims={"N": 5})

@@ -13,21 +13,21 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, decode_fragment
 from kernfed.wire.outgoing import CACHED_FRAMES, Body, Outgoing, payload_to_proto
-from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES
+from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES, Payload
 
 LIMIT_S = 60.0
 
 
-def make_body(transfer, num_chunks):
+def make_body(transfer: int, num_chunks: int) -> tuple[Body, Payload]:
     payload = encode(Echo(num_rows=1, values=np.full(num_chunks * CHUNK_BYTES // 8, float(transfer))))
     return Body(RESPONSE_FRAGMENT_TAG, transfer, payload), payload
 
 
-async def take(outgoing, count):
+async def take(outgoing: Outgoing, count: int) -> list[bytes]:
     return [await asyncio.wait_for(outgoing.next(), 5) for _ in range(count)]
 
 
-def places(frames):
+def places(frames: list[bytes]) -> list[bytes | tuple[int, int]]:
     fragments = [decode_fragment(RESPONSE_FRAGMENT_TAG, f) for f in frames]
     return [f if d is None else (d.transfer, d.offset // CHUNK_BYTES) for f, d in zip(frames, fragments, strict=True)]
 
@@ -86,7 +86,7 @@ async def test_wakes_a_waiting_writer() -> None:
 async def test_attached_fields_ride_on_the_next_frame() -> None:
     """Acknowledgements go with the next frame, or alone when they must."""
 
-    def ack(task_id):
+    def ack(task_id: str) -> bytes:
         return pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id)]).SerializeToString()
 
     outgoing = Outgoing()
@@ -117,7 +117,7 @@ def test_frames_of_a_broadcast_are_shared() -> None:
 
 
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 8, False)])
-def test_small_bodies_ride_inline(size, inline: bool) -> None:
+def test_small_bodies_ride_inline(size: int, inline: bool) -> None:
     """A body up to the limit goes in its frame, a larger one beside it."""
     payload = encode(Echo(num_rows=1, values=np.ones(size // 8)))
     proto = payload_to_proto(payload, 9)

@@ -7,8 +7,10 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,18 +25,23 @@ from kernfed.errors import (
     UnknownClientError,
     UnknownJobError,
 )
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.info import JobInfo, JobUpdate
+from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import read_metrics
 from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.manager import RunLimits
+from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.task import DIFFERENT
-from kernfed_testing.job_world import LIMIT_S, probe_toml, world
+from kernfed_testing.job_world import LIMIT_S, World, probe_toml, world
 
 
-def closed(num):
+def closed(num: int) -> Callable[[JobUpdate], bool]:
     return lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED and u.event.event.round_num == num)
 
 
+@pytest.mark.slow
 async def test_a_job_runs_to_its_artifacts(tmp_path: Path) -> None:
     """The files tell settings, rounds, what was measured and what left each client."""
     async with world(tmp_path, "a", "b", report=True) as w:
@@ -116,7 +123,7 @@ async def test_who_may_join_a_running_job(tmp_path: Path) -> None:
     """Who offers its data set, is of no other job, and is wanted by none that waits; nobody where clients are named."""
     seen = {}
 
-    async def execute(job, cohort, run) -> None:
+    async def execute(job: JobFile, cohort: Cohort, run: Run) -> None:
         seen[job.name] = cohort
         run.joined("late")
         await asyncio.Event().wait()
@@ -213,10 +220,11 @@ async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_ther
         assert (await again.finished(job.job_id)).clients == ("a", "b")
 
 
+@pytest.mark.slow
 async def test_errors_of_a_workflow_become_the_jobs(tmp_path: Path) -> None:
     """Ours keep reason and text; a surprise is told in a fixed text, and its trace stays in the log."""
 
-    async def execute(job, cohort, run) -> None:
+    async def execute(job: JobFile, cohort: Cohort, run: Run) -> None:
         if job.name == "ours":
             raise QuorumNotMetError("newton.gradient: 1 of 3")
         raise ZeroDivisionError("secret")
@@ -255,7 +263,7 @@ async def test_watchers_see_stored_and_live_events_once_each(tmp_path: Path) -> 
         assert EventKind.CLIENT_ANSWERED not in kinds
 
 
-async def collect(w, job_id, first, live=None):
+async def collect(w: World, job_id: str, first: int, live: Any = None) -> tuple[list[int], list[EventKind], JobInfo]:
     numbers, kinds, job, bare = [], [], None, 0
     async with asyncio.timeout(LIMIT_S):
         async for update in w.runs.watch(job_id, first):
@@ -337,6 +345,7 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path: Path) -> None:
         assert any("report.html" in e.event.message for e in await w.store.events(job.job_id))
 
 
+@pytest.mark.slow
 def test_the_coordinators_modules_load_no_heavy_library() -> None:
     """Start-up time and memory: no torch, no plots, no data frames."""
     code = (

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernfed.federation.cohort import Quorum
 from kernfed.jobs.info import ClientInfo
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, plan
 
 
-def seen(*names, datasets=("heart",)):
+def seen(*names: str, datasets: tuple[str, ...] = ("heart",)) -> dict[str, ClientInfo]:
     return {name: ClientInfo(name, True, datasets) for name in names}
 
 
-def queued(job_id, clients=None, dataset="heart", **settings):
+def queued(job_id: str, clients: tuple[str, ...] | None = None, dataset: str = "heart", **settings: Any) -> QueuedJob:
     quorum = Quorum(settings.pop("min_clients", 1), deadline_s=settings.pop("deadline_s", 300.0))
     return QueuedJob(job_id, clients, dataset, quorum, **settings)
 

@@ -13,7 +13,7 @@ ABC = ("a", "b", "c")
 EVERYBODY = frozenset(ABC)
 
 
-def step(needed=2, everyone=False, clients=ABC):
+def step(needed: int = 2, everyone: bool = False, clients: tuple[str, ...] = ABC) -> StepState:
     return StepState(clients, StepRules(needed, everyone, deadline_s=10, wait_s=100), now=1000)
 
 
@@ -119,7 +119,7 @@ events = st.lists(
 
 
 @given(events, st.integers(0, 4), st.booleans())
-def test_counts_once_and_closes_once(log, needed: int, everyone: bool) -> None:
+def test_counts_once_and_closes_once(log: list[tuple[str, bool]], needed: int, everyone: bool) -> None:
     """Whatever comes in whatever order: each client counts once, and a decision once made stands without new events."""
     state = step(needed, everyone)
     now, counted = 1000.0, []

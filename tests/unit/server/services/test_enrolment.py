@@ -11,7 +11,7 @@ from kernfed_server.services.enrolment import PeerLimit
 class Clock:
     time = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.time
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import structlog
@@ -16,7 +17,7 @@ LIMIT_S = 60.0
 
 
 @contextlib.asynccontextmanager
-async def running(watch):
+async def running(watch: RevocationWatch) -> AsyncIterator[None]:
     task = asyncio.ensure_future(watch.run())
     try:
         yield
