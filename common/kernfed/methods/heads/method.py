@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import Method, table
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
@@ -21,7 +21,7 @@ Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings
 
 
 def _check(settings: Settings, job: JobFile) -> None:
-    if settings.loss == "cross-entropy" and job.data is not None and job.data.task is LearningTask.REGRESSION:
+    if settings.loss == "cross-entropy" and job.data is not None and not TASKS[job.data.task].has_classes:
         raise ValueError(
             'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
         )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.maths.metrics import METRICS
 from kernfed.report.charts import MAX_BARS, heat_map
 from kernfed.report.sections import Chart, Overview, Section, TableOf
 
@@ -97,8 +98,7 @@ def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
     metric = gain_metric(clients)
     columns = ["client", "rows", "learns from", "worth rows", "found by"]
     if metric:
-        label = {"mse": "mean squared error", "log_loss": "log-loss"}[metric]
-        columns += [f"{label}, personal", "less than local by", "less than fedavg by"]
+        columns += [f"{METRICS[metric]}, personal", "less than local by", "less than fedavg by"]
     rows = []
     for c in clients:
         cells = [str(c["client"]), str(c["num_rows"]), teachers(c)]
