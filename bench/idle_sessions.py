@@ -36,7 +36,8 @@ async def coordinator(args: argparse.Namespace) -> None:
     from kernfed.status import StatusInterceptor
     from kernfed.wire.channel import SERVER_OPTIONS
     from kernfed_server.federation.exchange import RemoteExchange
-    from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+    from kernfed_server.federation.session import SessionLimits
+    from kernfed_server.federation.sessions import SessionRegistry
     from kernfed_server.services.federation import FederationServicer
 
     registry = SessionRegistry(SessionLimits(), Path(tempfile.gettempdir()))

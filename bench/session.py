@@ -120,7 +120,8 @@ async def coordinator_with_clients(args: argparse.Namespace) -> AsyncIterator[Co
     from kernfed.status import StatusInterceptor
     from kernfed.wire.channel import SERVER_OPTIONS
     from kernfed_server.federation.exchange import RemoteExchange
-    from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+    from kernfed_server.federation.session import SessionLimits
+    from kernfed_server.federation.sessions import SessionRegistry
     from kernfed_server.services.federation import FederationServicer
 
     spool = Path(tempfile.mkdtemp(prefix="kernfed-bench-"))

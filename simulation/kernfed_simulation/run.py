@@ -9,19 +9,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kernfed import files
 from kernfed.errors import DataError, KernfedError, NumericalError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.registry import method_of
 from kernfed.models.global_model import GlobalModel
-from kernfed.models.network_model import NetworkModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
-from kernfed_server.keeping.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
+from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_simulation.central import central_models
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
@@ -38,10 +37,8 @@ class Simulated:
     final: RoundMetrics
     """After the last round measured, with the pooled reference (`central`)."""
     error: KernfedError | None
-    consensus: PublicConsensus | None = None
-    """Of a distillation: what the clients together predict on the public points."""
-    network: NetworkModel | None = None
-    """Of a job whose global model is a network."""
+    left: Model | None = None
+    """Whatever the method leaves at the coordinator: `model`, or a model of another kind."""
 
 
 @dataclass
@@ -118,7 +115,7 @@ def simulate(
     if job.data is not None and (error is None or model is not None):
         left = {name: jobs[name] for name in cohort.clients}
         try:
-            final = merge(final, _central(job, left))
+            final = final.merged(_central(job, left))
         except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0
@@ -143,8 +140,7 @@ def simulate(
         kept,
         final,
         error,
-        consensus=model if isinstance(model, PublicConsensus) else None,
-        network=model if isinstance(model, NetworkModel) else None,
+        left=model,
     )
 
 
@@ -152,15 +148,6 @@ def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
     """Metrics of the pooled reference, where the method has one."""
     measure = central_models().get(job.method.name)
     return RoundMetrics() if measure is None else measure(jobs, job.method)
-
-
-def merge(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
-    """Metrics of the models in either."""
-    clients = {
-        client: {**first.clients.get(client, {}), **second.clients.get(client, {})}
-        for client in sorted({*first.clients, *second.clients})
-    }
-    return RoundMetrics({**first.pooled, **second.pooled}, clients, {**first.training, **second.training})
 
 
 def _training(event: JobEvent) -> Scores:
@@ -175,8 +162,8 @@ def _write(
     answers: Mapping[str, Mapping[str, int]],
     model: Model | None,
 ) -> None:
-    made = out.with_name(out.name + ".new")
+    made = out.with_name(out.name + files.NEW)
     if made.exists():
         shutil.rmtree(made)
     write_folder(made, info, job, events, answers, model)
-    move_into_place(made, out)
+    files.move_folder(made, out, over=True)

@@ -5,30 +5,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
-from kernfed_testing.federation import LIMIT_S, Federation, until
+from kernfed_testing.federation import LIMIT_S, Ended, Federation, until
 from kernfed_testing.gate import Gate
 
 AB = ["a", "b"]
 
 
-async def stopping(fed):
+async def stopping(fed: Federation) -> float:
     """Tell the coordinator to stop; returns once it has begun to."""
     begun = asyncio.ensure_future(fed.coordinator.stop())
     await until(lambda: fed._app._stop_by is not None)
     return begun
 
 
-def opened(ended):
+def opened(ended: Ended) -> Counter[int]:
     return Counter(e.round_num for e in ended.of(EventKind.ROUND_OPENED))
 
 
-async def test_the_open_round_is_closed(tmp_path, monkeypatch):
+async def test_the_open_round_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the answer still under way, keeps the round, takes no new job, and says goodbye after that."""
     gate = Gate(monkeypatch, GradientDescentRequest, "b")
     async with Federation(tmp_path, AB, drain_s=LIMIT_S) as fed:
@@ -54,7 +55,9 @@ async def test_the_open_round_is_closed(tmp_path, monkeypatch):
     assert "the coordinator was restarted" in notes
 
 
-async def test_a_round_that_takes_longer_is_left_to_the_next_life(tmp_path, monkeypatch):
+async def test_a_round_that_takes_longer_is_left_to_the_next_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The coordinator is gone within its grace, and the job ends as it would have."""
     gate = Gate(monkeypatch, GradientDescentRequest, "b")
     async with Federation(tmp_path, AB, drain_s=2) as fed:
@@ -73,7 +76,7 @@ async def test_a_round_that_takes_longer_is_left_to_the_next_life(tmp_path, monk
     assert opened(ended) == {1: 2, 2: 1}
 
 
-async def test_jobs_that_only_wait_hold_nothing_up(tmp_path):
+async def test_jobs_that_only_wait_hold_nothing_up(tmp_path: Path) -> None:
     """Neither one that is queued nor one below its quorum keeps the coordinator from going at once."""
     async with Federation(tmp_path, AB, drain_s=LIMIT_S, proxied=["b"]) as fed:
         line = fed.proxies["b"]
@@ -95,7 +98,9 @@ async def test_jobs_that_only_wait_hold_nothing_up(tmp_path):
             assert (await fed.end(waiting.job_id)).info.state is JobState.SUCCEEDED
 
 
-async def test_a_job_that_ends_while_the_coordinator_stops_ends(tmp_path, monkeypatch):
+async def test_a_job_that_ends_while_the_coordinator_stops_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A method of one step has no round to stop behind; its artifacts are written before the coordinator goes."""
     gate = Gate(monkeypatch, LocalSolveRequest, "a")
     async with Federation(tmp_path, AB, drain_s=LIMIT_S) as fed:

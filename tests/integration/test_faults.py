@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from kernfed.errors import JobStateMissingError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.ridge.messages import LocalSolveRequest
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.federation import COLUMNS, LIMIT_S, Federation, make_csv, until
 from kernfed_testing.gate import Gate
@@ -18,7 +21,7 @@ from kernfed_testing.gate import Gate
 ABC = ["a", "b", "c"]
 
 
-async def test_straggler(tmp_path, monkeypatch):
+async def test_straggler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who misses the deadline is listed, the round closes on the quorum, and the next one asks again."""
     gate = Gate(monkeypatch, EchoRequest, "c")
     async with Federation(tmp_path, ABC) as fed:
@@ -41,7 +44,7 @@ async def test_straggler(tmp_path, monkeypatch):
     assert late | answered == set(range(1, 9))
 
 
-async def test_waits_below_quorum(tmp_path):
+async def test_waits_below_quorum(tmp_path: Path) -> None:
     """Below quorum the job says so beyond the deadline, and goes on when the client is back."""
     async with Federation(tmp_path, ABC, proxied=["c"]) as fed:
         line = fed.proxies["c"]
@@ -60,7 +63,7 @@ async def test_waits_below_quorum(tmp_path):
     assert len(ended.of(EventKind.CLIENT_ANSWERED, "c")) == 2
 
 
-async def test_gives_up_below_quorum(tmp_path, monkeypatch):
+async def test_gives_up_below_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that stayed below quorum for as long as it may fails, and names who was missing."""
     gate = Gate(monkeypatch, EchoRequest, "c")
     async with Federation(tmp_path, ABC) as fed:
@@ -72,7 +75,7 @@ async def test_gives_up_below_quorum(tmp_path, monkeypatch):
     assert "c: no answer in time" in ended.info.error_message
 
 
-async def test_impossible_quorum_fails_at_once(tmp_path):
+async def test_impossible_quorum_fails_at_once(tmp_path: Path) -> None:
     """A quorum that a refusal makes impossible is not waited for; the operator reads who refused and why."""
     settings = {"c": '[policy]\nmethods = ["newton"]'}
     async with Federation(tmp_path, ABC, settings=settings) as fed:
@@ -82,7 +85,7 @@ async def test_impossible_quorum_fails_at_once(tmp_path):
     assert "c: REFUSED_BY_POLICY" in ended.info.error_message
 
 
-async def test_policy_refusal_reaches_the_operator(tmp_path):
+async def test_policy_refusal_reaches_the_operator(tmp_path: Path) -> None:
     """What a site's policy forbids never leaves, and the operator reads which kind was refused where."""
     settings = {"b": '[policy]\nallow = ["summary", "mean_embedding", "metric"]'}
     async with Federation(tmp_path, ABC, settings=settings) as fed:
@@ -97,7 +100,7 @@ async def test_policy_refusal_reaches_the_operator(tmp_path):
     assert "ridge.local_solve" not in audited
 
 
-async def test_bad_data_at_one_client(tmp_path):
+async def test_bad_data_at_one_client(tmp_path: Path) -> None:
     """A text in a number column refuses the job before round 1; the operator reads client, file, column and row."""
     csv = make_csv("b").splitlines()
     csv[7] = "Jane Doe" + csv[7][csv[7].index(",") :]
@@ -113,11 +116,11 @@ async def test_bad_data_at_one_client(tmp_path):
     assert "Jane" not in "".join([text, *(e.message for e in ended.events)])
 
 
-async def test_unexpected_error_in_a_step(tmp_path, monkeypatch):
+async def test_unexpected_error_in_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that breaks is told by the error's class alone; the client's next answer counts again."""
     honest = STEPS[LocalSolveRequest]
 
-    def broken(job, request):
+    def broken(job: LocalJob, request: Any) -> Any:
         if job.client == "b":
             raise RuntimeError("row 3: Jane Doe")
         return honest(job, request)
@@ -133,7 +136,7 @@ async def test_unexpected_error_in_a_step(tmp_path, monkeypatch):
     assert "Jane" not in failed[0].message
 
 
-async def test_device_that_is_not_there(tmp_path, monkeypatch):
+async def test_device_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose file asks for a device that it lacks says so to the operator, in its listing and in each step."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     async with Federation(tmp_path, ABC, idle=["c"]) as fed:
@@ -148,12 +151,12 @@ async def test_device_that_is_not_there(tmp_path, monkeypatch):
     assert "device 'cuda' is not there" in ended.of(EventKind.CLIENT_FAILED)[0].message
 
 
-async def test_client_that_lost_its_state_is_prepared_again(tmp_path, monkeypatch):
+async def test_client_that_lost_its_state_is_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose state is gone, on disk too, is taken through the setup again and answers in the same round."""
     honest = STEPS[LocalSolveRequest]
     lost = []
 
-    def forgetful(job, request):
+    def forgetful(job: LocalJob, request: Any) -> Any:
         if job.client == "b" and not lost:
             lost.append(job)
             job.__init__(job.job_id, job.client, job.file, folder=job.folder)
@@ -169,7 +172,7 @@ async def test_client_that_lost_its_state_is_prepared_again(tmp_path, monkeypatc
     assert lost
 
 
-async def test_cancel(tmp_path, monkeypatch):
+async def test_cancel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancelled job ends at once though a client computes; that client then works for the next job."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     async with Federation(tmp_path, ABC) as fed:
@@ -188,7 +191,7 @@ async def test_cancel(tmp_path, monkeypatch):
     assert [e.message for e in cancelled.of(EventKind.STATE)][-1] == "cancelled by ann"
 
 
-async def test_cancel_with_work_queued_at_a_client(tmp_path, monkeypatch):
+async def test_cancel_with_work_queued_at_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits at a client for its turn when the job is cancelled is never computed."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     async with Federation(tmp_path, ["a"], coordinator="jobs_per_client = 2") as fed:
@@ -204,7 +207,7 @@ async def test_cancel_with_work_queued_at_a_client(tmp_path, monkeypatch):
     assert gate.calls == {"a": 2}
 
 
-async def test_jobs_share_the_federation(tmp_path, monkeypatch):
+async def test_jobs_share_the_federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs on other clients run at the same time; one that shares a client waits for it."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     async with Federation(tmp_path, ["a", "b", "c", "d"]) as fed:
@@ -222,7 +225,7 @@ async def test_jobs_share_the_federation(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("payload_bytes", [8, 64 << 10, (64 << 10) + 8, (1 << 20) - 8, 1 << 20, 4 << 20, (4 << 20) + 8])
-async def test_bodies_of_every_way(tmp_path_factory, payload_bytes):
+async def test_bodies_of_every_way(tmp_path_factory: pytest.TempPathFactory, payload_bytes: int) -> None:
     """Bodies inside a frame, in one fragment, in several, in memory and on disk arrive as they were sent."""
     async with Federation(tmp_path_factory.mktemp("fed"), ["a", "b"]) as fed:
         ended = await fed.run(fed.job("probe", rounds=1, payload_bytes=payload_bytes, cohort_min_clients=2))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -12,16 +14,20 @@ import pytest
 import pytest_asyncio
 import structlog
 
+from kernfed.arrays import Floats
 from kernfed.errors import VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobState
+from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
 from kernfed_testing.federation import LIMIT_S, Federation, until
-from kernfed_testing.scripted_client import ScriptedClient, hello
+from kernfed_testing.scripted_client import Misbehave, ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+Logs = list[MutableMapping[str, Any]]
+"""Lines of a log."""
 TRIO = ["a", "b", "mallory"]
 STEP = "ridge.local_solve"
 BODY_SIZE = 160
@@ -29,14 +35,14 @@ BODY_SIZE = 160
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory):
+async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     root = tmp_path_factory.mktemp("hostile")
     async with Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"], heartbeat_s=(0.3, 30.0)) as fed:
         yield fed
 
 
 @pytest.fixture(autouse=True)
-def no_trace():
+def no_trace() -> Iterator[Logs]:
     """Nothing that a client does is an error of the coordinator."""
     with structlog.testing.capture_logs() as logs:
         yield logs
@@ -44,10 +50,12 @@ def no_trace():
 
 
 @contextlib.asynccontextmanager
-async def mallory(fed, misbehave=None, **settings):
+async def mallory(
+    fed: Federation, misbehave: Misbehave | None = None, **settings: Any
+) -> AsyncIterator[ScriptedClient]:
     """A scripted client; only the step under test is tampered with."""
 
-    async def at_step(client, task, reply):
+    async def at_step(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         return await misbehave(client, task, reply) if task.step == STEP and misbehave else True
 
     folder = fed.client_folder("mallory")
@@ -56,15 +64,15 @@ async def mallory(fed, misbehave=None, **settings):
     await fed.wait_disconnected("mallory")
 
 
-def job(fed):
+def job(fed: Federation) -> str:
     return fed.job("dkrr", TRIO, cohort_min_clients=2, cohort_deadline_s=0.5)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def expected(fed):
+async def expected(fed: Federation) -> str:
     """The model that the honest clients make when mallory says that it cannot."""
 
-    async def decline(client, task, _reply):
+    async def decline(client: ScriptedClient, task: task_pb2.Task, _reply: Reply) -> bool:
         failure = task_pb2.TaskFailure(task_id=task.task_id, reason="STEP_FAILED", message="cannot")
         await client.send(pb.ConnectRequest(failure=failure))
         return False
@@ -75,20 +83,20 @@ async def expected(fed):
     return await fed.model_sha256(ended)
 
 
-def with_reply(change):
+def with_reply(change: Callable[[Any], Reply]) -> Misbehave:
     """Answer with a changed reply."""
 
-    async def misbehave(client, task, reply):
+    async def misbehave(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         await client.send_reply(task.task_id, change(reply))
         return False
 
     return misbehave
 
 
-def with_payload(**changes):
+def with_payload(**changes: Any) -> Misbehave:
     """Answer with a payload whose fields are changed."""
 
-    async def misbehave(client, task, reply):
+    async def misbehave(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         header = ridge_pb2.LocalModel(num_rows=reply.num_rows)
         payload = {"header": header.SerializeToString(), **changes}
         frame = task_pb2.TaskReply(task_id=task.task_id, payload=task_pb2.Payload(**payload))
@@ -98,7 +106,7 @@ def with_payload(**changes):
     return misbehave
 
 
-def poisoned(value):
+def poisoned(value: float) -> Floats:
     weights = np.zeros((20, 1))
     weights[7] = value
     return weights
@@ -129,7 +137,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_reply_is_refused(fed, expected, case):
+async def test_reply_is_refused(fed: Federation, expected: str, case: str) -> None:
     """Only the liar is out of the round, with a reason; its session goes on, and the aggregate is the others'."""
     misbehave, reason = REFUSED[case]
     before = psutil.Process().memory_info().rss
@@ -144,12 +152,12 @@ async def test_reply_is_refused(fed, expected, case):
     assert psutil.Process().memory_info().rss - before < 200 << 20
 
 
-async def test_nan_in_a_large_body(fed):
+async def test_nan_in_a_large_body(fed: Federation) -> None:
     """A NaN in a body that goes to disk is found as it arrives; the rest is let pass, and the session lives."""
     values = np.ones(1_000_000)
     values[300_000] = np.nan
 
-    async def poison(client, task, reply):
+    async def poison(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         body = await client.announce(task.task_id, replace(reply, values=values), 3)
         for offset in range(0, len(body), 1 << 20):
             await client.send_fragment(3, offset, body[offset : offset + (1 << 20)])
@@ -165,56 +173,56 @@ async def test_nan_in_a_large_body(fed):
     assert not list((fed.root / "data" / "spool").iterdir())
 
 
-async def out_of_order(client, task, reply):
+async def out_of_order(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
     body = await client.announce(task.task_id, reply, 9)
     await client.send_fragment(9, 64, body[64:128])
     return False
 
 
-async def beyond_size(client, task, reply):
+async def beyond_size(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
     body = await client.announce(task.task_id, reply, 9)
     await client.send_fragment(9, 0, body + bytes(64))
     return False
 
 
-async def through_a_number(client, task, reply):
+async def through_a_number(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
     body = await client.announce(task.task_id, reply, 9)
     await client.send_fragment(9, 0, body[:12])
     return False
 
 
-async def unannounced(client, _task, _reply):
+async def unannounced(client: ScriptedClient, _task: task_pb2.Task, _reply: Reply) -> bool:
     await client.send_fragment(9, 0, bytes(64))
     return False
 
 
-async def announced_twice(client, task, reply):
+async def announced_twice(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
     await client.announce(task.task_id, reply, 9)
     await client.announce(task.task_id, reply, 10)
     return False
 
 
-async def garbage(client, _task, _reply):
+async def garbage(client: ScriptedClient, _task: task_pb2.Task, _reply: Reply) -> bool:
     await client.send_bytes(b"\x99 this is no frame")
     return False
 
 
-async def half_a_fragment(client, _task, _reply):
+async def half_a_fragment(client: ScriptedClient, _task: task_pb2.Task, _reply: Reply) -> bool:
     await client.send_bytes(b"\x2a\x7f\x08\x01")
     return False
 
 
-async def huge_frame(client, _task, _reply):
+async def huge_frame(client: ScriptedClient, _task: task_pb2.Task, _reply: Reply) -> bool:
     await client.send_bytes(bytes(6 << 20))
     return False
 
 
-async def empty_frame(client, _task, _reply):
+async def empty_frame(client: ScriptedClient, _task: task_pb2.Task, _reply: Reply) -> bool:
     await client.send_bytes(b"")
     return False
 
 
-async def second_hello(client, _task, _reply):
+async def second_hello(client: ScriptedClient, _task: task_pb2.Task, _reply: Reply) -> bool:
     await client.send(hello())
     return False
 
@@ -234,7 +242,7 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize("violation", VIOLATIONS)
-async def test_violation_ends_the_session(fed, expected, violation):
+async def test_violation_ends_the_session(fed: Federation, expected: str, violation: Misbehave) -> None:
     """A frame that the protocol forbids ends that session with a reason; the job goes on without its client."""
     async with mallory(fed, violation) as client:
         ended = await fed.run(job(fed))
@@ -247,10 +255,10 @@ async def test_violation_ends_the_session(fed, expected, violation):
     assert await fed.model_sha256(ended) == expected
 
 
-async def test_reply_for_unknown_task(fed):
+async def test_reply_for_unknown_task(fed: Federation) -> None:
     """A reply that nobody asked for is declined, body and all, and costs nothing else."""
 
-    async def unasked(client, task, reply):
+    async def unasked(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         await client.send_reply("no-such-job/1/ridge.local_solve", reply)
         body = await client.announce(task.job_id + "/7/x", reply, 11)
         await client.send_fragment(11, 0, body)
@@ -265,10 +273,10 @@ async def test_reply_for_unknown_task(fed):
     assert not ended.of(EventKind.CLIENT_FAILED)
 
 
-async def test_duplicate_reply_counts_once(fed):
+async def test_duplicate_reply_counts_once(fed: Federation) -> None:
     """The same reply twice counts once."""
 
-    async def twice(client, task, reply):
+    async def twice(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         await client.send_reply(task.task_id, reply)
         return True
 
@@ -278,10 +286,10 @@ async def test_duplicate_reply_counts_once(fed):
     assert len([e for e in ended.of(EventKind.CLIENT_ANSWERED, "mallory") if e.step == STEP]) == 1
 
 
-async def test_second_different_reply(fed, expected):
+async def test_second_different_reply(fed: Federation, expected: str) -> None:
     """Of two replies to a task the first counts; the same again is acknowledged, another refused and reported."""
 
-    async def thrice(client, task, reply):
+    async def thrice(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         for values in (reply.weights, reply.weights, reply.weights + 1.0):
             await client.send_reply(task.task_id, replace(reply, weights=values))
         return False
@@ -300,12 +308,12 @@ async def test_second_different_reply(fed, expected):
     assert await fed.model_sha256(ended) == await fed.model_sha256(honest) != expected
 
 
-async def test_more_under_way_than_allowed(fed, monkeypatch):
+async def test_more_under_way_than_allowed(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who announces more bytes than may be under way ends its session, before any of them is read."""
     limits = replace(fed.sessions.limits, max_inflight_bytes=10_000_000)
     monkeypatch.setattr(fed.sessions, "limits", limits)
 
-    async def announce(client, task, reply):
+    async def announce(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
         await client.announce(task.task_id, replace(reply, values=np.ones(1_500_000)), 5)
         return False
 
@@ -322,7 +330,7 @@ async def test_more_under_way_than_allowed(fed, monkeypatch):
     assert not list((fed.root / "data" / "spool").iterdir())
 
 
-async def test_flood_of_frames(fed, monkeypatch):
+async def test_flood_of_frames(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames above the allowed rate wait at their sender; others' rounds go on meanwhile."""
     monkeypatch.setattr(fed.sessions, "limits", replace(fed.sessions.limits, max_frames_per_s=100.0))
     async with mallory(fed) as client:
@@ -339,7 +347,7 @@ async def test_flood_of_frames(fed, monkeypatch):
     assert took > 1.5
 
 
-async def test_wrong_version_is_refused(fed):
+async def test_wrong_version_is_refused(fed: Federation) -> None:
     """Another protocol version is told to install a matching release."""
     async with mallory(fed, first=hello(protocol_version=99)) as client:
         error = await asyncio.wait_for(client.over, LIMIT_S)
@@ -347,7 +355,7 @@ async def test_wrong_version_is_refused(fed):
     assert "install matching releases" in str(error)
 
 
-async def test_no_hello(fed, monkeypatch):
+async def test_no_hello(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not say hello is not waited for."""
     async with mallory(fed, first=pb.ConnectRequest(heartbeat=pb.Heartbeat())) as client:
         assert isinstance(await asyncio.wait_for(client.over, LIMIT_S), WireError)
@@ -359,7 +367,9 @@ async def test_no_hello(fed, monkeypatch):
     assert "no hello" in str(error)
 
 
-async def test_client_that_asks_and_never_reads(fed, monkeypatch, no_trace):
+async def test_client_that_asks_and_never_reads(
+    fed: Federation, monkeypatch: pytest.MonkeyPatch, no_trace: Logs
+) -> None:
     """Acknowledgements for a client that does not read are bounded, for its session ends."""
     monkeypatch.setattr("kernfed_server.services.federation.MAX_BACKLOG", 2000)
     async with mallory(fed, reads=False) as client:
@@ -374,7 +384,7 @@ async def test_client_that_asks_and_never_reads(fed, monkeypatch, no_trace):
     assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
 
 
-async def test_revoked_client_that_does_not_read(fed, no_trace):
+async def test_revoked_client_that_does_not_read(fed: Federation, no_trace: Logs) -> None:
     """A revoked client is cut off though the coordinator is stuck in writing to it, and though it sends heartbeats."""
     async with ScriptedClient(fed.client_folder("eve"), fed.ports.federation, reads=False):
         await fed.wait_connected("eve")

@@ -8,9 +8,11 @@ import dataclasses
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -56,12 +58,12 @@ from kernfed_testing.identities import Identities, make_identities
 class WhoAmI(grpc.GenericRpcHandler):
     """`/test/Who` says who calls; `/test/Operate` is for operators."""
 
-    def service(self, details):
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         roles = {"/test/Who": tuple(Role), "/test/Operate": (Role.OPERATOR,)}.get(details.method)
         if roles is None:
             return None
 
-        async def answer(request, context):
+        async def answer(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             return str(require(context, *roles)).encode()
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -91,7 +93,7 @@ class Coordinator:
 
 
 @contextlib.asynccontextmanager
-async def serving(ids: Identities, folder: Path | None = None):
+async def serving(ids: Identities, folder: Path | None = None) -> AsyncIterator[Coordinator]:
     folder = folder or ids.coordinator
     watch = RevocationWatch(ids.pki.registry, interval_s=0.02)
     servicer = EnrolmentServicer(ids.pki)
@@ -121,12 +123,12 @@ async def serving(ids: Identities, folder: Path | None = None):
 
 
 @pytest.fixture
-def ids(tmp_path):
+def ids(tmp_path: Path) -> Identities:
     return make_identities(tmp_path)
 
 
 @pytest.fixture
-async def coordinator(ids):
+async def coordinator(ids: Identities) -> AsyncIterator[Coordinator]:
     async with serving(ids) as running:
         yield running
 
@@ -141,7 +143,7 @@ async def failure_of(address: str, folder: Path, role: Role | None = None) -> Ex
     return error
 
 
-async def test_mutual_tls_names_the_caller(coordinator, ids):
+async def test_mutual_tls_names_the_caller(coordinator: Coordinator, ids: Identities) -> None:
     """Client and operator are who their certificates say; a role that is not theirs is refused by name."""
     assert await coordinator.call(ids.client("cleveland")) == "client/cleveland"
     assert await coordinator.call(ids.operator) == "operator/ann"
@@ -150,7 +152,7 @@ async def test_mutual_tls_names_the_caller(coordinator, ids):
         await coordinator.call(ids.root / "client-cleveland", "/test/Operate")
 
 
-async def test_all_is_well(coordinator, ids):
+async def test_all_is_well(coordinator: Coordinator, ids: Identities) -> None:
     """On a good line every layer is ok."""
     findings = await asyncio.to_thread(diagnose, coordinator.address, Identity.load(ids.client()))
     assert [f.layer for f in findings] == list(Layer)
@@ -158,7 +160,7 @@ async def test_all_is_well(coordinator, ids):
     assert "admits it" in findings[-1].message
 
 
-async def test_wrong_ca(coordinator, ids, tmp_path):
+async def test_wrong_ca(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """A client of another federation sees both fingerprints; the coordinator refuses its certificate too."""
     stranger = make_identities(tmp_path / "other").client("stranger")
     with pytest.raises(UnavailableError):
@@ -178,7 +180,7 @@ async def test_wrong_ca(coordinator, ids, tmp_path):
     assert "this federation's CA (hearts) did not sign" in str(error)
 
 
-async def test_wrong_host_name(ids):
+async def test_wrong_host_name(ids: Identities) -> None:
     """Dialling a name that is not in the coordinator's certificate lists those that are."""
     ids.pki.renew_folder(ids.coordinator, hosts=["fed.example.org"])
     async with serving(ids) as coordinator:
@@ -192,7 +194,7 @@ async def test_wrong_host_name(ids):
 
 
 @pytest.mark.parametrize(("days", "words"), [(-1, "expired on"), (1, "not valid before")])
-async def test_our_certificate_is_out_of_date(coordinator, ids, days, words):
+async def test_our_certificate_is_out_of_date(coordinator: Coordinator, ids: Identities, days: int, words: str) -> None:
     """Expired and not yet valid are told apart, by our own clock and by the coordinator's."""
     begin = utc_now() + timedelta(hours=3) if days > 0 else None
     folder = ids.client(not_before=begin, days=days)
@@ -219,7 +221,7 @@ async def test_our_certificate_is_out_of_date(coordinator, ids, days, words):
     assert not findings[-1].ok
 
 
-async def test_the_coordinator_logs_why_it_refuses(coordinator, ids):
+async def test_the_coordinator_logs_why_it_refuses(coordinator: Coordinator, ids: Identities) -> None:
     """A refused client asks the enrolment port; the coordinator's log then names it and the reason."""
     folder = ids.client("late", days=-1)
     identity = Identity.load(folder, check_dates=False)
@@ -232,7 +234,7 @@ async def test_the_coordinator_logs_why_it_refuses(coordinator, ids):
 
 
 @pytest.mark.parametrize(("days", "words"), [(-1, "expired on"), (1, "not valid before")])
-async def test_the_coordinators_certificate_is_out_of_date(ids, days, words):
+async def test_the_coordinators_certificate_is_out_of_date(ids: Identities, days: int, words: str) -> None:
     """The coordinator's own expired or not yet valid certificate is told as such."""
     folder = ids.coordinator
     async with serving(ids) as coordinator:
@@ -244,7 +246,7 @@ async def test_the_coordinators_certificate_is_out_of_date(ids, days, words):
         assert words in str(error)
 
 
-async def test_revoked(coordinator, ids):
+async def test_revoked(coordinator: Coordinator, ids: Identities) -> None:
     """A revoked client is refused on its next call, and its diagnosis says so."""
     folder = ids.client()
     assert await coordinator.call(folder) == "client/cleveland"
@@ -261,7 +263,7 @@ async def test_revoked(coordinator, ids):
         await renew(Identity.load(folder))
 
 
-async def test_wrong_role(coordinator, ids):
+async def test_wrong_role(coordinator: Coordinator, ids: Identities) -> None:
     """An operator's command with a client's folder is told before it dials; a client as server likewise."""
     error = await failure_of(coordinator.address, ids.client(), Role.OPERATOR)
     assert type(error) is PermissionDeniedError
@@ -275,7 +277,7 @@ async def test_wrong_role(coordinator, ids):
     assert answer.verdict == pb.VERDICT_WRONG_ROLE
 
 
-async def test_a_client_cannot_pose_as_the_coordinator(ids):
+async def test_a_client_cannot_pose_as_the_coordinator(ids: Identities) -> None:
     """A server that shows a client's certificate is found out, by grpc and by the diagnosis."""
     folder = ids.client("mallory")
     identity = Identity.load(folder)
@@ -295,7 +297,7 @@ async def test_a_client_cannot_pose_as_the_coordinator(ids):
         await server.stop(None)
 
 
-async def test_plain_text_peers(ids):
+async def test_plain_text_peers(ids: Identities) -> None:
     """A plain gRPC server, a web server and a silent one are each told within seconds."""
     folder = ids.client()
     server = grpc.aio.server()
@@ -311,12 +313,12 @@ async def test_plain_text_peers(ids):
 
 
 @contextlib.contextmanager
-def talking(reply: bytes):
+def talking(reply: bytes) -> Iterator[int]:
     """A server that answers any first bytes with `reply`, or stays silent."""
     listener = socket.create_server(("127.0.0.1", 0))
     held = []
 
-    def serve():
+    def serve() -> None:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
@@ -337,14 +339,14 @@ def talking(reply: bytes):
             connection.close()
 
 
-async def test_enrolment_port_instead_of_the_coordinators(coordinator, ids):
+async def test_enrolment_port_instead_of_the_coordinators(coordinator: Coordinator, ids: Identities) -> None:
     """Dialling the enrolment port by mistake is told as such."""
     error = await failure_of(f"localhost:{coordinator.enrolment_port}", ids.client())
     assert "is the enrolment port" in str(error)
     assert coordinator.address in str(error)
 
 
-async def test_nobody_there(ids):
+async def test_nobody_there(ids: Identities) -> None:
     """A closed port, a name without address and a malformed address."""
     folder = ids.client()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -363,7 +365,7 @@ async def ask(coordinator: Coordinator, ids: Identities, request: pb.DiagnoseReq
         return await rpc.EnrolmentServiceStub(channel).Diagnose(request, timeout=LIMIT_S)
 
 
-async def test_enrolment(coordinator, ids, tmp_path):
+async def test_enrolment(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """A token gives a working identity whose key is 0600 and was made at the site."""
     site = tmp_path / "site"
     identity = await enrol(ids.pki.make_token("hungary"), site)
@@ -378,7 +380,7 @@ async def test_enrolment(coordinator, ids, tmp_path):
         await enrol(ids.pki.make_token("hungary"), site)
 
 
-async def test_bad_tokens(coordinator, ids, tmp_path):
+async def test_bad_tokens(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """Used, expired, forged, re-aimed and damaged tokens are each refused by name, and leave no certificate."""
     used = ids.pki.make_token("a")
     await enrol(used, tmp_path / "a")
@@ -399,11 +401,11 @@ async def test_bad_tokens(coordinator, ids, tmp_path):
     assert names == {"a"}
 
 
-def changed(token: Token, **changes) -> str:
+def changed(token: Token, **changes: Any) -> str:
     return encode_token(dataclasses.replace(token, **changes))
 
 
-async def test_lost_answer(coordinator, ids, tmp_path):
+async def test_lost_answer(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """If the answer to an enrolment is lost, the same token works again with the key that waits there."""
     text = ids.pki.make_token("a")
     first = await enrol(text, tmp_path / "site")
@@ -412,7 +414,7 @@ async def test_lost_answer(coordinator, ids, tmp_path):
     assert (again.serial, again.key_pem) == (first.serial, first.key_pem)
 
 
-async def test_guessing_is_slowed_down(coordinator, ids, tmp_path):
+async def test_guessing_is_slowed_down(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """After a few wrong tokens a peer must wait."""
     token = decode_token(ids.pki.make_token("a"))
     forged = changed(token, secret="guess")
@@ -423,7 +425,7 @@ async def test_guessing_is_slowed_down(coordinator, ids, tmp_path):
         await enrol(forged, tmp_path / "site")
 
 
-async def test_wrong_coordinator_never_sees_the_secret(ids, tmp_path):
+async def test_wrong_coordinator_never_sees_the_secret(ids: Identities, tmp_path: Path) -> None:
     """A server with another CA is turned away before the token's secret is sent."""
     other = make_identities(tmp_path / "other")
     token = decode_token(ids.pki.make_token("a"))
@@ -434,7 +436,7 @@ async def test_wrong_coordinator_never_sees_the_secret(ids, tmp_path):
     assert logs == []
 
 
-async def test_renewal_needs_the_certificate(coordinator, ids):
+async def test_renewal_needs_the_certificate(coordinator: Coordinator, ids: Identities) -> None:
     """The enrolment port renews nobody: it does not know who calls."""
     credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
     request = pb.RenewRequest(csr_pem=make_csr(new_key(), "x").decode())
@@ -444,7 +446,7 @@ async def test_renewal_needs_the_certificate(coordinator, ids):
     assert type(error_from_rpc(caught.value)) is AuthError
 
 
-async def test_client_renewal(coordinator, ids):
+async def test_client_renewal(coordinator: Coordinator, ids: Identities) -> None:
     """A client's renewed certificate has a new key, the same name and length of life, and works."""
     folder = ids.client(days=10)
     old = Identity.load(folder)
@@ -457,7 +459,7 @@ async def test_client_renewal(coordinator, ids):
     assert await coordinator.call(folder) == "client/cleveland"
 
 
-async def test_daemon_renews_in_time(coordinator, ids):
+async def test_daemon_renews_in_time(coordinator: Coordinator, ids: Identities) -> None:
     """The daemon's coroutine renews a certificate that is near its end, by the real coordinator."""
     folder = ids.client(days=1)
     old = Identity.load(folder)
@@ -473,11 +475,11 @@ async def test_daemon_renews_in_time(coordinator, ids):
             await task
 
 
-async def test_coordinator_takes_up_a_renewed_certificate(coordinator, ids):
+async def test_coordinator_takes_up_a_renewed_certificate(coordinator: Coordinator, ids: Identities) -> None:
     """New connections see the certificate on disk without a restart; a broken one on disk changes nothing."""
     folder = ids.client()
 
-    async def shown(port):
+    async def shown(port: int) -> str:
         chain = await asyncio.to_thread(fetch_chain, "localhost", port)
         return serial_of(chain[0])
 

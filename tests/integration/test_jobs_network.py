@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,12 +13,12 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.federation import Federation
+from kernfed_testing.federation import Ended, Federation
 
 ABC = ["a", "b", "c"]
 
 
-async def simulated_sha256(fed, text):
+async def simulated_sha256(fed: Federation, text: str) -> str:
     """Digest of the model of the same job on the same client files, in this process."""
     out = fed.root / "simulated"
     jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in ABC], fed.root / "state")
@@ -27,7 +28,7 @@ async def simulated_sha256(fed, text):
 
 
 @pytest.mark.parametrize("method", ["newton", "fedavg"])
-async def test_network_equals_one_process(tmp_path, method):
+async def test_network_equals_one_process(tmp_path: Path, method: str) -> None:
     """Networked runs with replies in different orders, and the simulation, leave the same bytes."""
     async with Federation(tmp_path, ABC, proxied=["a"]) as fed:
         text = fed.job(method, rounds=12)
@@ -36,7 +37,7 @@ async def test_network_equals_one_process(tmp_path, method):
         second = await fed.run(text)
         digests = {await fed.model_sha256(first), await fed.model_sha256(second), await simulated_sha256(fed, text)}
 
-    def order(ended):
+    def order(ended: Ended) -> list[str]:
         return [e.client for e in ended.of(EventKind.CLIENT_ANSWERED)]
 
     assert order(second) != order(first)
@@ -44,14 +45,14 @@ async def test_network_equals_one_process(tmp_path, method):
     assert len(digests) == 1
 
 
-async def test_float32_equals_one_process(tmp_path):
+async def test_float32_equals_one_process(tmp_path: Path) -> None:
     """So do they with float32 on the wire."""
     async with Federation(tmp_path, ABC) as fed:
         text = 'precision = "float32"\n' + fed.job("dkrr")
         assert await fed.model_sha256(await fed.run(text)) == await simulated_sha256(fed, text)
 
 
-async def test_processes_are_killed(tmp_path):
+async def test_processes_are_killed(tmp_path: Path) -> None:
     """A job in which the coordinator and a client were killed leaves the model of one left in peace."""
     async with Federation(tmp_path, ABC, processes=True, proxied=["a"]) as fed:
         line = fed.proxies["a"]
@@ -84,7 +85,7 @@ async def test_processes_are_killed(tmp_path):
 
 
 @pytest.mark.slow
-async def test_gigabyte(tmp_path):
+async def test_gigabyte(tmp_path: Path) -> None:
     """A 1 GiB body goes to another process and back; the coordinator holds it and the mean, the client only it."""
     async with Federation(tmp_path, ["a"], processes=True, fresh=True) as fed:
         job = await fed.submit(fed.job("probe", rounds=1, payload_bytes=1 << 30))

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.federation import LIMIT_S, Federation, Process
+from kernfed_testing.federation import LIMIT_S, Ended, Federation, Process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,14 +26,14 @@ POINTS = ["computing", "stored", "acknowledged"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory):
+async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
         async with Federation(tmp_path_factory.mktemp("killed"), AB, processes=True) as fed:
             yield fed
 
 
-async def run_with_kill(fed, text, point, task_end):
+async def run_with_kill(fed: Federation, text: str, point: str, task_end: str) -> tuple[Ended, Counter[str]]:
     """Run a job in which `b` is killed at a point of a task and then started again; its computations by task end."""
     log = fed.root / "computed"
     log.unlink(missing_ok=True)
@@ -57,7 +58,7 @@ async def run_with_kill(fed, text, point, task_end):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(fed):
+def undisturbed(fed: Federation) -> str:
     """Digest of the model of a run in one process."""
     jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in AB], fed.root / "state")
     text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
@@ -66,7 +67,7 @@ def undisturbed(fed):
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_killed_in_a_round(fed, undisturbed, point):
+async def test_killed_in_a_round(fed: Federation, undisturbed: str, point: str) -> None:
     """Killed in mid-step a round is computed again, later it is not; the model is that of an undisturbed run."""
     task = "/2/fedavg.local_update"
     text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
@@ -77,7 +78,7 @@ async def test_killed_in_a_round(fed, undisturbed, point):
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_killed_with_a_large_reply(fed, point):
+async def test_killed_with_a_large_reply(fed: Federation, point: str) -> None:
     """So it is with a reply that is a file of its own and is sent in pieces; the file is gone when the job is over."""
     text = fed.job("probe", rounds=2, payload_bytes=6_000_000, cohort_min_clients=2)
     _, computed = await run_with_kill(fed, text, point, "/1/probe.echo")
@@ -88,7 +89,7 @@ async def test_killed_with_a_large_reply(fed, point):
             await asyncio.sleep(0.05)
 
 
-async def test_killed_in_preparation(fed, undisturbed):
+async def test_killed_in_preparation(fed: Federation, undisturbed: str) -> None:
     """A client killed while its data are prepared, its reply stored, takes the prepared state up again."""
     text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
     ended, _ = await run_with_kill(fed, text, "stored", "/data.centre")

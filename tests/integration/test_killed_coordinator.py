@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest_asyncio
 
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.info import JobInfo
 from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
@@ -30,12 +32,12 @@ TESTS = Path(__file__).resolve().parents[1]
 class Killed(Federation):
     """A federation of processes whose coordinator can be told where to die."""
 
-    def _make_coordinator(self):
+    def _make_coordinator(self) -> Process:
         return Process("kernfed_testing.crashing_coordinator", "run", cwd=self.root)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory):
+async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
         async with Killed(tmp_path_factory.mktemp("killed"), AB, processes=True) as fed:
@@ -43,19 +45,19 @@ async def fed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def text(fed):
+def text(fed: Federation) -> str:
     return fed.job("fedavg", rounds=ROUNDS, cohort_min_clients=2)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(fed, text):
+def undisturbed(fed: Federation, text: str) -> str:
     """Digest of the model of a run in one process."""
     jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in AB], fed.root / "state")
     assert simulate(parse_job(text), jobs, text=text, out=fed.root / "simulated").error is None
     return hashlib.sha256((fed.root / "simulated" / "model.safetensors").read_bytes()).hexdigest()
 
 
-async def restarted(fed, point=""):
+async def restarted(fed: Federation, point: str = "") -> None:
     """A new life of the coordinator, with both clients back, that dies at a point."""
     await fed.coordinator.kill()
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +66,7 @@ async def restarted(fed, point=""):
     await fed.wait_connected(*AB)
 
 
-async def submitted(fed, text, request_id):
+async def submitted(fed: Federation, text: str, request_id: str) -> JobInfo:
     """Ask until the operator's channel, which waits a moment after a fault, has found the new life."""
     async with asyncio.timeout(LIMIT_S):
         while True:
@@ -74,7 +76,7 @@ async def submitted(fed, text, request_id):
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_killed(fed, text, undisturbed, point):
+async def test_killed(fed: Federation, text: str, undisturbed: str, point: str) -> None:
     """The job ends with the model of an undisturbed run, no closed round is done again, and nothing is left over."""
     await restarted(fed, point)
     job_id = f"lost-{point}"
@@ -104,7 +106,7 @@ async def test_killed(fed, text, undisturbed, point):
     assert all(listed.state.finished for listed in (await fed.operator.list_jobs()).jobs)
 
 
-async def test_sigterm_in_mid_job(fed, text, undisturbed):
+async def test_sigterm_in_mid_job(fed: Federation, text: str, undisturbed: str) -> None:
     """The round that is open is closed, the process ends in its grace with status 0, and the next life goes on."""
     await restarted(fed)
     job = await submitted(fed, text, "terminated")

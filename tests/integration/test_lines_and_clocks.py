@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,11 @@ from kernfed_testing.shifted_clock import stepped
 AB = ["a", "b"]
 
 
-def text_of(fed, rounds=4):
+def text_of(fed: Federation, rounds: int = 4) -> str:
     return "evaluate_every = 50\n" + fed.job("fedavg", rounds=rounds, cohort_min_clients=2)
 
 
-async def test_heartbeats_keep_a_line_from_being_idle(tmp_path):
+async def test_heartbeats_keep_a_line_from_being_idle(tmp_path: Path) -> None:
     """A firewall that cuts lines idle for four times the heartbeat interval, as 20 s to 5 s, never cuts ours."""
     async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(0.25, 5.0)) as fed:
         fed.proxies["a"].cut_idle(1.0)
@@ -36,7 +37,7 @@ async def test_heartbeats_keep_a_line_from_being_idle(tmp_path):
         assert fed.sessions.present() == set(AB)
 
 
-async def test_idle_lines_are_cut(tmp_path, monkeypatch):
+async def test_idle_lines_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it cuts all the same while a client computes, the reply arrives over the next line and counts once."""
     gate = Gate(monkeypatch, GradientDescentRequest, "a")
     async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(2.0, 10.0)) as fed:
@@ -56,7 +57,7 @@ async def test_idle_lines_are_cut(tmp_path, monkeypatch):
     assert gate.calls["a"] == 4
 
 
-async def test_only_acknowledgements_are_lost(tmp_path, monkeypatch):
+async def test_only_acknowledgements_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that carries replies and no acknowledgement is dialled again, and the reply sent twice counts once."""
     gate = Gate(monkeypatch, GradientDescentRequest, "a")
     async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
@@ -81,13 +82,13 @@ async def test_only_acknowledgements_are_lost(tmp_path, monkeypatch):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def processes(tmp_path_factory):
+async def processes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     async with Federation(tmp_path_factory.mktemp("fed"), AB, processes=True, heartbeat_s=(0.3, 3.0)) as fed:
         yield fed
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def undisturbed(processes):
+async def undisturbed(processes: Federation) -> str:
     """Digest of the model of a job whose clocks go on."""
     return await processes.model_sha256(await processes.run(text_of(processes, 40)))
 
@@ -98,7 +99,9 @@ async def undisturbed(processes):
 @pytest.mark.parametrize(
     ("side", "step_s"), [("client", 3600), ("client", -3600), ("coordinator", 3600), ("client", 5), ("coordinator", -5)]
 )
-async def test_wall_clock_jumps(tmp_path, processes, undisturbed, side, step_s):
+async def test_wall_clock_jumps(
+    tmp_path: Path, processes: Federation, undisturbed: str, side: str, step_s: int
+) -> None:
     """A wall clock that jumps on one side in mid-job, by an hour or by seconds, is not noticed by the session."""
     fed, node = processes, processes.clients["a"] if side == "client" else processes.coordinator
     start = node.start if side == "client" else fed.start_coordinator
@@ -124,16 +127,17 @@ async def test_wall_clock_jumps(tmp_path, processes, undisturbed, side, step_s):
 PROTOCOL = [
     *Path(kernfed.__path__[0], "wire").glob("*.py"),
     *(
-        Path(kernfed_client.__path__[0], f"{name}.py")
+        Path(kernfed_client.__path__[0], "daemon", f"{name}.py")
         for name in ("session", "connection", "outbox", "reply_store", "tasks", "worker")
     ),
-    *(Path(kernfed_server.__path__[0], f"{name}.py") for name in ("exchange", "rounds", "frame_rate")),
+    *(Path(kernfed_server.__path__[0], "federation", f"{name}.py") for name in ("exchange", "frame_rate")),
+    Path(kernfed_server.__path__[0], "jobs", "step_state.py"),
     Path(kernfed_server.__path__[0], "services", "federation.py"),
 ]
 
 
 @pytest.mark.parametrize("path", PROTOCOL, ids=lambda path: path.stem)
-def test_protocol_reads_no_wall_clock(path):
+def test_protocol_reads_no_wall_clock(path: Path) -> None:
     """No module that waits or decides in the protocol reads the wall clock."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

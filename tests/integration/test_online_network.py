@@ -77,7 +77,7 @@ async def artifact(fed: Federation, job_id: str, name: str, folder: Path) -> byt
     return (folder / name).read_bytes()
 
 
-async def test_live_streams_survive_a_kill(tmp_path):
+async def test_live_streams_survive_a_kill(tmp_path: Path) -> None:
     """A client is killed by SIGKILL in mid-stream, and the coordinator too: no row is lost, none is counted twice."""
     async with Federation(tmp_path, ABC, processes=True, settings=dict.fromkeys(ABC, STREAM)) as fed:
         sensors = Sensors(fed, 60)
@@ -112,7 +112,7 @@ async def test_live_streams_survive_a_kill(tmp_path):
         assert int(last[1]) <= sensors.told[name]
 
 
-async def test_a_client_joins_a_running_job(tmp_path):
+async def test_a_client_joins_a_running_job(tmp_path: Path) -> None:
     """One that comes in mid-stream learns with the others, also after a restart; one with other columns stays out."""
     settings = {**dict.fromkeys(ABC, STREAM), "misfit": STREAM}
     data = {name: make_csv(name) for name in ABC} | {"misfit": "y,z\n1,2\n3,4\n5,6\n"}
@@ -144,7 +144,7 @@ async def test_a_client_joins_a_running_job(tmp_path):
     assert noted
 
 
-async def test_network_equals_one_process(tmp_path):
+async def test_network_equals_one_process(tmp_path: Path) -> None:
     """Finite streams give over sockets the parameters that they give in one process, to the last bit."""
     from kernfed.jobs.job_file import parse_job
     from kernfed_simulation.federation import from_client_files
@@ -162,7 +162,7 @@ async def test_network_equals_one_process(tmp_path):
     assert (tmp_path / "out" / "online.safetensors").read_bytes() == left
 
 
-async def test_answers_are_of_the_declared_kinds_and_size(tmp_path):
+async def test_answers_are_of_the_declared_kinds_and_size(tmp_path: Path) -> None:
     """The audit log of a client shows gradients within the budget in bytes, and no weights."""
     settings = dict.fromkeys(ABC, "[policy]\nmin_rows = 1")
     text = job_text(rounds=5).replace(

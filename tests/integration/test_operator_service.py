@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -21,6 +23,7 @@ from kernfed.errors import (
     WireError,
 )
 from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.info import JobInfo
 from kernfed.pki.identity import Identity, admission, server_credentials
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import operator_service_pb2_grpc
@@ -43,7 +46,7 @@ class Service:
     address: str
     server: grpc.aio.Server
 
-    def dial(self, folder: Path | None = None, **settings) -> OperatorClient:
+    def dial(self, folder: Path | None = None, **settings: Any) -> OperatorClient:
         return OperatorClient(Identity.load(folder or self.operator), self.address, timeout_s=10, **settings)
 
     async def command(self, *arguments: str) -> tuple[int, str, str]:
@@ -54,7 +57,9 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, *clients: str, servicer=OperatorServicer, **settings):
+async def serving(
+    folder: Path, *clients: str, servicer: type[OperatorServicer] = OperatorServicer, **settings: Any
+) -> AsyncIterator[Service]:
     pki = make_identities(folder / "ids")
     async with world(folder / "data", *clients, **settings) as w:
         admit = admission("hearts", lambda _: False)
@@ -69,7 +74,7 @@ async def serving(folder: Path, *clients: str, servicer=OperatorServicer, **sett
             await server.stop(1)
 
 
-async def test_a_job_from_submission_to_files(tmp_path):
+async def test_a_job_from_submission_to_files(tmp_path: Path) -> None:
     """Submit, watch, list, fetch: the file that arrives is the file that was left."""
     async with serving(tmp_path, "a", "b") as service, service.dial() as operator:
         service.world.script.free = True
@@ -93,7 +98,7 @@ async def test_a_job_from_submission_to_files(tmp_path):
         assert (tmp_path / "out" / "job.toml").read_text() == probe_toml("demo", ["a", "b"])
 
 
-async def test_a_large_artifact_arrives_in_pieces(tmp_path):
+async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
     """More than a frame holds, bit for bit, with nothing left over beside it."""
     async with serving(tmp_path, "a") as service, service.dial() as operator:
         service.world.script.free = True
@@ -106,10 +111,10 @@ async def test_a_large_artifact_arrives_in_pieces(tmp_path):
         assert [p.name for p in (tmp_path / "out").iterdir()] == ["big.bin"]
 
 
-async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path, monkeypatch):
+async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest is checked before the file gets its name."""
 
-    async def corrupted(path):
+    async def corrupted(path: Path) -> AsyncIterator[bytes]:
         yield b"x" * path.stat().st_size
 
     monkeypatch.setattr("kernfed_server.services.operator.read_pieces", corrupted)
@@ -122,7 +127,7 @@ async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path, monkeypatch)
         assert not list((tmp_path / "out").iterdir())
 
 
-async def test_errors_cross_the_line_as_themselves(tmp_path):
+async def test_errors_cross_the_line_as_themselves(tmp_path: Path) -> None:
     """Class and text of the coordinator's error reach the caller."""
     async with serving(tmp_path, "a", known={"a"}) as service, service.dial() as operator:
         with pytest.raises(ConfigError, match="job file: method: "):
@@ -139,7 +144,7 @@ async def test_errors_cross_the_line_as_themselves(tmp_path):
         assert (await operator.cancel(job.job_id)).state is JobState.CANCELLED
 
 
-async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path):
+async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path: Path) -> None:
     """Every call asks for the role."""
     async with serving(tmp_path, "a") as service, service.dial(service.client) as impostor:
         calls = [
@@ -157,7 +162,7 @@ async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path)
                 await call
 
 
-async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path):
+async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path: Path) -> None:
     """The request id decides."""
     async with serving(tmp_path) as service, service.dial() as operator:
         first = await operator.submit(probe_toml("demo", ["a"]), "id-1")
@@ -165,7 +170,7 @@ async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path):
         assert len((await operator.list_jobs()).jobs) == 1
 
 
-async def test_no_coordinator_is_said_in_words(tmp_path):
+async def test_no_coordinator_is_said_in_words(tmp_path: Path) -> None:
     """The diagnosis names the address and what to check."""
     async with serving(tmp_path) as service:
         address, identity = service.address, Identity.load(service.operator)
@@ -174,7 +179,7 @@ async def test_no_coordinator_is_said_in_words(tmp_path):
             await operator.clients()
 
 
-async def test_the_commands(tmp_path):
+async def test_the_commands(tmp_path: Path) -> None:
     """Submit and watch in a pipe, show, list, fetch, clients; JSON where asked."""
     job_file = tmp_path / "job.toml"
     job_file.write_text(probe_toml("demo", ["a", "b"]))
@@ -203,7 +208,7 @@ async def test_the_commands(tmp_path):
         assert (code, out.splitlines()[1].split()[:3]) == (0, ["a", "connected", "default"])
 
 
-async def test_the_commands_fail_with_their_codes(tmp_path):
+async def test_the_commands_fail_with_their_codes(tmp_path: Path) -> None:
     """3: the file; 5: the job, and no such job; one line each, without a traceback."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text('name = "x"\n[method]\nname = "newton"\nrouns = 3\n')
@@ -223,19 +228,19 @@ async def test_the_commands_fail_with_their_codes(tmp_path):
         assert (code, "Traceback" in err) == (5, False)
 
 
-async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path):
+async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -> None:
     """The caller sees every event once, and is told of the gap."""
     pki = make_identities(tmp_path / "ids")
     gaps, numbers = [], []
 
-    async def start(w, port):
+    async def start(w: World, port: int) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
         operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(w.runs), server)
         port = server.add_secure_port(f"localhost:{port}", server_credentials(pki.coordinator))
         await server.start()
         return server, port
 
-    async def follow(operator, job_id, seen):
+    async def follow(operator: OperatorClient, job_id: str, seen: list[int]) -> JobInfo:
         async for update in operator.watch(job_id, on_gap=gaps.append):
             if update.event and update.event.sequence:
                 numbers.append(update.event.sequence)

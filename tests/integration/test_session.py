@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -18,7 +20,9 @@ from kernfed_testing.proxy import Direction
 
 
 @pytest.mark.parametrize("back_before_it_is_done", [True, False])
-async def test_cut_while_computing(tmp_path, monkeypatch, back_before_it_is_done):
+async def test_cut_while_computing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_before_it_is_done: bool
+) -> None:
     """A reply computed across or during a cut is delivered after it, and computed once."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     async with Federation(tmp_path, ["a", "b"], proxied=["a"]) as fed:
@@ -41,7 +45,7 @@ async def test_cut_while_computing(tmp_path, monkeypatch, back_before_it_is_done
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_cut_in_mid_transfer(tmp_path, monkeypatch, direction):
+async def test_cut_in_mid_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: str) -> None:
     """A body cut short is sent again from the start, and arrives as it was."""
     gate = Gate(monkeypatch, EchoRequest, "nobody")
     async with Federation(tmp_path, ["a", "b"], proxied=["a"]) as fed:
@@ -54,7 +58,7 @@ async def test_cut_in_mid_transfer(tmp_path, monkeypatch, direction):
     assert len(ended.of(EventKind.CLIENT_ANSWERED, "a")) == 2
 
 
-async def test_silent_peer_is_dropped(tmp_path):
+async def test_silent_peer_is_dropped(tmp_path: Path) -> None:
     """Both ends drop a line on which nothing moves within the heartbeat limit, and come together when it moves."""
     async with Federation(tmp_path, ["a", "b"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         session = fed.daemons["a"].session
@@ -69,7 +73,7 @@ async def test_silent_peer_is_dropped(tmp_path):
     assert ended.info.state is JobState.SUCCEEDED
 
 
-async def test_stall_in_mid_transfer(tmp_path):
+async def test_stall_in_mid_transfer(tmp_path: Path) -> None:
     """A client that stops reading in the middle of a body is dropped like any other, and gets it whole later."""
     async with Federation(tmp_path, ["a", "b"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         line = fed.proxies["a"]
@@ -86,7 +90,7 @@ async def test_stall_in_mid_transfer(tmp_path):
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_half_closed_line(tmp_path, direction):
+async def test_half_closed_line(tmp_path: Path, direction: str) -> None:
     """A line that is closed in one direction is given up and dialled again."""
     async with Federation(tmp_path, ["a"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         line = fed.proxies["a"]
@@ -97,7 +101,7 @@ async def test_half_closed_line(tmp_path, direction):
         assert (await fed.run(fed.job("probe"))).info.state is JobState.SUCCEEDED
 
 
-async def test_same_identity_twice(tmp_path):
+async def test_same_identity_twice(tmp_path: Path) -> None:
     """A second daemon is told who holds its identity, and takes over once that one is gone."""
     async with Federation(tmp_path, ["a"]) as fed:
         stop = asyncio.Event()
@@ -119,7 +123,7 @@ async def test_same_identity_twice(tmp_path):
     assert "enrol this one under its own name" in told[0]
 
 
-async def test_reconnect_replaces_half_open_stream(tmp_path):
+async def test_reconnect_replaces_half_open_stream(tmp_path: Path) -> None:
     """A daemon that comes back replaces its own stream, which the coordinator still thinks alive."""
     async with Federation(tmp_path, ["a"], proxied=["a"], heartbeat_s=(0.2, 30.0)) as fed:
         old = fed.sessions.get("a")
@@ -131,7 +135,7 @@ async def test_reconnect_replaces_half_open_stream(tmp_path):
         assert fed.sessions.present() == {"a"}
 
 
-async def test_revoked_in_mid_session(tmp_path, monkeypatch):
+async def test_revoked_in_mid_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A revoked client is cut off within seconds, in the middle of a step, and told why; the job goes on without it."""
     gate = Gate(monkeypatch, EchoRequest, "c")
     async with Federation(tmp_path, ["a", "b", "c"]) as fed:
@@ -152,12 +156,12 @@ async def test_revoked_in_mid_session(tmp_path, monkeypatch):
     assert not ended.of(EventKind.CLIENT_ANSWERED, "c")
 
 
-async def test_reply_that_comes_before_its_job_resumes(tmp_path, monkeypatch):
+async def test_reply_that_comes_before_its_job_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that a restarted coordinator cannot place yet is asked for again, and not computed again."""
     gate = Gate(monkeypatch, EchoRequest, "a")
     resume, take_up = asyncio.Event(), RunManager._take_up
 
-    async def take_up_late(self, stored):
+    async def take_up_late(self, stored: Any) -> None:
         await resume.wait()
         await take_up(self, stored)
 
@@ -177,7 +181,7 @@ async def test_reply_that_comes_before_its_job_resumes(tmp_path, monkeypatch):
     assert gate.calls == {"a": 1, "b": 1}
 
 
-async def test_coordinator_stops_in_good_order(tmp_path):
+async def test_coordinator_stops_in_good_order(tmp_path: Path) -> None:
     """Clients are told that the coordinator goes, and find it again when it is back."""
     async with Federation(tmp_path, ["a", "b"]) as fed:
         with structlog.testing.capture_logs() as logs:

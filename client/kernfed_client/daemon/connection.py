@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -18,9 +19,6 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_frag
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 
-if TYPE_CHECKING:
-    from kernfed_client.daemon.session import ClientSession
-
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
@@ -28,18 +26,38 @@ class LineDownError(Exception):
     """Ends the tasks of one connection."""
 
 
+class Tasks(Protocol):
+    """Whoever has tasks begun, computed and dropped: the session, which outlives its connections."""
+
+    @property
+    def busy_task_ids(self) -> Sequence[str]:
+        """Tasks being received or computed."""
+
+    def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
+        """A task arrives: make room for its request; None: it needs none."""
+
+    def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
+        """A request is complete: run its step."""
+
+    def acknowledged(self, ack: task_pb2.TaskAck) -> None:
+        """The coordinator has an answer, or refuses it."""
+
+    def cancelled(self, cancel: task_pb2.Cancel) -> list[str]:
+        """Drop a task, or a whole job; returns the tasks that were not answered yet."""
+
+
 class Connection:
     """One stream's three tasks."""
 
     def __init__(
         self,
-        session: ClientSession,
+        tasks: Tasks,
         stream: Stream,
         ended: PeerStatus,
         outgoing: Outgoing,
         welcome: pb.Welcome,
     ) -> None:
-        self._session = session
+        self._tasks = tasks
         self._stream = stream
         self._ended = ended
         self._outgoing = outgoing
@@ -65,7 +83,7 @@ class Connection:
             silent = time.monotonic() - self._last_heard
             if silent > self._timeout_s:
                 raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
-            beat = pb.Heartbeat(busy_task_ids=list(self._session.busy_task_ids)[:100])
+            beat = pb.Heartbeat(busy_task_ids=list(self._tasks.busy_task_ids)[:100])
             self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
 
     async def read(self) -> None:
@@ -81,7 +99,7 @@ class Connection:
                 continue
             frame = parse(data)
             for ack in frame.acks:
-                self._session.acknowledged(ack)
+                self._tasks.acknowledged(ack)
             match frame.WhichOneof("frame"):
                 case "task":
                     self._on_task(frame.task)
@@ -95,7 +113,7 @@ class Connection:
                     raise WireError(f"a coordinator may not send {other} here")
 
     def _on_task(self, task: task_pb2.Task) -> None:
-        incoming = self._session.begin(task)
+        incoming = self._tasks.begin(task)
         if incoming is None:
             return
         if incoming.complete:
@@ -104,7 +122,7 @@ class Connection:
             self._open[task.payload.transfer] = (task, incoming)
 
     def _on_cancel(self, cancel: task_pb2.Cancel) -> None:
-        gone = self._session.cancelled(cancel)
+        gone = self._tasks.cancelled(cancel)
         for transfer in [t for t, (task, _) in self._open.items() if task.task_id in gone]:
             del self._open[transfer]
 
@@ -119,7 +137,7 @@ class Connection:
             self._start(task, incoming)
 
     def _start(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
-        self._session.compute(task, incoming)
+        self._tasks.compute(task, incoming)
 
 
 def parse(data: bytes) -> pb.ConnectResponse:

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernfed.artifact_names import MODEL_FACTS
 from kernfed.cli.predict import Predictor
 from kernfed.errors import ConfigError, UnknownJobError
-from kernfed_client.models.private_model import FACTS_FILE, FORMAT, Scorer, read_private_model
+from kernfed.methods import rooms
+from kernfed_client.models.private_model import FORMAT, Scorer, read_private_model
+from kernfed_client.models.small_network import NETWORK, network_scorer
 
 
 def kept_models(state: Path) -> dict[str, Path]:
     """Job id to the folder of its model, below a client's state folder."""
     found: dict[str, tuple[float, Path]] = {}
-    for path in sorted((state / "jobs").glob(f"*/model/{FACTS_FILE}")):
+    for path in sorted((state / "jobs").glob(f"*/model/{MODEL_FACTS}")):
         try:
             job_id = json.loads(path.read_bytes())["job"]["job_id"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -47,7 +50,7 @@ def load_kept_model(folder: Path) -> Predictor:
         ConfigError: It is damaged, or of a format that this release does not know.
     """
     try:
-        found = json.loads((folder / FACTS_FILE).read_bytes())["format"]
+        found = json.loads((folder / MODEL_FACTS).read_bytes())["format"]
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
     if found == FORMAT:
@@ -58,25 +61,12 @@ def load_kept_model(folder: Path) -> Predictor:
 
 
 def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
-    if kind == "kernel-ridge":
-        from kernfed_client.methods.distill.learner import kernel_scorer
-
-        return kernel_scorer(facts["arrays"], facts["details"])
-    if kind == "scikit-learn":
-        from kernfed_client.methods.distill.bring_your_own import sklearn_scorer
-
-        return sklearn_scorer(facts["task"], facts["arrays"], facts["details"])
-    if kind == "network":
-        from kernfed_client.methods.distill.networks import network_scorer
-
-        return network_scorer(facts["arrays"], facts["details"])
-    if kind == "personal-network":
-        from kernfed_client.models.small_network import network_scorer as personal_scorer
-
-        scorer: Scorer = personal_scorer(facts["arrays"], facts["details"])
-        return scorer
-    if kind == "online":
-        from kernfed_client.methods.online.model import online_scorer
-
-        return online_scorer(facts["arrays"], facts["details"])
-    raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")
+    """Of a model's kind; the rooms' modules `kept` have those of their methods in `SCORERS`."""
+    makers = {
+        NETWORK: lambda facts: network_scorer(facts["arrays"], facts["details"]),
+        **rooms.merged("kernfed_client.methods", "kept", "SCORERS"),
+    }
+    if kind not in makers:
+        raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")
+    scorer: Scorer = makers[kind](facts)
+    return scorer

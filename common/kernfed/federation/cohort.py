@@ -27,6 +27,10 @@ class Fault:
     reason: str
     message: str
 
+    def __str__(self) -> str:
+        """Both, for people."""
+        return f"{self.reason}: {self.message}"
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[R]):
@@ -151,6 +155,10 @@ class Cohort:
     def faults(self) -> Mapping[str, Fault]:
         """Clients that answered wrongly in this round, and how."""
         return dict(self._out_of_round)
+
+    def why_missing(self, client: str) -> str:
+        """Why a client that was asked in this round has no answer, for people."""
+        return str(self._out_of_round.get(client, "no answer"))
 
     @property
     def float_epsilon(self) -> float:
@@ -386,7 +394,7 @@ def quorum_error(
         if outcome is None:
             lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
         elif isinstance(outcome, Fault):
-            lines.append(f"  {client}: {outcome.reason}: {outcome.message}")
+            lines.append(f"  {client}: {outcome}")
     return QuorumNotMetError("\n".join(lines))
 
 

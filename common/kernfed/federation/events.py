@@ -61,6 +61,14 @@ class RoundMetrics:
     training: Scores = field(default_factory=dict)
     """Of the solver, e.g. the certified relative distance."""
 
+    def merged(self, other: RoundMetrics) -> RoundMetrics:
+        """Metrics of the models in either, the other's where both have one."""
+        clients = {
+            client: {**self.clients.get(client, {}), **other.clients.get(client, {})}
+            for client in sorted({*self.clients, *other.clients})
+        }
+        return RoundMetrics({**self.pooled, **other.pooled}, clients, {**self.training, **other.training})
+
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:

@@ -186,7 +186,7 @@ class JobFile(Section):
         method = method_of(self.method)
         if self.data is None and method.needs(self.method) is not Needs.NOTHING:
             raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
-        method.check(self.method, self)
+        method.check(self.method, self.data.task if self.data else None)
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")

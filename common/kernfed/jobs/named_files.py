@@ -65,7 +65,8 @@ def _files_again(job: JobFile, names: tuple[str, ...], folder: Path) -> Mapping[
 
 
 def _packed(job: JobFile, path: Path) -> bytes:
-    content = method_of(job.method).pack(job, path)
+    assert job.data is not None  # noqa: S101  # methods that name files have data
+    content = method_of(job.method).pack(path, tuple(job.data.features))
     if len(content) > MAX_BYTES:
         raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_BYTES}; use fewer points")
     return content

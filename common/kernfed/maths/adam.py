@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
 
 FIRST_DECAY = 0.9
 SECOND_DECAY = 0.999
@@ -27,6 +28,16 @@ class Adam:
     def start(cls, shape: tuple[int, ...]) -> Adam:
         """Begin before the first step."""
         return cls(np.zeros(shape), np.zeros(shape), 0)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The whole state as arrays, for a checkpoint."""
+        return {"adam_first": self.first, "adam_second": self.second, "adam_steps": np.array([self.num_steps])}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Adam:
+        """Rebuild what `to_arrays` gave, among other arrays."""
+        first, second = (np.array(arrays[name], dtype=np.float64) for name in ("adam_first", "adam_second"))
+        return cls(first, second, int(arrays["adam_steps"][0]))
 
     def step(self, parameters: Floats, gradient: Floats, step_size: float) -> tuple[Floats, Adam]:
         """Take a step against `gradient`, shape (T, P); returns new parameters and state.

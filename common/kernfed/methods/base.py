@@ -6,13 +6,11 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from kernfed.errors import ConfigError
+from kernfed.federation.messages.data import LearningTask
 from kernfed.section import MethodSection
-
-if TYPE_CHECKING:
-    from kernfed.jobs.job_file import JobFile
 
 S = TypeVar("S", bound=MethodSection)
 Lengthscale = float | list[float] | Literal["median"]
@@ -29,8 +27,9 @@ class Needs(enum.StrEnum):
     """Columns, mapped by the job's feature map, and centred."""
 
 
-def _named_no_file(job: JobFile, path: Path) -> bytes:
-    raise ConfigError(f"{path}: method {job.method.name} names no file")
+def _names_no_file(path: Path, features: tuple[str, ...]) -> bytes:
+    del features
+    raise ConfigError(f"{path}: the method of this job names no file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,13 @@ class Method(Generic[S]):
     needs: Callable[[S], Needs] = lambda _: Needs.FEATURES
     files: Callable[[S], tuple[str, ...]] = lambda _: ()
     """Files that a job names beside itself, as written there."""
-    pack: Callable[[JobFile, Path], bytes] = _named_no_file
-    """A file that a job names -> the bytes that travel. Raises DataError where it does not fit the job."""
+    pack: Callable[[Path, tuple[str, ...]], bytes] = _names_no_file
+    """(a file that a job names, the job's feature columns) -> the bytes that travel; raises DataError where the file
+    does not fit."""
     lengthscale: Callable[[S], Lengthscale] | None = None
     """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
-    check: Callable[[S, JobFile], None] = lambda _settings, _job: None
-    """Raises ValueError where the rest of the job does not fit; names key and remedy."""
+    check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None
+    """(settings, `data.task`) -> nothing; raises ValueError where the two do not fit, and names key and remedy."""
 
     @property
     def name(self) -> str:

@@ -128,15 +128,19 @@ class GlobalModel:
         scores: Floats = torch.cat(parts).cpu().numpy()
         return scores
 
-    def save(self, folder: Path | str) -> None:
-        """Write `model.safetensors` and `model.json` to a folder, which is made where it does not exist.
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write `model.safetensors` and `model.json` to a folder.
 
         The same model gives the same bytes. Each file appears whole or not at all; the second names the digest of the
         first, so a pair from two different models is found out when it is loaded.
+
+        Args:
+            folder: Made where it does not exist.
+            durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
         from kernfed.models import global_model_file as model_file
 
-        model_file.write(self, Path(folder))
+        model_file.write(self, Path(folder), durable=durable)
 
     @functools.cached_property
     def _frequencies(self) -> Frequencies:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from kernfed import files
+from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
 from kernfed.models.global_model import ARRAYS, GlobalModel
-
-ARRAYS_FILE = "model.safetensors"
-FACTS_FILE = "model.json"
 
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -52,7 +50,7 @@ class _Facts(_Section):
     job: dict[str, JsonValue]
 
 
-def write(model: GlobalModel, folder: Path) -> None:
+def write(model: GlobalModel, folder: Path, *, durable: bool) -> None:
     """Write both files, atomically each; the facts, which name the digest of the arrays, last."""
     from safetensors.numpy import save
 
@@ -78,8 +76,8 @@ def write(model: GlobalModel, folder: Path) -> None:
         link=None if model.link is Link.IDENTITY else model.link,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / ARRAYS_FILE, data)
-    _replace(folder / FACTS_FILE, _canonical(_told(facts), indent=2) + b"\n")
+    files.replace(folder / MODEL_ARRAYS, data, durable=durable)
+    files.replace(folder / MODEL_FACTS, _canonical(_told(facts), indent=2) + b"\n", durable=durable)
 
 
 def read(folder: Path) -> GlobalModel:
@@ -99,7 +97,7 @@ def read(folder: Path) -> GlobalModel:
             fingerprint=facts.fingerprint,
             job=facts.job,
             link=facts.link or Link.IDENTITY,
-            **_arrays(folder / ARRAYS_FILE, data),
+            **_arrays(folder / MODEL_ARRAYS, data),
         )
     except ConfigError as err:
         raise ConfigError(f"{folder}: {err}") from err
@@ -124,18 +122,18 @@ def _told(facts: _Facts, exclude: set[str] | None = None) -> dict[str, Any]:
 
 
 def _load(folder: Path) -> tuple[_Facts, bytes]:
-    path = folder / FACTS_FILE
+    path = folder / MODEL_FACTS
     try:
         facts = _Facts.model_validate_json(_read_bytes(path))
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(f"{path}: {key}: {first['msg']}; fetch the model again from its job") from err
-    data = _read_bytes(folder / ARRAYS_FILE)
+    data = _read_bytes(folder / MODEL_ARRAYS)
     if hashlib.sha256(data).hexdigest() != facts.arrays_sha256:
         raise ConfigError(
-            f"{folder / ARRAYS_FILE} is damaged or belongs to another {FACTS_FILE} (digests differ); fetch both files "
-            "again from the job"
+            f"{folder / MODEL_ARRAYS} is damaged or belongs to another {MODEL_FACTS} (digests differ); fetch both "
+            "files again from the job"
         )
     return facts, data
 
@@ -161,21 +159,9 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as err:
         raise ConfigError(
-            f"{path} cannot be read ({err.strerror}); give the folder that holds {FACTS_FILE} and {ARRAYS_FILE}"
+            f"{path} cannot be read ({err.strerror}); give the folder that holds {MODEL_FACTS} and {MODEL_ARRAYS}"
         ) from err
 
 
 def _canonical(facts: Any, indent: int | None = None) -> bytes:
     return json.dumps(facts, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

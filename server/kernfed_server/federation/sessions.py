@@ -8,10 +8,9 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,68 +20,13 @@ from kernfed.jobs.info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import PROTOCOL_VERSION
-from kernfed.wire.outgoing import Outgoing
-
-if TYPE_CHECKING:
-    from kernfed_server.federation.exchange import OpenCall
+from kernfed_server.federation.open_call import OpenCall
+from kernfed_server.federation.session import Session, SessionLimits
 
 log = structlog.get_logger(__name__)
 
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """Times and sizes of a session.
-
-    Attributes:
-        heartbeat_interval_s: Seconds between heartbeats, both ways.
-        heartbeat_timeout_s: A peer silent for this long is taken for dead.
-        max_body_bytes: Largest reply body.
-        spool_bytes: Reply bodies above this go to a file as they arrive.
-        max_inflight_bytes: Bytes of a client's replies that may be under way at a time, as declared.
-        max_frames_per_s: Frames of a client that are read per second, pieces of bodies not counted; more wait.
-    """
-
-    heartbeat_interval_s: float = 5.0
-    heartbeat_timeout_s: float = 20.0
-    max_body_bytes: int = 8 << 30
-    spool_bytes: int = 4 << 20
-    max_inflight_bytes: int = 16 << 30
-    max_frames_per_s: float = 5000.0
-
-
-@dataclass(eq=False)
-class Session:
-    """One client's stream."""
-
-    info: ClientInfo
-    instance_id: str
-    serial: str
-    known_task_ids: set[str]
-    """Tasks that the client has in full, and whose answers are still to come; they are not sent again."""
-    outgoing: Outgoing = field(default_factory=Outgoing)
-    last_heard: float = field(default_factory=time.monotonic)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    busy: frozenset[str] = frozenset()
-    """Tasks that the client was receiving or computing at its last heartbeat."""
-
-    @property
-    def name(self) -> str:
-        """Name in the client's certificate."""
-        return self.info.name
-
-    def send(self, frame: pb.ConnectResponse) -> None:
-        """Queue a small frame."""
-        self.outgoing.put(frame.SerializeToString())
-
-    def end(self, reason: str, message: str) -> None:
-        """Say goodbye and end the session."""
-        if not self.ended.is_set():
-            self.send(pb.ConnectResponse(goodbye=pb.Goodbye(reason=reason, message=message)))
-            self.outgoing.close()
-            self.ended.set()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.data import LearningTask
-from kernfed.federation.messages.evaluation import EvaluateRequest, MetricSums
+from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation, MetricSums
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
@@ -33,27 +33,31 @@ async def evaluate(
     """
     if not setup.baseline.clients:  # nobody could be measured before round 1, which was noted then
         return RoundMetrics(training=training or {})
-    found = await _ask(setup, cohort, run, EvaluateRequest(weights, local_ridge=0.0, include_global=True))
-    clients = {
-        client: {**setup.baseline.clients.get(client, {}), **found.clients.get(client, {})}
-        for client in sorted({*setup.baseline.clients, *found.clients})
-    }
-    return RoundMetrics({**setup.baseline.pooled, **found.pooled}, clients, training or {})
+    request = EvaluateRequest(weights, local_ridge=0.0, include_global=True)
+    found = await measured(cohort.ask(request), setup.schema.task, run)
+    return replace(setup.baseline.merged(found), training=training or {})
 
 
 async def measure_local(setup: Setup, cohort: Cohort, run: Run, ridge: float) -> RoundMetrics:
     """Measure every client's own ridge model (`local`), which does not change from round to round."""
     shape = np.zeros((setup.num_features, setup.num_outputs))
-    return await _ask(setup, cohort, run, EvaluateRequest(shape, local_ridge=ridge, include_global=False))
+    request = EvaluateRequest(shape, local_ridge=ridge, include_global=False)
+    return await measured(cohort.ask(request), setup.schema.task, run)
 
 
-async def _ask(setup: Setup, cohort: Cohort, run: Run, request: EvaluateRequest) -> RoundMetrics:
-    try:
-        replies = await cohort.ask(request)
-    except QuorumNotMetError as err:
-        run.note(f"no metrics: {err}")
-        return RoundMetrics()
-    return collect({client: reply.sums for client, reply in replies.items()}, setup.schema.task)
+async def measured(
+    replies: Awaitable[dict[str, Evaluation]], task: LearningTask, run: Run, otherwise: str = "no metrics"
+) -> RoundMetrics:
+    """Metrics from what clients were asked; where too few can or may answer, a note and none.
+
+    Args:
+        replies: Of the cohort to a request to measure.
+        task: What is learned.
+        run: Of the job.
+        otherwise: Beginning of the note.
+    """
+    found = await run.optional(replies, otherwise)
+    return collect({client: reply.sums for client, reply in found.items()}, task)
 
 
 def collect(sums: Mapping[str, tuple[MetricSums, ...]], task: LearningTask) -> RoundMetrics:

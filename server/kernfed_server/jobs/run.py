@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from kernfed.arrays import Array
+from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed_server.jobs.state import Arrays, State
 
-State = Mapping[str, Array]
-"""State from which a workflow goes on after a round: named arrays."""
+R = TypeVar("R")
 
+Members = tuple[str, ...]
+"""The clients whose rows an objective is made of, sorted."""
 
 PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
@@ -24,14 +26,14 @@ class Checkpoint:
     """A finished round and the state after it."""
 
     round_num: int
-    state: State
+    state: Arrays
 
 
 class Model(Protocol):
     """Something that a job leaves and that can be saved."""
 
-    def save(self, folder: Path | str) -> None:
-        """Write its files to a folder."""
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write its files to a folder; `durable` is False where the caller syncs the folder."""
         ...
 
 
@@ -76,13 +78,13 @@ class Run:
 
     @property
     def round_num(self) -> int:
-        """The last closed round."""
+        """The last closed round; 0 before the first."""
         return self._round
 
     @property
     def resumed(self) -> State | None:
         """State after the last finished round of an earlier life of this run, else None."""
-        return self._resumed.state if self._resumed else None
+        return State(self._resumed.state) if self._resumed else None
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
         """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
@@ -91,13 +93,8 @@ class Run:
             self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
             yield round_num
 
-    @property
-    def last_round(self) -> int:
-        """The last round that was closed; 0 before the first."""
-        return self._round
-
     def part(
-        self, keep: State, resumed: State | None, measured: Callable[[RoundMetrics], RoundMetrics] = lambda m: m
+        self, keep: Arrays, resumed: State | None, measured: Callable[[RoundMetrics], RoundMetrics] = lambda m: m
     ) -> Run:
         """Open a run within this one, for a workflow that uses another one: its rounds follow those closed so far.
 
@@ -116,14 +113,14 @@ class Run:
         """Whether this round's model is to be measured at the clients."""
         return round_num == last or round_num % self._evaluate_every == 0
 
-    async def record(self, round_num: int, state: State, metrics: RoundMetrics | None = None) -> None:
+    async def record(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> None:
         """Close a round: its state is on disk before the next one opens."""
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, state))
         self._round = round_num
 
-    def close(self, round_num: int, state: State, metrics: RoundMetrics | None = None) -> Awaitable[None]:
+    def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
         """Close a round whose state goes to disk while the next one is under way.
 
         For methods whose clients can fall back two rounds: a coordinator that dies meanwhile does both again.
@@ -163,6 +160,27 @@ class Run:
         """
         self._journal.event(JobEvent(EventKind.FINDING, self._round, message=name, finding=finding))
 
+    async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:
+        """Replies that the job can do without.
+
+        Args:
+            replies: What the cohort was asked.
+            otherwise: Beginning of the note where too few clients can or may answer, e.g. `no metrics`; there are no
+                replies then.
+        """
+        try:
+            return await replies
+        except QuorumNotMetError as err:
+            self.note(f"{otherwise}: {err}")
+            return {}
+
+    def without_lost(self, members: Members, answered: Members) -> Members:
+        """Go on with those of the members who answered: the pooled problem is theirs from here on."""
+        for client in sorted(set(members) - set(answered)):
+            why = self._cohort.why_missing(client)
+            self.note(f"{client} is out of the pooled problem from here on, which is that of the others: {why}")
+        return answered
+
     def joined(self, client: str) -> None:
         """Tell that a client takes part from now on that did not before."""
         message = f"{client} joined behind round {self._round}"
@@ -178,7 +196,7 @@ class _PartJournal:
     """Writes a part's facts and checkpoints into the journal of the whole run."""
 
     whole: Run
-    keep: State
+    keep: Arrays
     measured: Callable[[RoundMetrics], RoundMetrics]
 
     def event(self, event: JobEvent) -> None:

@@ -31,9 +31,10 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.payload import INLINE_BYTES
-from kernfed_server.federation.exchange import OpenCall, fault_of, reply_digest
 from kernfed_server.federation.frame_rate import FrameRate
-from kernfed_server.federation.sessions import Session, SessionRegistry
+from kernfed_server.federation.open_call import OpenCall, fault_of, reply_digest
+from kernfed_server.federation.session import Session
+from kernfed_server.federation.sessions import SessionRegistry
 
 log = structlog.get_logger(__name__)
 

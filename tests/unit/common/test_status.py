@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import Any
+
 import grpc
 import grpc.aio
 import pytest
@@ -12,11 +15,11 @@ from kernfed.errors import BusyError, KernfedError, QuorumNotMetError, Unavailab
 from kernfed.status import INTERNAL_TEXT, STATUS, PeerStatus, StatusInterceptor, error_from_rpc, status_of
 
 
-def subclasses(cls):
+def subclasses(cls) -> list[type[KernfedError]]:
     return [cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))]
 
 
-def test_every_error_has_its_status():
+def test_every_error_has_its_status() -> None:
     """A new error class without a line in the table fails here."""
     ours = [cls for cls in subclasses(KernfedError) if cls.__module__ == errors.__name__]
     assert len(ours) > 25
@@ -24,7 +27,7 @@ def test_every_error_has_its_status():
     assert status_of(QuorumNotMetError("x")) is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_reasons_are_unique():
+def test_reasons_are_unique() -> None:
     """A reason stands for one class, so that a peer can rebuild it."""
     reasons = [cls.reason for cls in STATUS]
     assert len(set(reasons)) == len(reasons)
@@ -33,10 +36,10 @@ def test_reasons_are_unique():
 class Handler(grpc.GenericRpcHandler):
     """Raises what the method's name asks for, in all four shapes of call."""
 
-    def service(self, details):
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
         name = details.method.rpartition("/")[2]
 
-        def fail():
+        def fail() -> None:
             if name == "Boom":
                 raise ZeroDivisionError("secret detail")
             if name == "Root":
@@ -45,10 +48,10 @@ class Handler(grpc.GenericRpcHandler):
                 raise QuorumNotMetError("ä" * 5000)
             raise next(cls for cls in STATUS if cls.__name__ == name)("line one, ünïcode")
 
-        async def unary(request, context):
+        async def unary(request: object, context: object) -> None:
             fail()
 
-        async def stream(request, context):
+        async def stream(request: object, context: object) -> AsyncIterator[bytes]:
             yield b"first"
             fail()
 
@@ -63,7 +66,7 @@ class Handler(grpc.GenericRpcHandler):
 
 
 @pytest.fixture
-async def channel():
+async def channel() -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server(interceptors=[StatusInterceptor()])
     server.add_generic_rpc_handlers((Handler(),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -76,7 +79,7 @@ async def channel():
 LIMIT_S = 60.0
 
 
-async def drain(call):
+async def drain(call: Any) -> None:
     if hasattr(call, "__aiter__"):
         async for _ in call:
             pass
@@ -84,8 +87,8 @@ async def drain(call):
         await call
 
 
-async def fail(channel, shape, name):
-    async def requests():
+async def fail(channel: grpc.aio.Channel, shape: str, name: str) -> grpc.aio.AioRpcError:
+    async def requests() -> AsyncIterator[bytes]:
         yield b"x"
 
     method = f"/{shape}/{name}"
@@ -103,7 +106,7 @@ async def fail(channel, shape, name):
 
 
 @pytest.mark.parametrize("shape", ["uu", "us", "su", "ss"])
-async def test_errors_cross_as_the_same_class(channel, shape):
+async def test_errors_cross_as_the_same_class(channel: grpc.aio.Channel, shape: str) -> None:
     """What the handler raises is what the caller gets, with its text."""
     for cls in STATUS:
         if STATUS[cls] is grpc.StatusCode.INTERNAL:
@@ -117,7 +120,7 @@ async def test_errors_cross_as_the_same_class(channel, shape):
 
 @pytest.mark.parametrize("shape", ["uu", "ss"])
 @pytest.mark.parametrize("name", ["Boom", "Root"])
-async def test_unexpected_errors_stay_here(channel, shape, name):
+async def test_unexpected_errors_stay_here(channel: grpc.aio.Channel, shape: str, name: str) -> None:
     """The caller gets a fixed text; our log gets the exception."""
     with structlog.testing.capture_logs() as logs:
         rpc = await fail(channel, shape, name)
@@ -128,10 +131,10 @@ async def test_unexpected_errors_stay_here(channel, shape, name):
     assert "secret detail" in str(entry["exc_info"])
 
 
-async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel):
+async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel: grpc.aio.Channel) -> None:
     """Whichever of the two comes first, the caller learns with what the peer ended the call."""
 
-    async def endless():
+    async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 100_000
 
@@ -144,7 +147,7 @@ async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel)
         assert type(error_from_rpc(await ended.end())) is QuorumNotMetError
 
 
-async def test_long_text_is_cut_to_fit_headers(channel):
+async def test_long_text_is_cut_to_fit_headers(channel: grpc.aio.Channel) -> None:
     """A text that would overflow the HTTP headers is cut, and the class still crosses."""
     back = error_from_rpc(await fail(channel, "uu", "Long"))
     assert type(back) is QuorumNotMetError
@@ -152,10 +155,10 @@ async def test_long_text_is_cut_to_fit_headers(channel):
     assert 100 < len(str(back)) < 5000
 
 
-async def test_statuses_without_a_reason():
+async def test_statuses_without_a_reason() -> None:
     """What grpc itself reports becomes the nearest error of ours."""
 
-    def rpc(code):
+    def rpc(code: grpc.StatusCode) -> grpc.aio.AioRpcError:
         return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "text")
 
     assert type(error_from_rpc(rpc(grpc.StatusCode.UNAVAILABLE))) is UnavailableError

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernfed import files
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import NetworkModelSection
@@ -136,9 +137,7 @@ class NetworkLearner:
         from safetensors.numpy import save
 
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._path(round_num).with_suffix(".tmp")
-        temporary.write_bytes(save(dict(weights)))
-        temporary.replace(self._path(round_num))
+        files.replace(self._path(round_num), save(dict(weights)), durable=True)
         for old in [r for r in self._rounds() if 0 < r <= round_num][:-_KEPT_ROUNDS]:
             self._path(old).unlink(missing_ok=True)
 

@@ -10,25 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
 
-if TYPE_CHECKING:
-    from kernfed.jobs.job_file import JobFile
 
-
-def pack_file(job: JobFile, path: Path) -> bytes:
-    """The packed points of a file, for a job.
-
-    Raises:
-        DataError: The file cannot be read, or does not fit the job.
-    """
-    assert job.data is not None  # noqa: S101  # methods that name files have data
-    return pack(read_points(path, tuple(job.data.features)))
+def pack_file(path: Path, features: tuple[str, ...]) -> bytes:
+    """The packed points of a file; see `read_points`."""
+    return pack(read_points(path, features))
 
 
 def read_points(path: Path, features: tuple[str, ...]) -> Floats:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kernfed.maths.tasks import TASKS
+from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.base import Method, table
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
@@ -14,14 +12,11 @@ from kernfed.methods.heads.settings import (
     NewtonSettings,
 )
 
-if TYPE_CHECKING:
-    from kernfed.jobs.job_file import JobFile
-
 Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings | FedNewSettings
 
 
-def _check(settings: Settings, job: JobFile) -> None:
-    if settings.loss == "cross-entropy" and job.data is not None and not TASKS[job.data.task].has_classes:
+def _check(settings: Settings, task: LearningTask | None) -> None:
+    if settings.loss == "cross-entropy" and task is LearningTask.REGRESSION:
         raise ValueError(
             'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
         )

@@ -10,7 +10,7 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.methods.distill.consensus import relative_movement
 from kernfed.methods.distill.messages import PublicPredictions
-from kernfed_server.jobs.run import State
+from kernfed_server.jobs.state import State, names_array
 
 _UNKNOWN = -1.0
 """Stands for a distance that was never measured."""
@@ -44,7 +44,7 @@ class Iteration:
     def resume(cls, state: State, clients: tuple[str, ...]) -> Iteration:
         """After the last round that an earlier life of the run closed; clients that are new begin anew."""
         rounds, targets = state["target_rounds"].tolist(), state["targets"]
-        names = state["clients"].tobytes().decode().split("\n")
+        names = state.names("clients")
         trained = dict(zip(names, state["trained"].tolist(), strict=True))
         first, last = (
             {c: float(d) for c, d in zip(names, state[key].tolist(), strict=True) if d >= 0}
@@ -58,7 +58,7 @@ class Iteration:
             trained={client: int(trained.get(client, 0)) for client in clients},
             first=first,
             last=last,
-            finished=bool(state["finished"][0]),
+            finished=state.flag("finished"),
         )
 
     def to_arrays(self) -> dict[str, Array]:
@@ -71,7 +71,7 @@ class Iteration:
             "movements": np.array(self.movements, dtype=np.float64),
             "target_rounds": np.array(rounds, dtype=np.int64),
             "targets": np.stack(stacked) if stacked else np.empty((0, *self.consensus.shape)),
-            "clients": np.frombuffer("\n".join(self.clients).encode(), dtype=np.uint8),
+            "clients": names_array(self.clients),
             "trained": np.array([self.trained[c] for c in self.clients], dtype=np.int64),
             "first": np.array([self.first.get(c, _UNKNOWN) for c in self.clients]),
             "last": np.array([self.last.get(c, _UNKNOWN) for c in self.clients]),

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Floats
-from kernfed.errors import JobStateMissingError, QuorumNotMetError
+from kernfed.errors import JobStateMissingError
 from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
@@ -30,7 +30,7 @@ from kernfed.methods.distill.messages import (
 )
 from kernfed.methods.distill.public_set import pack, sha256, unpack
 from kernfed.methods.distill.settings import DistillSettings
-from kernfed_server.jobs.evaluation import collect
+from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow
@@ -81,6 +81,9 @@ class _Distillation:
     """Public points in the units of the data, shape (N_p, P)."""
     baseline: RoundMetrics = field(default_factory=RoundMetrics)
     deregulariser: Deregulariser | None = None
+    content: bytes = b""
+    """The public set as it is sent, and its digest."""
+    digest: str = ""
     lost: tuple[str, ...] = ()
     """Clients that said that they hold no state for this job: they may lack the public set."""
 
@@ -105,18 +108,18 @@ class _Distillation:
         settings, setup = self.settings, self.setup
         kernel = KernelSpec(settings.kernel, setup.spec.lengthscales, settings.intercept)
         check_kernel(kernel, self.public.shape[1])
-        content = await asyncio.to_thread(pack, self.public)
-        digest = await asyncio.to_thread(sha256, content)
+        self.content = await asyncio.to_thread(pack, self.public)
+        self.digest = await asyncio.to_thread(sha256, self.content)
         gate = Gate(self.cohort, self.run, strict=setup.strict)
-        known = await gate.ask(LookUpPublicSetRequest(digest))
-        await self._send(gate, content, digest, [client for client, reply in known.items() if not reply.known])
+        known = await gate.ask(LookUpPublicSetRequest(self.digest))
+        await self._send(gate, [client for client, reply in known.items() if not reply.known])
         alpha = 0.0 if isinstance(settings.alpha, str) else settings.alpha
         if alpha == 0.0 and len(self.cohort.clients) == 1:
             alpha = 0.5
             self.run.note("one client has no others to learn from: alpha is 0.5, since its share of the rows is all")
         await gate.ask(
             StartDistillationRequest(
-                sha256=digest,
+                sha256=self.digest,
                 kernel=kernel,
                 ridge=settings.ridge,
                 alpha=alpha,
@@ -124,8 +127,9 @@ class _Distillation:
                 seed=rng.seed(setup.schema.seed, "distill"),
             )
         )
-        self._resend = KeepPublicSetRequest(digest, np.frombuffer(content, dtype=np.uint8))
-        self.baseline = await self._measure(MeasureDistilledRequest(0, self.nothing, False, True))
+        self.baseline = await self._measure(
+            MeasureDistilledRequest(trained_round=0, targets=self.nothing, include_personal=False, include_local=True)
+        )
         if settings.deregularise:
             self.deregulariser = await asyncio.to_thread(self._factor, kernel)
 
@@ -172,13 +176,13 @@ class _Distillation:
         training = self._training(state)
         metrics = RoundMetrics(training=training)
         if state.finished or self.run.evaluates(round_num, self.settings.rounds):
-            request = MeasureDistilledRequest(round_num, state.consensus, True, False)
-            metrics = _joined(self.baseline, await self._measure(request), training)
+            request = MeasureDistilledRequest(
+                trained_round=round_num, targets=state.consensus, include_personal=True, include_local=False
+            )
+            metrics = replace(self.baseline.merged(await self._measure(request)), training=training)
         if state.finished:
-            try:
-                await self.cohort.ask(KeepDistilledRequest(round_num, state.consensus))
-            except QuorumNotMetError as err:
-                self.run.note(f"not all clients could keep their models: {err}")
+            kept = self.cohort.ask(KeepDistilledRequest(round_num, state.consensus))
+            await self.run.optional(kept, "not all clients could keep their models")
             words = self._words(state, round_num)
             self.run.note(words)
             self.run.publish("distillation", self._finding(state, round_num, words))
@@ -209,30 +213,26 @@ class _Distillation:
             )
         return made
 
-    async def _send(self, gate: Gate, content: bytes, digest: str, clients: list[str]) -> None:
+    def _public_set(self) -> KeepPublicSetRequest:
+        return KeepPublicSetRequest(self.digest, np.frombuffer(self.content, dtype=np.uint8))
+
+    async def _send(self, gate: Gate, clients: list[str]) -> None:
         if clients:
-            request = KeepPublicSetRequest(digest, np.frombuffer(content, dtype=np.uint8))
-            await gate.ask(request, clients=clients)
+            await gate.ask(self._public_set(), clients=clients)
         self.run.note(
-            f"public set of {len(self.public)} points, {digest[:12]}…: sent to {', '.join(clients) or 'nobody'}"
+            f"public set of {len(self.public)} points, {self.digest[:12]}…: sent to {', '.join(clients) or 'nobody'}"
             + ("" if len(clients) == len(self.cohort.clients) else "; the others have it")
         )
 
     async def _send_again(self) -> None:
         lost, self.lost = self.lost, ()
         if lost:
-            try:
-                await self.cohort.ask(self._resend, clients=lost, drawn=True)
-            except QuorumNotMetError as err:  # they stay out of this round, and are asked again in the next
-                self.run.note(f"public set not sent again: {err}")
+            # Without an answer they stay out of this round, and are asked again in the next.
+            sent = self.cohort.ask(self._public_set(), clients=lost, drawn=True)
+            await self.run.optional(sent, "public set not sent again")
 
     async def _measure(self, request: MeasureDistilledRequest) -> RoundMetrics:
-        try:
-            replies = await self.cohort.ask(request)
-        except QuorumNotMetError as err:
-            self.run.note(f"no metrics: {err}")
-            return RoundMetrics()
-        return collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+        return await measured(self.cohort.ask(request), self.setup.schema.task, self.run)
 
     def _training(self, state: Iteration) -> Scores:
         if not state.movements:
@@ -270,15 +270,6 @@ class _Distillation:
                 {"client": c, "first": state.first[c], "last": state.last[c]} for c in state.clients if c in state.last
             ],
         }
-
-
-def _joined(baseline: RoundMetrics, found: RoundMetrics, training: Scores) -> RoundMetrics:
-    """The clients' own models before round 1 beside those of this round."""
-    clients = {
-        client: {**baseline.clients.get(client, {}), **found.clients.get(client, {})}
-        for client in sorted({*baseline.clients, *found.clients})
-    }
-    return replace(found, pooled={**baseline.pooled, **found.pooled}, clients=clients, training=training)
 
 
 WORKFLOWS = {"distill": Workflow(run)}

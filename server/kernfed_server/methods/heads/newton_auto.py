@@ -13,8 +13,8 @@ from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
+from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
-from kernfed_server.methods.heads.problem import decode_names, encode_names
 from kernfed_server.methods.heads.warm_up import MIN_GAIN, local_round
 
 MAX_PROBES = 25
@@ -72,11 +72,11 @@ class _Training:
             if "best_weights" in resumed:
                 self.best = _Best(resumed["best_weights"], worth)
             self.problem.ridge = ridge
-            recorded = decode_names(resumed["members"])
+            recorded = resumed.names("members")
             self.members = recorded
             if not self.finished:
                 there = tuple(c for c in recorded if c in self.problem.cohort.clients)
-                self.members = self.problem.shrink(recorded, there)
+                self.members = self.problem.run.without_lost(recorded, there)
             if "scalars" in resumed and self.members == recorded:
                 self.state = SafeNewton.from_arrays(resumed)
 
@@ -221,7 +221,7 @@ class _Training:
             replies |= await problem.ask(request, group, everyone=True)
         answered = tuple(sorted(replies))
         if answered != self.members:
-            self.members = problem.shrink(self.members, answered)
+            self.members = problem.run.without_lost(self.members, answered)
         ordered = {client: replies[client] for client in answered}
         mean = problem.weighted_apart(ordered) if self.judging else problem.weighted(ordered)
         point = Point(weights, mean.loss, mean.gradient)
@@ -242,7 +242,7 @@ class _Training:
             **({"weights": self.newest} if self.state is None else self.state.to_arrays()),
             "progress": np.array([best.worth if best else 0.0, self.first_norm, self.problem.ridge]),
             "phase": np.array([self.finished, self.warming, self.judging], dtype=np.uint8),
-            "members": encode_names(self.members),
+            "members": names_array(self.members),
             "solver": self.trainer.solver_number,
         }
         if best is not None and (self.state is None or self.judging):

@@ -12,8 +12,8 @@ from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadGradientRequest, HeadLossesRequest
 from kernfed.methods.heads.safe_newton import choose_step_size, line_search_sizes
 from kernfed_server.jobs.diverged import DivergedRunError
+from kernfed_server.jobs.run import Members
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
-from kernfed_server.methods.heads.problem import Members
 
 _DIVERGED_FACTOR = 5.0
 """A loss of so many times that of zero weights is beyond what a useful model passes through."""
@@ -32,7 +32,9 @@ async def train(trainer: HeadTrainer) -> Array:
         above, history = int(count), History.from_arrays(settings.history, run.resumed)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
-        mean, members = await problem.mean(HeadGradientRequest(problem.ridge, False, weights), asked)
+        mean, members = await problem.mean(
+            HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=weights), asked
+        )
         if damping < 0:
             damping = mean.mean_curvature if settings.damping == "auto" else float(settings.damping)
             at_zero = mean.loss
@@ -52,7 +54,9 @@ async def train(trainer: HeadTrainer) -> Array:
             step_size = await _line_search(trainer, weights, step, mean.loss, mean.gradient, members)
         moved = weights - step_size * step
         if trainer.solver == LBFGS:  # both gradients of a pair must be of the same clients
-            after, again = await problem.mean(HeadGradientRequest(problem.ridge, False, moved), members)
+            after, again = await problem.mean(
+                HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=moved), members
+            )
             if again == members:
                 history = history.add(moved - weights, after.gradient - mean.gradient)
         weights = moved

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
-from kernfed.errors import ConfigError, InvalidReplyError, QuorumNotMetError
+from kernfed.errors import ConfigError, InvalidReplyError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.base import R, Request
@@ -24,12 +24,9 @@ from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
-from kernfed_server.jobs.evaluation import collect
+from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
-from kernfed_server.jobs.run import Run
-
-Members = tuple[str, ...]
-"""The clients whose rows the objective is made of, sorted."""
+from kernfed_server.jobs.run import Members, Run
 
 _TELL_EVERY = 25
 """Measured rounds between reports of the course; the whole of it is told each time."""
@@ -118,14 +115,6 @@ class HeadProblem:
         for start in range(0, len(members), size):
             yield members[start : start + size]
 
-    def shrink(self, members: Members, answered: Members) -> Members:
-        """Go on with those who answered: the pooled problem is theirs from here on."""
-        for client in sorted(set(members) - set(answered)):
-            fault = self.cohort.faults.get(client)
-            why = f"{fault.reason}: {fault.message}" if fault else "no answer"
-            self.run.note(f"{client} is out of the pooled problem from here on, which is that of the others: {why}")
-        return answered
-
     async def close(
         self,
         round_num: int,
@@ -166,11 +155,7 @@ class HeadProblem:
         if not baseline.clients:  # nobody could be measured before round 1, which was noted then
             return RoundMetrics(training=training)
         found = await self._measure(EvaluateHeadRequest(weights, self.ridge, include_global=True, include_local=False))
-        clients = {
-            client: {**baseline.clients.get(client, {}), **found.clients.get(client, {})}
-            for client in sorted({*baseline.clients, *found.clients})
-        }
-        return RoundMetrics({**baseline.pooled, **found.pooled}, clients, training)
+        return replace(baseline.merged(found), training=training)
 
     async def measure_local(self) -> RoundMetrics:
         """Measure the head that every client trains alone."""
@@ -178,12 +163,7 @@ class HeadProblem:
         return await self._measure(EvaluateHeadRequest(nothing, self.ridge, include_global=False, include_local=True))
 
     async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
-        try:
-            replies = await self.cohort.ask(request)
-        except QuorumNotMetError as err:
-            self.run.note(f"no metrics: {err}")
-            return RoundMetrics()
-        return collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+        return await measured(self.cohort.ask(request), self.setup.schema.task, self.run)
 
 
 def head_loss(name: str, task: LearningTask) -> HeadLoss:
@@ -233,7 +213,7 @@ async def open_head(
     problem.setup = replace(setup, baseline=await problem.measure_local())
     problem.started = time.monotonic()
     if run.resumed is not None and "uploads" in run.resumed:
-        problem.uploads = float(run.resumed["uploads"][0])
+        problem.uploads = run.resumed.number("uploads")
     return problem
 
 
@@ -244,13 +224,3 @@ def _check_rows(reply: HeadOpened, validation_fraction: float) -> None:
             f"keeps {reply.num_validation_rows} rows apart, trains on {reply.num_fit_rows}: of {reply.num_rows} rows "
             f"it should be {apart} and {reply.num_rows - apart}"
         )
-
-
-def encode_names(names: Sequence[str]) -> Array:
-    """Names as an array, for a checkpoint."""
-    return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
-
-
-def decode_names(array: Array) -> Members:
-    """Names that `encode_names` gave."""
-    return tuple(array.tobytes().decode().split("\n")) if array.size else ()

@@ -13,7 +13,8 @@ from kernfed.methods.heads.messages import HeadDescentRequest, HeadDirectionRequ
 from kernfed.methods.heads.settings import FedAvgSettings, FedNewSettings, FedProxSettings, FedSophiaSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.heads.problem import HeadProblem, decode_names, encode_names, open_head
+from kernfed_server.jobs.state import names_array
+from kernfed_server.methods.heads.problem import HeadProblem, open_head
 
 LEARNING_RATE = 0.01
 BATCH_SIZE = 64
@@ -112,7 +113,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
     weights, mean, duals = np.zeros(problem.shape), np.zeros(problem.shape), np.zeros((len(names), *problem.shape))
     if run.resumed:
         weights, mean, duals = (run.resumed[name].copy() for name in ("weights", "direction", "duals"))
-        names = decode_names(run.resumed["names"])
+        names = run.resumed.names("names")
     place = {client: i for i, client in enumerate(names)}
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
@@ -135,7 +136,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
         for client, reply in replies.items():
             duals[place[client]] += settings.penalty * (reply.direction - mean)
         weights = weights - settings.step_size * mean
-        state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": encode_names(names)}
+        state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
     return weights
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kernfed.arrays import Array
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadWarmUp, HeadWarmUpRequest
+from kernfed_server.jobs.run import Members
 from kernfed_server.methods.heads.newton_steps import HeadTrainer
-from kernfed_server.methods.heads.problem import Members
 
 MIN_GAIN = 0.03
 """Part of the loss that a round must take off for another one to follow."""
@@ -52,7 +52,7 @@ async def local_round(trainer: HeadTrainer, weights: Array, members: Members, ro
         replies |= await problem.ask(request, group, everyone=True)
     answered = tuple(sorted(replies))
     if answered != members:
-        problem.shrink(members, answered)
+        problem.run.without_lost(members, answered)
     mean = problem.weighted_apart({client: replies[client] for client in answered})
     validation = problem.validation_mean({client: replies[client].validation_loss for client in answered})
     return LocalRound(mean.weights, mean.loss, validation, answered)

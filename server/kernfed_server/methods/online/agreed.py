@@ -6,10 +6,8 @@ agree on other scales than the parameters were learned with; so nobody is asked,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +18,8 @@ from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online.losses import Loss
 from kernfed_server.jobs.preparation import LaterDescription, Setup, agree_features
-from kernfed_server.jobs.run import Run, State
+from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.state import State, json_array
 
 _MEAN, _DEVIATION, _FACTS = "agreed.mean", "agreed.deviation", "agreed.facts"
 
@@ -49,8 +48,7 @@ def to_arrays(setup: Setup, opened: Opened, num_rows: Mapping[str, int]) -> dict
         "loss": opened.loss.value,
         "longest": opened.longest,
     }
-    text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
-    return {_MEAN: setup.mean, _DEVIATION: setup.deviation, _FACTS: text}
+    return {_MEAN: setup.mean, _DEVIATION: setup.deviation, _FACTS: json_array(facts)}
 
 
 def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
@@ -61,7 +59,7 @@ def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
     state = run.resumed
     if state is None or _FACTS not in state:
         return None
-    facts, schema = _facts(state), data_schema(job)
+    facts, schema = state.json(_FACTS), data_schema(job)
     classes, mean, deviation = tuple(facts["classes"]), state[_MEAN], state[_DEVIATION]
     later = LaterDescription(schema, cohort, facts["backbone"])
     cohort.recall(DescribeDataRequest(dataset=job.cohort.dataset, schema=schema), later)
@@ -87,10 +85,5 @@ def recall_opening(state: State | None) -> Opened | None:
     """The agreement for the streams, from a checkpoint; None as for `recall_setup`."""
     if state is None or _FACTS not in state:
         return None
-    facts = _facts(state)
+    facts = state.json(_FACTS)
     return Opened(facts["norm"], facts["target_low"], facts["target_span"], Loss(facts["loss"]), facts["longest"])
-
-
-def _facts(state: State) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(state[_FACTS].tobytes())
-    return facts

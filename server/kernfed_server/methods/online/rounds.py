@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.errors import DivergedError, QuorumNotMetError
+from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
@@ -244,11 +244,10 @@ class StreamLoop:
 
     async def _measure(self) -> dict[str, StreamMetrics]:
         clients = [c for c in self._cohort.present if c not in self._newcomers.late]
-        try:
-            return await self._cohort.ask(StreamMetricsRequest(), clients=clients, drawn=True) if clients else {}
-        except QuorumNotMetError as err:
-            self._run.note(f"no metrics: {err}")
+        if not clients:
             return {}
+        asked = self._cohort.ask(StreamMetricsRequest(), clients=clients, drawn=True)
+        return await self._run.optional(asked, "no metrics")
 
     def _metrics(self, found: Mapping[str, StreamMetrics]) -> RoundMetrics:
         """All predictions so far, and those since the last measurement, by which drift is seen."""

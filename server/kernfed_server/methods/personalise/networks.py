@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Array, Floats
-from kernfed.errors import QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
 from kernfed.maths.adam import Adam
 from kernfed.methods.personalise.training_messages import (
@@ -23,9 +22,9 @@ from kernfed.methods.personalise.training_messages import (
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec, initial_parameters, make_network_spec
-from kernfed_server.jobs.evaluation import collect
+from kernfed_server.jobs.evaluation import measured
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
-from kernfed_server.methods.personalise.weights import Personalisation, joined
+from kernfed_server.methods.personalise.weights import Personalisation
 
 
 async def train_networks(job: Personalisation, found: Collaboration | None) -> None:
@@ -51,7 +50,7 @@ async def train_networks(job: Personalisation, found: Collaboration | None) -> N
         if last:
             await networks.deliver()
         if last or job.run.evaluates(round_num, job.settings.rounds):
-            metrics = joined(metrics, await networks.measure(alone=last))
+            metrics = metrics.merged(await networks.measure(alone=last))
         if last:
             job.publish(found, metrics)
         await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, metrics)
@@ -142,10 +141,7 @@ class _Networks:
             for i, c in enumerate(self.targets.names)
             if c in members
         }
-        try:
-            await self.job.cohort.ask_each(own)
-        except QuorumNotMetError as err:
-            self.job.run.note(f"not all clients could keep their networks: {err}")
+        await self.job.run.optional(self.job.cohort.ask_each(own), "not all clients could keep their networks")
 
     async def measure(self, *, alone: bool) -> RoundMetrics:
         """Metrics of personal networks and the global one; with `alone` also of what clients train by themselves."""
@@ -170,33 +166,22 @@ class _Networks:
             for i, c in enumerate(self.targets.names)
             if c in members
         }
-        try:
-            replies = await self.job.cohort.ask_each(requests)
-        except QuorumNotMetError as err:
-            self.job.run.note(f"no metrics: {err}")
-            return RoundMetrics()
-        return collect({client: reply.sums for client, reply in replies.items()}, self.job.setup.schema.task)
+        return await measured(self.job.cohort.ask_each(requests), self.job.setup.schema.task, self.job.run)
 
     def to_arrays(self) -> dict[str, Array]:
         """All that a resumed run needs."""
-        return {
-            "parameters": self.parameters,
-            "adam_first": self.adam.first,
-            "adam_second": self.adam.second,
-            "adam_steps": np.array([self.adam.num_steps]),
-        }
+        return {"parameters": self.parameters, **self.adam.to_arrays()}
 
     @classmethod
     def from_arrays(
         cls, job: Personalisation, spec: NetworkSpec, found: Collaboration, arrays: Mapping[str, Array]
     ) -> _Networks:
         """Go on where an earlier life had come to."""
-        first, second = (np.array(arrays[name], dtype=np.float64) for name in ("adam_first", "adam_second"))
         return cls(
             job,
             spec,
             found.clients,
             targets_of(found, job.settings.min_weight),
             np.array(arrays["parameters"], dtype=np.float64),
-            Adam(first, second, int(arrays["adam_steps"][0])),
+            Adam.from_arrays(arrays),
         )

@@ -8,15 +8,16 @@ Hessian.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Array, Floats
-from kernfed.errors import JobError, QuorumNotMetError
+from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import R, Request
 from kernfed.maths.newton import BlockConjugateGradients
 from kernfed.methods.personalise.training_messages import (
     KeepModelRequest,
@@ -24,6 +25,7 @@ from kernfed.methods.personalise.training_messages import (
     PersonalStepsRequest,
 )
 from kernfed.methods.ridge.messages import NewtonStartRequest
+from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -68,12 +70,8 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
         )
     present = set(job.cohort.clients)
     own = {c: KeepModelRequest(weights[i]) for i, c in enumerate(solver.targets.names) if c in present}
-    try:
-        await job.cohort.ask_each(own)
-    except QuorumNotMetError as err:
-        job.run.note(f"not all clients could keep their models: {err}")
-    measured = await job.measure(weights[-1])
-    result = RoundMetrics(measured.pooled, measured.clients, metrics.training)
+    await job.run.optional(job.cohort.ask_each(own), "not all clients could keep their models")
+    result = metrics.merged(await job.measure(weights[-1]))
     job.publish(found, result)
     return result
 
@@ -141,7 +139,7 @@ class _Solver:
         directions: dict[int, Floats] = {}
         if going:
             residuals = {t: self.states[t].residual for t in going}
-            steps = await self._trip(residuals, products=False)
+            steps = await self._trip(residuals, PersonalStepsRequest, lambda reply: reply.steps)
             for t, step in steps.items():
                 state = self.states[t]
                 self.bounds[t] = state.relative_bound(step)
@@ -153,7 +151,7 @@ class _Solver:
             directions[t] = self._starting_point(t)
         if not directions:
             return
-        products = await self._trip(directions, products=True)
+        products = await self._trip(directions, PersonalProductsRequest, lambda reply: reply.products)
         await asyncio.to_thread(self._absorb, directions, products)
 
     def _absorb(self, directions: Mapping[int, Floats], products: Mapping[int, Floats]) -> None:
@@ -181,7 +179,12 @@ class _Solver:
                 self.own[k], self.moments[k] = replies[client].weights, replies[client].moment
         self._drop([client for client in self.clients if client not in replies])
 
-    async def _trip(self, columns: Mapping[int, Floats], *, products: bool) -> dict[int, Floats]:
+    async def _trip(
+        self,
+        columns: Mapping[int, Floats],
+        request: Callable[[float, Floats], Request[R]],
+        read: Callable[[R], Floats],
+    ) -> dict[int, Floats]:
         """Send each client the matrices of the targets that weigh it; weighted sums of what comes back, per target.
 
         Where a client falls out, its targets go on without it from a fresh start, and are not in the result.
@@ -194,15 +197,13 @@ class _Solver:
             weighing = [t for t, w in zip(order, rows[:, k], strict=True) if w > 0]
             if weighing:
                 stacked = np.concatenate([columns[t] for t in weighing], axis=1)
-                requests[client] = (
-                    PersonalProductsRequest(ridge, stacked) if products else PersonalStepsRequest(ridge, stacked)
-                )
+                requests[client] = request(ridge, stacked)
         replies = await self.job.cohort.ask_each(requests, everyone=True)
         c = self.shape[1]
         parts = {}
         for k, client in enumerate(self.clients):
             if client in replies:
-                stacked = replies[client].products if products else replies[client].steps  # type: ignore[attr-defined]
+                stacked = read(replies[client])
                 parts[k] = stacked.reshape(stacked.shape[0], -1, c).transpose(1, 0, 2)
         lost = [client for client in requests if client not in replies]
         affected = self._drop(lost)
@@ -219,9 +220,8 @@ class _Solver:
             return set()
         indices = [self.clients.index(client) for client in lost]
         affected = {int(t) for t in np.flatnonzero((self.mix[:, indices] > 0).any(axis=1))}
-        faults = self.job.cohort.faults
         for client in lost:
-            why = f"{faults[client].reason}: {faults[client].message}" if client in faults else "no answer"
+            why = self.job.cohort.why_missing(client)
             self.job.say(f"{client} is out of training from here on; models that weighed it go on without: {why}")
         self.mix = without(self.mix, indices)
         for t in affected:
@@ -245,24 +245,22 @@ class _Solver:
         return out
 
     @classmethod
-    def from_arrays(cls, job: Personalisation, found: Collaboration, arrays: Mapping[str, Array]) -> _Solver:
+    def from_arrays(cls, job: Personalisation, found: Collaboration, state: State) -> _Solver:
         """Go on where an earlier life had come to; clients that are gone are dropped."""
-        bounds = np.array(arrays["bounds"], dtype=np.float64)
+        bounds = np.array(state["bounds"], dtype=np.float64)
         solver = cls(
             job,
             found.clients,
             targets_of(found, job.settings.min_weight),
-            np.array(arrays["mix"], dtype=np.float64),
-            np.array(arrays["own"], dtype=np.float64),
-            np.array(arrays["moments"], dtype=np.float64),
+            np.array(state["mix"], dtype=np.float64),
+            np.array(state["own"], dtype=np.float64),
+            np.array(state["moments"], dtype=np.float64),
             {},
             np.where(bounds < 0, np.inf, bounds),
-            np.array(arrays["done"], dtype=bool),
+            np.array(state["done"], dtype=bool),
         )
-        for t in np.flatnonzero(arrays["started"]):
-            prefix = f"target-{t}/"
-            own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-            solver.states[int(t)] = BlockConjugateGradients.from_arrays(own)
+        for t in np.flatnonzero(state["started"]):
+            solver.states[int(t)] = BlockConjugateGradients.from_arrays(state.part(f"target-{t}/"))
         gone = [c for k, c in enumerate(found.clients) if c not in job.cohort.clients and solver.mix[:, k].any()]
         solver._drop(gone)
         return solver

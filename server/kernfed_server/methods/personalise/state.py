@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed_server.jobs.run import State
+from kernfed_server.jobs.state import State, names_array
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,23 @@ class Collaboration:
     def to_arrays(self) -> dict[str, Array]:
         """As arrays, from which `from_arrays` goes on."""
         return {
-            "clients": encode(self.clients),
+            "clients": names_array(self.clients),
             "num_rows": self.num_rows,
             "collaboration": self.weights,
-            "choices": encode(self.choices),
+            "choices": names_array(self.choices),
             "fell_back": np.array([self.fell_back]),
         }
 
     @classmethod
     def from_arrays(cls, state: State) -> Collaboration:
         """Rebuild what `to_arrays` gave."""
+        clients = state.names("clients")
         return cls(
-            decode(state["clients"]),
+            clients,
             np.array(state["num_rows"], dtype=np.float64),
             np.array(state["collaboration"], dtype=np.float64),
-            decode(state["choices"]),
-            bool(state["fell_back"][0]),
+            state.names("choices")[: len(clients)],
+            state.flag("fell_back"),
         )
 
 
@@ -113,13 +114,3 @@ def without(mix: Floats, lost: Iterable[int]) -> Floats:
     sums = left.sum(axis=1, keepdims=True)
     scaled: Floats = np.divide(left, sums, out=np.zeros_like(left), where=sums > 0)
     return scaled
-
-
-def encode(names: Sequence[str]) -> Array:
-    """Texts without line breaks as bytes."""
-    return np.frombuffer("\n".join(names).encode() or b"\n", dtype=np.uint8)
-
-
-def decode(names: Array) -> tuple[str, ...]:
-    """The names that `encode` was given."""
-    return tuple(names.tobytes().decode().split("\n"))

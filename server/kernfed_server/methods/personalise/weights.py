@@ -45,7 +45,7 @@ from kernfed.methods.personalise.messages import (
 )
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
 from kernfed.methods.personalise.settings import PersonaliseSettings
-from kernfed_server.jobs.evaluation import collect, evaluate
+from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.personalise.findings import finding_of
@@ -177,9 +177,7 @@ class Personalisation:
         c_q = auto.c_q if isinstance(self.settings.c_q, str) else self.settings.c_q
         c_p = auto.c_p if isinstance(self.settings.c_p, str) else self.settings.c_p
         constants = Constants(c_q, c_p)
-        request = SolveWeightsRequest(
-            self.settings.weights == "exact", constants.c_q, constants.c_p, self._feature_bound()
-        )
+        request = SolveWeightsRequest(self.settings.weights == "exact", constants.c_q, constants.c_p, FEATURE_BOUND)
         solved = await self.cohort.ask(request, everyone=True)
         gap = max(reply.gap for reply in solved.values())
         self.say(
@@ -226,13 +224,9 @@ class Personalisation:
     async def measure(self, federated: Array) -> RoundMetrics:
         """Metrics of personal models, of the global one, and of the clients alone."""
         metrics = await evaluate(self.setup, self.cohort, self.run, federated)
-        try:
-            replies = await self.cohort.ask(EvaluatePersonalRequest())
-        except QuorumNotMetError as err:
-            self.run.note(f"no metrics of personal models: {err}")
-            return metrics
-        return joined(
-            metrics, collect({client: reply.sums for client, reply in replies.items()}, self.setup.schema.task)
+        personal = self.cohort.ask(EvaluatePersonalRequest())
+        return metrics.merged(
+            await measured(personal, self.setup.schema.task, self.run, "no metrics of personal models")
         )
 
     def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
@@ -255,10 +249,6 @@ class Personalisation:
         np.fill_diagonal(squares, 0.0)
         distances: Floats = np.sqrt(np.maximum(squares, 0.0))
         return distances
-
-    def _feature_bound(self) -> float:
-        """Bound of the features' norm: that of cosine features; for exact kernels it is a part of the constants."""
-        return FEATURE_BOUND
 
     async def _hand_on(self) -> None:
         clients = self.clients
@@ -303,12 +293,3 @@ class Personalisation:
         named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}
         grid = named.get(self.settings.grid, default_grid(self.num_inputs))
         return replace(grid, num_folds=self.settings.folds)
-
-
-def joined(first: RoundMetrics, second: RoundMetrics) -> RoundMetrics:
-    """Metrics of the models in either, the second's where both have one."""
-    clients = {
-        client: {**first.clients.get(client, {}), **second.clients.get(client, {})}
-        for client in sorted({*first.clients, *second.clients})
-    }
-    return RoundMetrics({**first.pooled, **second.pooled}, clients, {**first.training, **second.training})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,7 +17,8 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import PART, State
+from kernfed_server.jobs.run import PART
+from kernfed_server.jobs.state import State, json_array
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 from kernfed_server.methods.ridge import newton
@@ -53,10 +53,14 @@ async def train_linear(job: Reweighting) -> GlobalModel:
         variant = order[i]
         setup = await _centred(job, variant)
         if inner is None:
-            start = job.run.last_round
+            start = job.run.round_num
             if len(order) > 1:
                 job.run.note(f"model {i + 1} of {len(order)}: {_MODELS[variant]}")
-        keep = {"phase": np.array([i]), "start": np.array([start]), "told": _encode(told)}
+        keep = {
+            "phase": np.array([i]),
+            "start": np.array([start]),
+            "told": json_array({k: asdict(v) for k, v in told.items()}),
+        }
         run = job.run.part(keep, inner, partial(_named, variant=variant, told=dict(told), scope=job.scope))
         inner = None
         plan = NewtonPlan(job.settings.ridge, start + job.settings.rounds, job.settings.tolerance)
@@ -106,10 +110,5 @@ def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetri
 
 
 def _resume(state: State) -> tuple[int, int, dict[str, RoundMetrics], State]:
-    told = {k: RoundMetrics(**v) for k, v in json.loads(state["told"].tobytes() or b"{}").items()}
-    inner = {name.removeprefix(PART): array for name, array in state.items() if name.startswith(PART)}
-    return int(state["phase"][0]), int(state["start"][0]), told, inner
-
-
-def _encode(told: Mapping[str, RoundMetrics]) -> Array:
-    return np.frombuffer(json.dumps({k: asdict(v) for k, v in told.items()}).encode(), dtype=np.uint8)
+    told = {k: RoundMetrics(**v) for k, v in state.json("told").items()}
+    return int(state.number("phase")), int(state.number("start")), told, state.part(PART)

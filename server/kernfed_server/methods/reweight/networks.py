@@ -26,7 +26,7 @@ from kernfed.methods.reweight.messages import (
 from kernfed.models.network_model import NetworkModel
 from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
 from kernfed_server.jobs.assembly import agreed, job_facts
-from kernfed_server.jobs.evaluation import collect
+from kernfed_server.jobs.evaluation import measured
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 
@@ -45,8 +45,7 @@ async def train_networks(job: Reweighting) -> NetworkModel | None:
         last = round_num == settings.rounds
         metrics = RoundMetrics(training={"movement": moved})
         if last or job.run.evaluates(round_num, settings.rounds):
-            found = await networks.measure()
-            metrics = RoundMetrics(found.pooled, found.clients, metrics.training)
+            metrics = metrics.merged(await networks.measure())
         if last:
             if networks.own_norm:
                 await networks.keep_at_clients()
@@ -87,8 +86,8 @@ class _Networks:
         scale = _target_scale(job)
         if job.run.resumed is not None:
             found = {name: np.array(a, dtype=np.float64) for name, a in job.run.resumed.items()}
-            adam = Adam(found["adam_first"], found["adam_second"], int(found["adam_steps"][0]))
-            return cls(job, spec, scale, found["parameters"], adam, found["total"], int(found["num_summed"][0]))
+            adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
+            return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed)
         start = np.tile(initial_parameters(spec, job.seed("network")), (len(job.variants), 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
@@ -111,16 +110,16 @@ class _Networks:
                 self.parameters[:, statistics] = before[:, statistics] - NORM_RATE * mean[:, statistics]
         else:
             update = WeightedUpdateRequest(
-                self.spec,
-                self.scale,
-                before,
-                settings.learning_rate,
-                settings.local_steps,
-                settings.batch_size,
-                settings.weight_decay,
-                seed,
-                round_num,
-                self.own_norm,
+                network=self.spec,
+                scale=self.scale,
+                networks=before,
+                learning_rate=settings.learning_rate,
+                num_steps=settings.local_steps,
+                batch_size=settings.batch_size,
+                weight_decay=settings.weight_decay,
+                seed=seed,
+                round_num=round_num,
+                own_norm=self.own_norm,
             )
             trained = await job.cohort.ask(update, clients=drawn, drawn=few)
             self.parameters = (await asyncio.to_thread(weighted_mean, self._by_client(trained))).networks
@@ -158,12 +157,7 @@ class _Networks:
         """Metrics of the job's own network (`global`), and of those beside it."""
         names = ("global", *self.job.variants[1:])
         request = MeasureNetworksRequest(self.spec, self.scale, self.result, names, self.own_norm)
-        try:
-            replies = await self.job.cohort.ask(request)
-        except QuorumNotMetError as err:
-            self.job.run.note(f"no metrics: {err}")
-            return RoundMetrics()
-        return collect({client: reply.sums for client, reply in replies.items()}, self.job.setup.schema.task)
+        return await measured(self.job.cohort.ask(request), self.job.setup.schema.task, self.job.run)
 
     async def keep_at_clients(self) -> None:
         """Have each client keep a model of its own; name those that failed, or have only the start's normalisation."""
@@ -202,9 +196,7 @@ class _Networks:
         """All that a resumed run needs."""
         return {
             "parameters": self.parameters,
-            "adam_first": self.adam.first,
-            "adam_second": self.adam.second,
-            "adam_steps": np.array([self.adam.num_steps]),
+            **self.adam.to_arrays(),
             "total": self.total,
             "num_summed": np.array([self.num_summed]),
         }

@@ -16,15 +16,13 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
 from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
+from kernfed.wording import listed
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.run import Members, Run
+from kernfed_server.jobs.state import names_array
 
-Members = tuple[str, ...]
-"""The clients whose rows the objective is made of, sorted."""
-
-_MAX_LISTED = 12
 _NO_MOMENT = np.empty((0, 0))
 """Stands for a moment that has to be asked for again."""
 
@@ -60,7 +58,7 @@ def _warn_few_rows(setup: Setup, run: Run) -> None:
     few = [client for client, rows in setup.num_rows.items() if rows < setup.num_features]
     if few:
         run.note(
-            f"{', '.join(few[:_MAX_LISTED])}: fewer rows than the {setup.num_features} features; "
+            f"{listed(few)}: fewer rows than the {setup.num_features} features; "
             'the paper\'s step will likely diverge, step = "auto" cannot'
         )
 
@@ -71,9 +69,9 @@ async def _auto(problem: _Problem) -> Array | None:
     weights: Array | None = None
     members: Members = problem.clients
     if run.resumed:
-        solver, recorded = BlockConjugateGradients.from_arrays(run.resumed), _decode(run.resumed["members"])
+        solver, recorded = BlockConjugateGradients.from_arrays(run.resumed), run.resumed.names("members")
         weights = solver.weights
-        if run.resumed["finished"][0]:
+        if run.resumed.flag("finished"):
             return weights
         members = problem.still_here(recorded)
         if members != recorded:
@@ -93,12 +91,12 @@ async def _auto(problem: _Problem) -> Array | None:
                 request = HessianProductRequest(problem.ridge, z.newton_step)
                 hz, answered = await problem.mean(request, members, everyone=True)
                 if answered != members:  # V and R stand for another objective than H Z now does
-                    solver, members = await _start(problem, solver.weights, problem.shrink(members, answered))
+                    solver, members = await _start(problem, solver.weights, problem.run.without_lost(members, answered))
                 else:
                     num_new = await asyncio.to_thread(solver.absorb, z.newton_step, hz.product)
                     finished = num_new == 0 and complete
         training["objective"] = _objective(solver.weights, solver.residual, solver.moment)
-        state = {**solver.to_arrays(), "members": _encode(members), "finished": np.array([finished])}
+        state = {**solver.to_arrays(), "members": names_array(members), "finished": np.array([finished])}
         if finished:
             run.note(f"converged: {_certified(training, problem.eps)}")
         await problem.close(round_num, solver.weights, state, training, last=finished)
@@ -111,14 +109,14 @@ async def _start(problem: _Problem, weights: Array | None, members: Members) -> 
     """Trips 1 and 2: c, and H W0 at the one-shot average or where an earlier set of clients had come to."""
     while True:
         start, answered = await problem.mean(problem.start_request(), members, everyone=True)
-        members = problem.shrink(members, answered)
+        members = problem.run.without_lost(members, answered)
         w0 = start.weights if weights is None else weights
         slope, answered = await problem.mean(GradientRequest(problem.ridge, w0), members, everyone=True)
         if answered == members:
             product = slope.gradient + start.moment
             start_at = BlockConjugateGradients.start
             return await asyncio.to_thread(start_at, w0, product, start.moment, problem.eps), members
-        members = problem.shrink(members, answered)
+        members = problem.run.without_lost(members, answered)
 
 
 async def _paper(problem: _Problem) -> Array | None:
@@ -126,9 +124,9 @@ async def _paper(problem: _Problem) -> Array | None:
     solver: PaperNewton | None = None
     members, last_good = problem.clients, None
     if run.resumed:
-        solver, recorded = PaperNewton.from_arrays(run.resumed), _decode(run.resumed["members"])
+        solver, recorded = PaperNewton.from_arrays(run.resumed), run.resumed.names("members")
         last_good = run.resumed["last_good"]
-        if run.resumed["finished"][0]:
+        if run.resumed.flag("finished"):
             return solver.weights
         members = problem.still_here(recorded)
         if members != recorded:
@@ -150,7 +148,7 @@ async def _paper(problem: _Problem) -> Array | None:
         state = {
             **solver.to_arrays(),
             "last_good": last_good,
-            "members": _encode(members),
+            "members": names_array(members),
             "finished": np.array([finished]),
         }
         if finished:
@@ -171,13 +169,13 @@ async def _gradient(
     while True:
         if solver is None or solver.moment.size == 0:
             start, answered = await problem.mean(problem.start_request(), members, everyone=True)
-            members = problem.shrink(members, answered)
+            members = problem.run.without_lost(members, answered)
             weights = start.weights if solver is None else solver.weights
             solver = PaperNewton(weights, start.moment, eps=problem.eps)
         reply, answered = await problem.mean(GradientRequest(problem.ridge, solver.weights), members, everyone=True)
         if answered == members:
             return solver, reply.gradient, members
-        members = problem.shrink(members, answered)
+        members = problem.run.without_lost(members, answered)
         solver = PaperNewton(solver.weights, _NO_MOMENT, eps=problem.eps)
 
 
@@ -211,17 +209,9 @@ class _Problem:
         parts = [Weighted(float(self.setup.num_rows[client]), reply) for client, reply in replies.items()]
         return await asyncio.to_thread(weighted_mean, parts), tuple(replies)
 
-    def shrink(self, members: Members, answered: Members) -> Members:
-        """Go on with those who answered: the pooled problem is theirs from here on."""
-        for client in sorted(set(members) - set(answered)):
-            fault = self.cohort.faults.get(client)
-            why = f"{fault.reason}: {fault.message}" if fault else "no answer"
-            self.run.note(f"{client} is out of the pooled problem from here on, which is that of the others: {why}")
-        return answered
-
     def still_here(self, recorded: Members) -> Members:
         """Those of a resumed run's members who passed preparation again."""
-        return self.shrink(recorded, tuple(client for client in recorded if client in self.clients))
+        return self.run.without_lost(recorded, tuple(client for client in recorded if client in self.clients))
 
     async def close(
         self, round_num: int, weights: Array, state: Mapping[str, Array], training: Scores, *, last: bool
@@ -244,11 +234,3 @@ def _certified(training: Scores, eps: float) -> str:
         return "no direction is left"
     rounding = "" if eps < 1e-12 else ", up to the rounding of float32 messages"
     return f"relative distance to the pooled solution at most {bound:.2g}{rounding}"
-
-
-def _encode(members: Members) -> Array:
-    return np.frombuffer("\n".join(members).encode(), dtype=np.uint8)
-
-
-def _decode(names: Array) -> Members:
-    return tuple(names.tobytes().decode().split("\n"))

@@ -8,6 +8,7 @@ from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
+from kernfed.wire.outgoing import Body
 from kernfed.wire.payload import INLINE_BYTES
 from kernfed_client.daemon.outbox import KEPT_BYTES, KEPT_REPLIES, Outbox
 
@@ -16,12 +17,12 @@ LARGE = encode(Echo(num_rows=1, values=np.ones(INLINE_BYTES // 8 + 1)))
 HUGE = encode(Echo(num_rows=1, values=np.ones(KEPT_BYTES // 8 + 1)))
 
 
-def frame(outbox, task_id):
+def frame(outbox: Outbox, task_id: str) -> tuple[pb.ConnectRequest, Body | None]:
     data, body = outbox.frame(task_id)
     return pb.ConnectRequest.FromString(data), body
 
 
-def test_undelivered_in_order_until_acknowledged():
+def test_undelivered_in_order_until_acknowledged() -> None:
     """Replies wait in the order of their tasks until each is acknowledged."""
     outbox = Outbox()
     for i in range(3):
@@ -35,7 +36,7 @@ def test_undelivered_in_order_until_acknowledged():
     outbox.acknowledge("unknown")
 
 
-def test_frames():
+def test_frames() -> None:
     """A small reply rides in its frame, a large one beside it under a transfer number that no other has."""
     outbox = Outbox()
     outbox.add_reply("job", "small", SMALL, 0.5)
@@ -54,7 +55,7 @@ def test_frames():
     assert outbox.transfer("unknown") == 0
 
 
-def test_failure_is_kept_until_delivered_only():
+def test_failure_is_kept_until_delivered_only() -> None:
     """A failed task that is asked again is tried again."""
     outbox = Outbox()
     outbox.add_failure("job", task_pb2.TaskFailure(task_id="t", reason="INVALID_DATA", message="row 3"))
@@ -63,7 +64,7 @@ def test_failure_is_kept_until_delivered_only():
     assert not outbox.holds("t")
 
 
-def test_delivered_replies_are_bounded():
+def test_delivered_replies_are_bounded() -> None:
     """Of the delivered replies of each job the newest are kept."""
     outbox = Outbox()
     for job in ("one", "other"):
@@ -75,7 +76,7 @@ def test_delivered_replies_are_bounded():
     assert len(outbox.of_job("one")) == len(outbox.of_job("other")) == KEPT_REPLIES
 
 
-def test_undelivered_are_never_dropped_for_others():
+def test_undelivered_are_never_dropped_for_others() -> None:
     """A reply that waits is kept however many others come and go."""
     outbox = Outbox()
     outbox.add_reply("job", "old", SMALL, 0.0)
@@ -85,7 +86,7 @@ def test_undelivered_are_never_dropped_for_others():
     assert outbox.undelivered() == ["old"]
 
 
-def test_huge_reply_goes_when_delivered():
+def test_huge_reply_goes_when_delivered() -> None:
     """A reply that is too large to keep is dropped once it is delivered."""
     outbox = Outbox()
     outbox.add_reply("job", "huge", HUGE, 0.0)
@@ -94,7 +95,7 @@ def test_huge_reply_goes_when_delivered():
     assert not outbox.holds("huge")
 
 
-def test_drop_job():
+def test_drop_job() -> None:
     """The replies of an ended job go, those of others stay."""
     outbox = Outbox()
     outbox.add_reply("job", "t", SMALL, 0.0)

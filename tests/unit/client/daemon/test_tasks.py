@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +36,7 @@ from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon import disk
+from kernfed_client.daemon import tasks
 from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
 
 STANDARDISE = StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False)
@@ -42,34 +47,34 @@ MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
 class Job:
     """A job's state that knows which setup steps it was taken through."""
 
-    def __init__(self, job_id):
+    def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.setup = []
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         if not self.setup:
             raise JobStateMissingError("no data yet")
         return 7
 
 
-def standardise(job, request):
+def standardise(job: Job, request: Any) -> Standardised:
     job.setup.append(request.step)
     return Standardised(7, 0.0)
 
 
-def centre(job, request):
+def centre(job: Job, request: Any) -> Centred:
     job.setup.append(request.step)
     return Centred(7)
 
 
-def means(job, _request):
+def means(job: Job, _request: object) -> MeanEmbedding:
     if job.setup != ["data.standardise", "data.centre"]:
         raise JobStateMissingError(f"the setup is not complete: {job.setup}")
     return MeanEmbedding(7, np.ones(3), np.zeros(1))
 
 
-def echo(_job, request):
+def echo(_job: Job, request: Any) -> Echo:
     if request.values[0] < 0:
         raise ValueError("row 3: Jane Doe")
     if request.values[0] > 100:
@@ -80,14 +85,16 @@ def echo(_job, request):
 class World:
     """A task runner, and all that it does to the outside."""
 
-    def __init__(self, state, forbid=lambda _request, _rows: False):
+    def __init__(
+        self, state: Path, forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False
+    ) -> None:
         self.opened, self.asked, self.recorded = [], [], []
 
-        def open_job(job_id, folder):
+        def open_job(job_id: str, folder: Path) -> Job:
             self.opened.append((job_id, folder))
             return Job(job_id)
 
-        def permit(request: Request, task: task_pb2.Task, num_rows: int | None):
+        def permit(request: Request, task: task_pb2.Task, num_rows: int | None) -> None:
             self.asked.append((request.step, task.submitted_by, num_rows))
             if forbid(request, num_rows):
                 raise PolicyError("not allowed")
@@ -101,7 +108,13 @@ class World:
             max_body_bytes=1 << 16,
         )
 
-    def answer(self, request, job_id="job", float_bits=64):
+    def answer(
+        self,
+        request: Any,
+        job_id: str = "job",
+        float_bits: int = 64,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Any:
         task = task_pb2.Task(
             task_id=f"{job_id}/1/{request.step}",
             job_id=job_id,
@@ -110,11 +123,11 @@ class World:
             float_bits=float_bits,
             submitted_by="ann",
         )
-        answered = self.runner.answer(task, self.runner.incoming(task))
+        answered = self.runner.answer(task, self.runner.incoming(task), wanted)
         return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
 
 
-def test_answer_is_recorded_before_it_leaves(tmp_path):
+def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
     """Each answer is written down once, and the policy is asked before and after the work."""
     world = World(tmp_path)
     reply = world.answer(EchoRequest(np.arange(3.0)), float_bits=32)
@@ -123,19 +136,19 @@ def test_answer_is_recorded_before_it_leaves(tmp_path):
     assert world.asked == [("probe.echo", "ann", None)] * 2
 
 
-def test_unknown_step(tmp_path):
+def test_unknown_step(tmp_path: Path) -> None:
     """A step that this client does not run is refused by its name."""
     with pytest.raises(UnknownStepError, match=r"does not run the step 'os.system'"):
         World(tmp_path).runner.incoming(task_pb2.Task(step="os.system"))
 
 
-def test_request_too_large(tmp_path):
+def test_request_too_large(tmp_path: Path) -> None:
     """A request beyond the limit of its class is refused."""
     with pytest.raises(WireError, match="at most 65536"):
         World(tmp_path).answer(EchoRequest(np.ones(10_000)))
 
 
-def test_job_id_never_becomes_a_path(tmp_path):
+def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
     """A job id with dots and slashes stays within the folder of jobs."""
     world = World(tmp_path)
     world.answer(STANDARDISE, job_id="../../etc")
@@ -146,7 +159,7 @@ def test_job_id_never_becomes_a_path(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
-def test_rebuilt_after_restart(tmp_path, steps):
+def test_rebuilt_after_restart(tmp_path: Path, steps: list[Request[Any]]) -> None:
     """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
     first = World(tmp_path)
     for request in steps:
@@ -162,7 +175,7 @@ def test_rebuilt_after_restart(tmp_path, steps):
     assert len(second.recorded) == (len(steps) == 2)  # nothing of the setup leaves again
 
 
-def test_setup_asked_again_after_restart(tmp_path):
+def test_setup_asked_again_after_restart(tmp_path: Path) -> None:
     """A coordinator that repeats the setup finds each step done once, in order."""
     first = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
@@ -173,7 +186,7 @@ def test_setup_asked_again_after_restart(tmp_path):
     assert [task_id for task_id, _ in second.recorded][-1].endswith("data.mean_embedding")
 
 
-def test_kept_setup_that_cannot_be_read(tmp_path):
+def test_kept_setup_that_cannot_be_read(tmp_path: Path) -> None:
     """A damaged set-up counts as a missing one."""
     World(tmp_path).answer(STANDARDISE)
     for path in tmp_path.rglob("*.task"):
@@ -182,7 +195,7 @@ def test_kept_setup_that_cannot_be_read(tmp_path):
         World(tmp_path).answer(MEANS)
 
 
-def test_drop_job(tmp_path):
+def test_drop_job(tmp_path: Path) -> None:
     """The set-up of an ended job is removed, and an unknown job is no error."""
     world = World(tmp_path)
     for request in (STANDARDISE, CENTRE):
@@ -194,7 +207,7 @@ def test_drop_job(tmp_path):
     world.runner.drop_job("never seen")
 
 
-def test_jobs_in_memory_are_bounded(tmp_path):
+def test_jobs_in_memory_are_bounded(tmp_path: Path) -> None:
     """The oldest job leaves memory, and is rebuilt when it is asked for again."""
     world = World(tmp_path)
     for i in range(KEPT_JOBS + 1):
@@ -207,7 +220,7 @@ def test_jobs_in_memory_are_bounded(tmp_path):
     assert len(world.opened) == KEPT_JOBS + 2
 
 
-def test_refused_before_the_data_are_touched(tmp_path):
+def test_refused_before_the_data_are_touched(tmp_path: Path) -> None:
     """A task that the policy refuses leaves no record and no set-up."""
     world = World(tmp_path, lambda _request, rows: rows is None)
     with pytest.raises(PolicyError):
@@ -216,7 +229,7 @@ def test_refused_before_the_data_are_touched(tmp_path):
     assert not list(tmp_path.rglob("*.task"))
 
 
-def test_refused_once_the_rows_are_known(tmp_path):
+def test_refused_once_the_rows_are_known(tmp_path: Path) -> None:
     """Too few rows show only when the data are read: nothing leaves, and nothing is kept."""
     world = World(tmp_path, lambda _request, rows: rows is not None)
     with pytest.raises(PolicyError):
@@ -229,7 +242,7 @@ def test_refused_once_the_rows_are_known(tmp_path):
 @pytest.mark.parametrize(
     ("value", "text"), [(-1.0, "probe.echo: unexpected ValueError"), (101.0, "probe.echo: out of memory")]
 )
-def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
+def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, text: str) -> None:
     """What a step raises by surprise is told by its class, and its text stays in the log of this client."""
     with structlog.testing.capture_logs() as logs, pytest.raises(StepFailedError) as caught:
         World(tmp_path).answer(EchoRequest(np.array([value])))
@@ -238,47 +251,30 @@ def test_unexpected_error_tells_its_class_only(tmp_path, value, text):
     assert logs[0]["log_level"] == "error"  # the trace stays in this client's own log
 
 
-def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path):
-    """A reply fails where the audit log cannot be written."""
-    world = World(tmp_path)
+class FullDisk:
+    """An audit log that finds the disk full so often, then goes on."""
 
-    def broken(*_):
-        raise OSError(errno.EIO, "Input/output error")
+    def __init__(self, world: World, times: int, error: int = errno.ENOSPC) -> None:
+        self.left, self.error, self.honest = times, error, world.runner._record
+        world.runner._record = self
 
-    world.runner._record = broken
-    with structlog.testing.capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
-        world.answer(EchoRequest(np.ones(1)))
-
-
-def full_disk(times):
-    """A function that finds the disk full so often, then goes on."""
-    left = [times]
-
-    def write():
-        if left[0] > 0:
-            left[0] -= 1
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    return write
+    def __call__(self, *arguments: Any) -> None:
+        if self.left > 0:
+            self.left -= 1
+            raise OSError(self.error, os.strerror(self.error))
+        self.honest(*arguments)
 
 
-def test_full_disk_is_waited_for(tmp_path, monkeypatch):
+def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
     pauses = []
-    monkeypatch.setattr(disk.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     world = World(tmp_path)
-    write = full_disk(3)
-
-    def record(task, _request, reply, _payload):
-        write()
-        world.recorded.append((task.task_id, reply))
-
-    world.runner._record = record
+    FullDisk(world, 3)
     with capture_logs() as said:
         reply = world.answer(EchoRequest(np.arange(3.0)))
     np.testing.assert_array_equal(reply.values, np.arange(3.0))
     assert len(world.recorded) == 1
-    assert pauses == sorted(pauses)
     assert len(pauses) == 3
     assert [line["event"] for line in said] == [
         "disk full: the step waits for space",
@@ -286,23 +282,83 @@ def test_full_disk_is_waited_for(tmp_path, monkeypatch):
     ]
 
 
-def test_full_disk_ends_with_the_task():
+def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
     """Nobody waits for a cancelled task's space."""
+    world = World(tmp_path)
+    FullDisk(world, 100)
     with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
-        disk.until_kept(full_disk(100), "the audit log", lambda: False)
+        world.answer(EchoRequest(np.arange(3.0)), wanted=lambda: False)
 
 
-def test_full_disk_is_not_waited_for_without_end():
-    """A disk that stays full fails the step after the limit."""
+def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step fails and tells where space is wanted."""
+    monkeypatch.setattr(tasks, "LONGEST_WAIT_S", 0.1)
+    world = World(tmp_path)
+    FullDisk(world, 100)
     with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
-        disk.until_kept(full_disk(100), "the audit log", lambda: True, limit_s=0.1)
+        world.answer(EchoRequest(np.arange(3.0)))
 
 
-def test_another_fault_of_the_disk():
-    """Only a full disk is waited for."""
+def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
+    """Only a full disk is waited for; another fault fails the step."""
+    world = World(tmp_path)
+    disk = FullDisk(world, 100, errno.EIO)
+    with capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
+        world.answer(EchoRequest(np.arange(3.0)))
+    assert disk.left == 99
+    assert world.recorded == []
 
-    def fail():
-        raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(OSError, match="Input/output"):
-        disk.until_kept(fail, "the audit log", lambda: True)
+# What an earlier release left of a job: files by the place of their step in a table of its own, with gaps.
+BEFORE: dict[str, Request[Any]] = {"01.task": STANDARDISE, "07.task": CENTRE}
+
+
+def before(folder: Path, kept: dict[str, Request[Any]] = BEFORE) -> Path:
+    """A job's folder of an earlier release."""
+    folder = folder / "jobs" / hashlib.sha256(b"job").hexdigest()[:32] / "setup"
+    folder.mkdir(parents=True)
+    for name, request in kept.items():
+        payload = encode(request)
+        task = task_pb2.Task(
+            task_id="job/1/x",
+            job_id="job",
+            step=request.step,
+            submitted_by="ann",
+            payload=task_pb2.Payload(
+                header=payload.header, body_size=payload.body_size, inline_body=b"".join(payload.segments())
+            ),
+        )
+        (folder / name).write_bytes(task.SerializeToString())
+    return folder
+
+
+def test_a_folder_of_before_is_read(tmp_path: Path) -> None:
+    """Its steps are repeated in the order of the numbers, whatever the order of this release's table is."""
+    before(tmp_path)
+    world = World(tmp_path)
+    np.testing.assert_array_equal(world.answer(MEANS).feature_mean, np.ones(3))
+    assert [step for step, _, _ in world.asked][:2] == [STANDARDISE.step, CENTRE.step]
+
+
+def test_a_folder_of_before_goes_on(tmp_path: Path) -> None:
+    """A step that is asked again keeps its place and its file; one that is new comes last."""
+    folder = before(tmp_path, {"07.task": STANDARDISE})
+    world = World(tmp_path)
+    for request in (STANDARDISE, CENTRE):
+        world.answer(request)
+    assert sorted(p.name for p in folder.iterdir()) == ["07.task", "08.task"]
+    np.testing.assert_array_equal(World(tmp_path).answer(MEANS).feature_mean, np.ones(3))
+
+
+def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:
+    """A release that lists its steps otherwise rebuilds the job in the order in which its setup was asked."""
+    first = World(tmp_path)
+    for request in (STANDARDISE, CENTRE, STANDARDISE):
+        first.answer(request)
+    second = World(tmp_path)
+    second.runner._steps = dict(reversed(second.runner._steps.items()))
+    np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
+    again = World(tmp_path)
+    again.runner._steps = dict(reversed(again.runner._steps.items()))
+    again.answer(CENTRE)
+    assert [step for step, _, _ in again.asked] == [STANDARDISE.step, CENTRE.step, CENTRE.step]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +14,13 @@ LIMIT_S = 60.0
 
 
 @pytest.fixture
-def worker():
+def worker() -> Iterator[Worker]:
     worker = Worker()
     yield worker
     worker.close()
 
 
-async def test_one_at_a_time_in_order(worker):
+async def test_one_at_a_time_in_order(worker: Worker) -> None:
     """Work is done by one thread in the order in which it was asked for."""
     done = []
     async with asyncio.TaskGroup() as group:
@@ -28,14 +29,14 @@ async def test_one_at_a_time_in_order(worker):
     assert done == [(i, "kernfed-steps") for i in range(20)]
 
 
-async def test_errors_come_back_and_the_thread_lives(worker):
+async def test_errors_come_back_and_the_thread_lives(worker: Worker) -> None:
     """An error reaches who asked, and the next piece of work is done."""
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 7) == 7
 
 
-async def test_loop_is_free_meanwhile(worker):
+async def test_loop_is_free_meanwhile(worker: Worker) -> None:
     """The event loop runs on while the thread works."""
     gate = threading.Event()
     waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(LIMIT_S)))
@@ -44,7 +45,7 @@ async def test_loop_is_free_meanwhile(worker):
     assert await asyncio.wait_for(waiting, LIMIT_S)
 
 
-async def test_cancelled_caller_does_not_stop_the_thread(worker):
+async def test_cancelled_caller_does_not_stop_the_thread(worker: Worker) -> None:
     """Work whose caller has gone ends by itself, and the next is done."""
     gate = threading.Event()
     waiting = asyncio.ensure_future(worker.run(lambda: gate.wait(LIMIT_S)))
@@ -54,7 +55,7 @@ async def test_cancelled_caller_does_not_stop_the_thread(worker):
     assert await asyncio.wait_for(worker.run(lambda: "next"), 5) == "next"
 
 
-async def test_close_ends_the_thread():
+async def test_close_ends_the_thread() -> None:
     """A closed worker leaves no thread behind."""
     worker = Worker()
     before = await worker.run(threading.current_thread)

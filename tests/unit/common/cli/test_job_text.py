@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, flatten, update_json
+from kernfed.cli.job_text import clean, client_table, duration_text, event_line, update_json
 from kernfed.cli.operator_options import find_identity
 from kernfed.cli.watching import Progress, plain_lines, render
 from kernfed.errors import ConfigError
@@ -21,21 +24,21 @@ METRICS = RoundMetrics(
 )
 
 
-def job(state=JobState.RUNNING, **changes):
+def job(state: JobState = JobState.RUNNING, **changes: Any) -> JobInfo:
     facts = {"submitted_by": "ann", "submitted_at": NOW, "clients": ("a", "va"), "num_rounds": 9, "round_num": 2}
     return JobInfo("demo-abc234", "demo", "newton", state, **{**facts, **changes})
 
 
-def event(kind, sequence=1, **facts):
+def event(kind: EventKind, sequence: int = 1, **facts: Any) -> NumberedEvent:
     return NumberedEvent(sequence, NOW, JobEvent(kind, **facts))
 
 
-async def stream(*updates):
+async def stream(*updates: JobUpdate) -> AsyncIterator[JobUpdate]:
     for update in updates:
         yield update
 
 
-def test_events_in_a_line_each():
+def test_events_in_a_line_each() -> None:
     """Failures name client and step; what is told in passing gets no line."""
     line = event_line(event(EventKind.CLIENT_FAILED, client="va", step="newton.gradient", message="X: holds NaN"))
     assert line.endswith("va failed newton.gradient: X: holds NaN")
@@ -46,13 +49,13 @@ def test_events_in_a_line_each():
     assert event_line(event(EventKind.WAITING)).endswith("no longer waiting")
 
 
-def test_text_from_elsewhere_cannot_steer_the_terminal():
+def test_text_from_elsewhere_cannot_steer_the_terminal() -> None:
     """Escape sequences and carriage returns are made visible."""
     assert clean("\x1b[2Jgone\r\x9b1m") == "�[2Jgone��1m"
     assert "\x1b" not in event_line(event(EventKind.NOTE, message="\x1b]0;title\x07"))
 
 
-async def test_piped_output_has_plain_lines(capsys):
+async def test_piped_output_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """Quiet rounds are thinned out, measured ones and the last are not."""
     quiet = [JobUpdate(event(EventKind.ROUND_CLOSED, i, round_num=i, metrics=RoundMetrics())) for i in range(1, 9)]
     ended = await plain_lines(
@@ -71,7 +74,7 @@ async def test_piped_output_has_plain_lines(capsys):
     assert lines[3].endswith("succeeded after round 9")
 
 
-def test_the_live_display_shows_who_answered():
+def test_the_live_display_shows_who_answered() -> None:
     """Round, step, answers, metrics, notes; markup in names is text."""
     from rich.console import Console
 
@@ -101,7 +104,7 @@ def test_the_live_display_shows_who_answered():
         assert wanted in text, wanted
 
 
-def test_json_lines_hold_everything():
+def test_json_lines_hold_everything() -> None:
     """An update as JSON values."""
     value = update_json(JobUpdate(event(EventKind.ROUND_CLOSED, 7, round_num=3, metrics=METRICS), job()))
     assert value["event"]["sequence"] == 7
@@ -109,7 +112,7 @@ def test_json_lines_hold_everything():
     assert value["job"]["state"] == "running"
 
 
-def test_the_table_sets_local_against_global():
+def test_the_table_sets_local_against_global() -> None:
     """Pooled numbers come last; what was not measured is empty."""
     columns, rows = client_table(METRICS)
     assert columns[:3] == ["client", "auc global", "auc local"]
@@ -117,15 +120,14 @@ def test_the_table_sets_local_against_global():
     assert rows[-1][:3] == ["(all rows)", "0.8765", "0.8"]
 
 
-def test_small_words():
+def test_small_words() -> None:
     """Settings and durations as a person reads them."""
-    assert dict(flatten({"a": {"b": [1, 2]}, "c": None})) == {"a.b": "1, 2", "c": ""}
     assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=3725)) == "1 h 02 min"
     assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=61)) == "1 min 01 s"
     assert duration_text(job(), NOW) == ""
 
 
-def test_the_operators_identity_is_found_or_asked_for(tmp_path):
+def test_the_operators_identity_is_found_or_asked_for(tmp_path: Path) -> None:
     """One in ./pki is taken; several, or none, are a question to the caller."""
     home = tmp_path / "home"
     with pytest.raises(ConfigError, match="KERNFED_IDENTITY"):

@@ -6,14 +6,26 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from kernfed.pki.tokens import decode_token
 
+pytestmark = pytest.mark.slow
+
+
+class Run(Protocol):
+    """Runs a command, and holds it to its exit code."""
+
+    def __call__(
+        self, *arguments: str, code: int = 0, main: str = "kernfed.cli.main"
+    ) -> subprocess.CompletedProcess[str]: ...
+
 
 @pytest.fixture
-def kernfed(tmp_path):
+def kernfed(tmp_path: Path) -> Run:
     def run(*arguments: str, code: int = 0, main: str = "kernfed.cli.main") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", f"from {main} import main; main()", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -24,7 +36,7 @@ def kernfed(tmp_path):
     return run
 
 
-def test_life_of_a_federation(kernfed, tmp_path):
+def test_life_of_a_federation(kernfed: Run, tmp_path: Path) -> None:
     """Init, token, offline signing, renewal and revocation, with JSON on stdout and remarks on stderr."""
     made = json.loads(kernfed("pki", "init", "--federation", "hearts", "--host", "fed.org", "--json").stdout)
     assert made["coordinator"] == "fed.org:8470"
@@ -51,7 +63,7 @@ def test_life_of_a_federation(kernfed, tmp_path):
     assert "\x1b" not in table
 
 
-def test_errors_are_one_line(kernfed):
+def test_errors_are_one_line(kernfed: Run) -> None:
     """Each mistake is one line on stderr that tells what to do, with its own exit code, and no traceback."""
     for arguments, code, words in [
         (("pki", "list"), 3, "pki init"),
@@ -71,13 +83,13 @@ def test_errors_are_one_line(kernfed):
     assert "pki list" in kernfed("pki", "revoke", "nobody", code=4).stderr
 
 
-def test_damaged_token(kernfed):
+def test_damaged_token(kernfed: Run) -> None:
     """A token that was cut short is refused before anything is made or sent."""
     done = kernfed("enrol", "kft1.abc", code=4, main="kernfed_client.cli")
     assert "copy the whole line again" in done.stderr
 
 
-def test_debug_shows_the_trace(tmp_path):
+def test_debug_shows_the_trace(tmp_path: Path) -> None:
     """`--debug` before the command shows where an error was raised."""
     command = [sys.executable, "-c", "from kernfed.cli.main import main; main()", "--debug", "pki", "list"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -85,7 +97,7 @@ def test_debug_shows_the_trace(tmp_path):
     assert "Traceback" in done.stderr
 
 
-def test_start_up_imports_nothing_heavy(tmp_path):
+def test_start_up_imports_nothing_heavy(tmp_path: Path) -> None:
     """`kernfed --help` needs neither torch nor pandas nor grpc."""
     code = (
         "import sys\nfrom kernfed.cli.main import app\n"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from kernfed.cli.main import app
 from kernfed.errors import ConfigError, DataError
@@ -21,7 +24,7 @@ HEART = places.HEART / "data"
 COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
 
 
-def model_of(task, classes, columns=COLUMNS):
+def model_of(task: LearningTask, classes: tuple[str, ...], columns: tuple[str, ...] = COLUMNS) -> GlobalModel:
     frame = pd.read_csv(HEART / "cleveland.csv")
     spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, len(columns), 3.0, 20, 7)
     outputs = len(classes) if task is LearningTask.CLASSIFICATION else 1
@@ -42,22 +45,22 @@ def model_of(task, classes, columns=COLUMNS):
 
 
 @pytest.fixture
-def model(tmp_path):
+def model(tmp_path: Path) -> Path:
     model_of(LearningTask.BINARY, ("0", "1")).save(tmp_path / "model")
     return tmp_path / "model"
 
 
-def run(model, data, out, *more):
+def run(model: Path, data: Path, out: Path, *more: str) -> Result:
     arguments = ["predict", "--model", str(model), "--data", str(data), "--out", str(out), *more]
     return CliRunner().invoke(app, arguments)
 
 
-def rows(path, **settings):
+def rows(path: Path, **settings: Any) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file, **settings))
 
 
-def test_predictions_do_not_depend_on_the_order_of_columns(model, tmp_path):
+def test_predictions_do_not_depend_on_the_order_of_columns(model: Path, tmp_path: Path) -> None:
     """Columns are found by name; all that was there is still there, as it was written."""
     content = rows(HEART / "cleveland.csv")
     shuffled = ["oldpeak", "note", *reversed(COLUMNS[:-1]), "disease"]
@@ -93,7 +96,9 @@ def test_predictions_do_not_depend_on_the_order_of_columns(model, tmp_path):
         (lambda t: t.replace("disease", "prediction", 1), r"'prediction' is in the way"),
     ],
 )
-def test_faulty_data_are_refused_with_file_column_and_row(model, tmp_path, change, message):
+def test_faulty_data_are_refused_with_file_column_and_row(
+    model: Path, tmp_path: Path, change: Callable[[str], str], message: str
+) -> None:
     """Nothing is written then."""
     (tmp_path / "new.csv").write_text(change((HEART / "va.csv").read_text()))
     result = run(model, tmp_path / "new.csv", tmp_path / "out.csv")
@@ -103,14 +108,14 @@ def test_faulty_data_are_refused_with_file_column_and_row(model, tmp_path, chang
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_device_that_is_not_there_is_said(model, tmp_path):
+def test_a_device_that_is_not_there_is_said(model: Path, tmp_path: Path) -> None:
     """The option is named."""
     result = run(model, HEART / "cleveland.csv", tmp_path / "out.csv", "--device", "cuda:99")
     assert isinstance(result.exception, ConfigError)
     assert "--device cuda:99" in str(result.exception)
 
 
-def test_every_task_has_its_columns(tmp_path):
+def test_every_task_has_its_columns(tmp_path: Path) -> None:
     """Regression: a number. Classes: the name, and a score for each."""
     model_of(LearningTask.REGRESSION, ()).save(tmp_path / "r")
     assert run(tmp_path / "r", HEART / "cleveland.csv", tmp_path / "r.csv").exit_code == 0
@@ -122,7 +127,7 @@ def test_every_task_has_its_columns(tmp_path):
         assert row["prediction"] == max(scores, key=scores.__getitem__)
 
 
-def test_semicolons_and_encodings_are_declared(model, tmp_path):
+def test_semicolons_and_encodings_are_declared(model: Path, tmp_path: Path) -> None:
     """What goes in with semicolons comes out with them."""
     text = (HEART / "cleveland.csv").read_text().replace(",", ";").replace("disease", "krank\u00e4")
     (tmp_path / "new.csv").write_bytes(text.encode("latin-1"))
@@ -133,7 +138,7 @@ def test_semicolons_and_encodings_are_declared(model, tmp_path):
     assert "krank\u00e4" in rows(tmp_path / "out.csv", delimiter=";")[0]
 
 
-def test_a_folder_without_a_model_is_said(tmp_path):
+def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
     """The error names the folder's file."""
     result = run(tmp_path, HEART / "cleveland.csv", tmp_path / "out.csv")
     assert isinstance(result.exception, ConfigError)

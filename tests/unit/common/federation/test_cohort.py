@@ -22,6 +22,7 @@ from kernfed.errors import (
 from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
+from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -35,13 +36,15 @@ from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.ridge.messages import Gradient, GradientRequest, LocalModel
 
 ABC = ("a", "b", "c")
+Answer = Callable[[str, Call[Any]], Any]
+"""What a client says to a call: a reply, a fault, or None."""
 LOST = Fault("JOB_STATE_MISSING", "nothing is prepared")
 
 
 class Scripted:
     """Answers as a function of client and call says; None: a straggler."""
 
-    def __init__(self, answer: Callable[[str, Call[Any]], Any]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.calls: list[Call[Any]] = []
 
@@ -60,12 +63,12 @@ class Scripted:
         return outcomes
 
 
-def cohort(answer, quorum=None, clients=ABC):
+def cohort(answer: Answer, quorum: Quorum | None = None, clients: tuple[str, ...] = ABC) -> tuple[Cohort, Scripted]:
     exchange = Scripted(answer)
     return Cohort(exchange, clients, job_id="job", quorum=quorum or Quorum(min_clients=2)), exchange
 
 
-def echo(client, _call):
+def echo(client: str, _call: Call[Any]) -> Echo:
     return Echo(num_rows=1 + ABC.index(client), values=np.array([float(ord(client))]))
 
 
@@ -84,12 +87,12 @@ REQUEST = EchoRequest(values=np.zeros(1))
         (Quorum(1, 0.7), 10, 7),
     ],
 )
-def test_quorum(quorum, num_clients, needed):
+def test_quorum(quorum: Quorum, num_clients: int, needed: int) -> None:
     """A quorum is the larger of a number and a share of the clients, at least one."""
     assert quorum.needed(num_clients) == needed
 
 
-async def test_replies_in_order_of_names():
+async def test_replies_in_order_of_names() -> None:
     """Replies come in the order of the names of clients."""
     asked, exchange = cohort(echo, clients=("c", "a", "b"))
     assert list(await asked.ask(REQUEST)) == list(ABC)
@@ -97,12 +100,12 @@ async def test_replies_in_order_of_names():
 
 
 @given(st.permutations(ABC))
-def test_mean_does_not_depend_on_arrival(order):
+def test_mean_does_not_depend_on_arrival(order: list[str]) -> None:
     """A mean is the same to the bit in whatever order replies arrive."""
     import asyncio
 
     class InOrder(Scripted):
-        async def ask(self, call):
+        async def ask(self, call: Call[Any]) -> Mapping[str, Any]:
             return {c: echo(c, call) for c in order}
 
     mean = asyncio.run(Cohort(InOrder(echo), ABC, job_id="job").mean(REQUEST))
@@ -110,7 +113,7 @@ def test_mean_does_not_depend_on_arrival(order):
     assert mean.values[0] == 97 * (1 / 6) + 98 * (2 / 6) + 99 * (3 / 6)
 
 
-async def test_task_ids():
+async def test_task_ids() -> None:
     """Deterministic: job, round, step, and a number from the second time on; they begin anew in each round."""
     asked, exchange = cohort(echo)
     for round_num in (1, 2):
@@ -121,7 +124,7 @@ async def test_task_ids():
     assert ids == ["job/1/probe.echo", "job/1/probe.echo/2", "job/2/probe.echo", "job/2/probe.echo/2"]
 
 
-async def test_faulty_client_is_out_of_the_round():
+async def test_faulty_client_is_out_of_the_round() -> None:
     """A client with a fault is not asked again in its round, and is in the next."""
     asked, exchange = cohort(
         lambda c, call: Fault("INVALID_TENSOR", "NaN") if c == "b" and call.round_num == 1 else echo(c, call)
@@ -136,14 +139,14 @@ async def test_faulty_client_is_out_of_the_round():
     assert not asked.faults
 
 
-async def test_straggler_is_asked_again_in_the_round():
+async def test_straggler_is_asked_again_in_the_round() -> None:
     """A client that was late is asked at the next step of the round."""
     asked, exchange = cohort(lambda c, call: None if c == "b" and len(exchange.calls) == 1 else echo(c, call))
     assert list(await asked.ask(REQUEST)) == ["a", "c"]
     assert list(await asked.ask(REQUEST)) == list(ABC)
 
 
-async def test_below_quorum():
+async def test_below_quorum() -> None:
     """Too few answers fail the step and say of each client why."""
     asked, _ = cohort(lambda c, call: {"a": echo(c, call), "b": Fault("REFUSED_BY_POLICY", "no")}.get(c))
     with pytest.raises(QuorumNotMetError) as caught:
@@ -155,7 +158,7 @@ async def test_below_quorum():
     ]
 
 
-async def test_excluded():
+async def test_excluded() -> None:
     """An excluded client is not asked, and still counts for the quorum."""
     asked, exchange = cohort(echo)
     asked.exclude("b", Fault("INVALID_DATA", "gap"))
@@ -166,7 +169,7 @@ async def test_excluded():
     assert exchange.calls[0].needed == 2  # of the whole cohort still
 
 
-async def test_row_counts_must_stay():
+async def test_row_counts_must_stay() -> None:
     """A reply that states other rows than before is refused, in every later round."""
     asked, _ = cohort(lambda c, _: Echo(num_rows=7 if c == "b" else 5, values=np.zeros(1)))
     asked.register_rows({"a": 5, "b": 5, "c": 5})
@@ -176,7 +179,7 @@ async def test_row_counts_must_stay():
     assert fault.message == "Echo.num_rows is 7, but b stated 5 training rows before"
 
 
-async def test_request_is_checked_before_it_is_sent():
+async def test_request_is_checked_before_it_is_sent() -> None:
     """A request with NaN reaches no client."""
     asked, exchange = cohort(echo)
     with pytest.raises(WireError, match="NaN"):
@@ -184,14 +187,14 @@ async def test_request_is_checked_before_it_is_sent():
     assert exchange.calls == []
 
 
-async def test_shapes_bound_by_the_request():
+async def test_shapes_bound_by_the_request() -> None:
     """Sizes of a request are those that its replies must have."""
     asked, exchange = cohort(lambda _c, _call: Gradient(num_rows=1, gradient=np.zeros((4, 2))))
     await asked.ask(GradientRequest(ridge=1.0, weights=np.zeros((4, 2))))
     assert exchange.calls[0].dims == {"M": 4, "C": 2}
 
 
-async def test_total():
+async def test_total() -> None:
     """A total adds rows and arrays of all clients."""
     asked, _ = cohort(echo)
     total = await asked.total(REQUEST)
@@ -207,11 +210,11 @@ SETUP = [
 class Forgetful:
     """Clients that know what they were told; some forget everything once."""
 
-    def __init__(self, forgets):
+    def __init__(self, forgets: str) -> None:
         self.told = {c: [] for c in ABC}
         self._forgets = dict.fromkeys(forgets, True)
 
-    def __call__(self, client, call):
+    def __call__(self, client: str, call: Call[Any]) -> Any:
         request = call.request
         if isinstance(request, StandardiseRequest | CentreRequest):
             self.told[client].append(request.step)
@@ -224,7 +227,7 @@ class Forgetful:
 
 
 @pytest.mark.parametrize("forgets", ["", "b", "ac", "abc"])
-async def test_setup_is_repeated_for_who_lost_it(forgets):
+async def test_setup_is_repeated_for_who_lost_it(forgets: str) -> None:
     """Who lost its state is told all setup requests again, in their order, and asked again; nobody else is."""
     clients = Forgetful(forgets)
     asked, exchange = cohort(clients, Quorum(min_clients=3))
@@ -239,10 +242,10 @@ async def test_setup_is_repeated_for_who_lost_it(forgets):
     assert len(set(ids)) == len(ids)
 
 
-async def test_who_cannot_be_prepared_is_out_of_the_round():
+async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
     """The others' answers count, and what kept it from being prepared is what is told of it."""
 
-    def answer(client, call):
+    def answer(client: str, call: Call[Any]) -> Any:
         if client == "b" and "again" in call.task_id:
             return Fault("INVALID_DATA", "the file is gone")
         return Forgetful.__call__(clients, client, call)
@@ -258,15 +261,15 @@ async def test_who_cannot_be_prepared_is_out_of_the_round():
 
 
 @pytest.mark.parametrize("flaw", ["none", "refuses", "away", "fails the check"])
-async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
+async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
     """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
 
-    def answer(client, call):
+    def answer(client: str, call: Call[Any]) -> Any:
         if client == "d" and isinstance(call.request, CentreRequest) and flaw in ("refuses", "away"):
             return Fault("POLICY", "not here") if flaw == "refuses" else None
         return Forgetful.__call__(clients, client, call)
 
-    def check(client, _reply):
+    def check(client: str, _reply: Reply) -> None:
         if client == "d" and flaw == "fails the check":
             raise InvalidReplyError("other features")
 
@@ -288,11 +291,11 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw):
     assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
 
 
-async def test_in_process_exchange():
+async def test_in_process_exchange() -> None:
     """Steps of this process: replies are checked as over the network, and events tell what happened."""
     events: list[JobEvent] = []
 
-    def step(client, request):
+    def step(client: str, request: EchoRequest) -> Echo:
         if client == "b":
             raise PolicyError("not here")
         rows = len(request.values) if client == "c" else 1
@@ -309,11 +312,11 @@ async def test_in_process_exchange():
     ]
 
 
-async def test_float32_in_process():
+async def test_float32_in_process() -> None:
     """Clients in this process get and give what would have passed a wire of 32 bits."""
     seen = []
 
-    def step(_client, request):
+    def step(_client: str, request: EchoRequest) -> Echo:
         seen.append(request.values)
         return Echo(num_rows=1, values=request.values.astype(np.float64) + 0.1)
 

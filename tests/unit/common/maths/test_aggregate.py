@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +19,7 @@ numbers = st.floats(-1e6, 1e6)
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.lists(numbers, min_size=3, max_size=3)), min_size=1, max_size=6))
-def test_mean_is_the_weighted_mean(parts):
+def test_mean_is_the_weighted_mean(parts: Any) -> None:
     """By definition, in the order given: Σ (w_j / Σ w) x_j, added left to right in float64."""
     replies = [Weighted(float(n), LocalModel(n, np.array(x)[:, None])) for n, x in parts]
     weight = sum(float(n) for n, _ in parts)
@@ -29,7 +32,7 @@ def test_mean_is_the_weighted_mean(parts):
     assert mean.num_rows == sum(n for n, _ in parts)
 
 
-def test_order_matters_and_is_kept():
+def test_order_matters_and_is_kept() -> None:
     """Sums are taken in the order given, which shows in their last bits."""
     big, small = np.array([1e16]), np.array([1.0])
     one = combine_arrays([big, small, -big], [1.0, 1.0, 1.0])
@@ -37,7 +40,7 @@ def test_order_matters_and_is_kept():
     assert (one[0], other[0]) == (0.0, 1.0)
 
 
-def test_float32_is_summed_in_float64():
+def test_float32_is_summed_in_float64() -> None:
     """Arrays of 32 bits are added in 64."""
     parts = [np.full(5, 1e8, np.float32), np.ones(5, np.float32)]
     out = combine_arrays(parts, [1.0, 1.0])
@@ -47,7 +50,7 @@ def test_float32_is_summed_in_float64():
 
 @pytest.mark.parametrize("size", [1, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE + 7])
 @pytest.mark.parametrize("dtype", ["<f8", "<f4"])
-def test_memory_maps_equal_memory(tmp_path, size, dtype):
+def test_memory_maps_equal_memory(tmp_path: Path, size: int, dtype: str) -> None:
     """Mapped files with an odd offset give the bits of arrays in memory, and stay readable afterwards."""
     draw = np.random.default_rng(0)
     arrays = [draw.normal(size=size).astype(dtype) for _ in range(3)]
@@ -62,13 +65,13 @@ def test_memory_maps_equal_memory(tmp_path, size, dtype):
         np.testing.assert_array_equal(a, m)
 
 
-def test_total():
+def test_total() -> None:
     """A total adds rows and numbers of all replies."""
     replies = [Standardised(num_rows=n, median_distance=d) for n, d in [(2, 0.5), (3, 0.25)]]
     assert total(replies) == Standardised(num_rows=5, median_distance=0.75)
 
 
-def test_zero_weights():
+def test_zero_weights() -> None:
     """Replies of weight zero count for nothing, and all of them zero is an error."""
     reply = LocalModel(0, np.ones((2, 1)))
     with pytest.raises(DataError, match="no client has a training row"):
@@ -77,7 +80,7 @@ def test_zero_weights():
     np.testing.assert_array_equal(mean.weights, np.full((2, 1), 3.0))
 
 
-def test_is_small():
+def test_is_small() -> None:
     """Replies are small by their size in bytes."""
     assert is_small([LocalModel(1, np.ones((100, 1)))])
     assert not is_small([LocalModel(1, np.ones((1 << 14, 1)))] * 2)

@@ -20,11 +20,11 @@ NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def authority():
+def authority() -> Authority:
     return Authority.create("hearts", NOW)
 
 
-def greedy_csr(key) -> bytes:
+def greedy_csr(key: ec.EllipticCurvePrivateKey) -> bytes:
     """A request that asks to be the coordinator, a CA, and an operator."""
     return (
         x509.CertificateSigningRequestBuilder()
@@ -42,7 +42,7 @@ def greedy_csr(key) -> bytes:
     )
 
 
-def test_request_gives_only_its_key(authority):
+def test_request_gives_only_its_key(authority: Authority) -> None:
     """Whatever a request asks to be called or allowed, only its public key is used."""
     key = new_key()
     certificate = authority.issue(
@@ -58,7 +58,7 @@ def test_request_gives_only_its_key(authority):
     assert signed_by(certificate, authority.certificate)
 
 
-def test_dates(authority):
+def test_dates(authority: Authority) -> None:
     """A certificate begins five minutes early, for slow clocks, and never outlives its CA."""
     principal = Principal("hearts", Role.CLIENT, "cleveland")
     key = new_key().public_key()
@@ -69,7 +69,7 @@ def test_dates(authority):
     assert long.not_valid_after_utc == authority.certificate.not_valid_after_utc
 
 
-def test_coordinator_certificate(authority):
+def test_coordinator_certificate(authority: Authority) -> None:
     """The coordinator's certificate serves TLS under every host name, IP addresses as such."""
     hosts = ("fed.example.org", "127.0.0.1", "::1")
     certificate = authority.issue(
@@ -82,7 +82,7 @@ def test_coordinator_certificate(authority):
     assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
-def test_hosts_are_for_the_coordinator_alone(authority):
+def test_hosts_are_for_the_coordinator_alone(authority: Authority) -> None:
     """No client gets a host name, and no coordinator goes without."""
     key = new_key().public_key()
     with pytest.raises(ConfigError):
@@ -93,7 +93,7 @@ def test_hosts_are_for_the_coordinator_alone(authority):
         authority.issue(key, Principal("lungs", Role.CLIENT, "a"), now=NOW)
 
 
-def test_bad_requests_are_refused():
+def test_bad_requests_are_refused() -> None:
     """Garbage, a changed request, a foreign kind of key, and a huge text are each a CertificateError."""
     key = new_key()
     good = make_csr(key, "cleveland")
@@ -137,7 +137,7 @@ def test_bad_requests_are_refused():
         [x509.UniformResourceIdentifier(f"spiffe://hearts/client/{n}") for n in "ab"],
     ],
 )
-def test_certificates_without_one_good_name(authority, names):
+def test_certificates_without_one_good_name(authority: Authority, names: list[x509.GeneralName]) -> None:
     """A certificate that does not carry exactly one name of ours stands for nobody, whatever its common name."""
     key = new_key()
     builder = (

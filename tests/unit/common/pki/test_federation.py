@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,19 +15,19 @@ from kernfed.pki.identity import Identity, Role
 from kernfed.pki.names import parse_principal
 from kernfed.pki.tls_chain import server_names
 from kernfed.pki.tokens import decode_token
-from kernfed_testing.identities import make_identities
+from kernfed_testing.identities import Identities, make_identities
 
 
 @pytest.fixture
-def ids(tmp_path):
+def ids(tmp_path: Path) -> Identities:
     return make_identities(tmp_path)
 
 
-def snapshot(folder):
+def snapshot(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_init_makes_private_folders(ids):
+def test_init_makes_private_folders(ids: Identities) -> None:
     """Keys are 0600 and folders 0700; both identities load."""
     keys = [p for p in ids.pki.path.rglob("*") if p.name in ("ca.key", "key.pem", "registry.sqlite")]
     assert len(keys) == 4
@@ -37,7 +38,7 @@ def test_init_makes_private_folders(ids):
     assert (operator.role, operator.name, operator.coordinator) == (Role.OPERATOR, "ann", "localhost:8470")
 
 
-def test_init_again_changes_nothing(ids):
+def test_init_again_changes_nothing(ids: Identities) -> None:
     """A second init refuses, says what to do, and leaves every byte."""
     before = snapshot(ids.pki.path)
     with pytest.raises(ConfigError, match=r"nothing was changed.*--dir.*move the folder away"):
@@ -45,14 +46,14 @@ def test_init_again_changes_nothing(ids):
     assert snapshot(ids.pki.path) == before
 
 
-def test_failed_init_leaves_nothing(tmp_path):
+def test_failed_init_leaves_nothing(tmp_path: Path) -> None:
     """A host name that no certificate can hold is refused before anything is made."""
     with pytest.raises(ConfigError, match="neither a host name"):
         FederationPki.init(tmp_path / "pki", "hearts", hosts=["höst.example"], operator="ann")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_renewing_a_folder(ids):
+def test_renewing_a_folder(ids: Identities) -> None:
     """A folder is renewed in place with a new key, new hosts reach tokens, a revoked one stays out."""
     before = read_pair(ids.coordinator)
     ids.pki.renew_folder(ids.coordinator, lifetime=timedelta(days=10), hosts=["fed.example.org", "10.0.0.1"])
@@ -66,7 +67,7 @@ def test_renewing_a_folder(ids):
         ids.pki.renew_folder(ids.operator)
 
 
-def test_lifetime_does_not_creep(ids):
+def test_lifetime_does_not_creep(ids: Identities) -> None:
     """Renewing again and again keeps the length of life, backdating or not."""
     first = Identity.load(ids.operator)
     for _ in range(3):
@@ -75,7 +76,7 @@ def test_lifetime_does_not_creep(ids):
     assert last.not_after - last.not_before == first.not_after - first.not_before
 
 
-def test_offline_signing(ids, tmp_path):
+def test_offline_signing(ids: Identities, tmp_path: Path) -> None:
     """A request signed offline and installed gives the same identity as a token, and the request's name is ignored."""
     site = tmp_path / "site"
     request = write_request(site, "coordinator")
@@ -91,7 +92,7 @@ def test_offline_signing(ids, tmp_path):
         write_request(site, "cleveland")
 
 
-def test_installing_the_wrong_certificate(ids, tmp_path):
+def test_installing_the_wrong_certificate(ids: Identities, tmp_path: Path) -> None:
     """A certificate for another key is refused, and the folder stays as it was."""
     write_request(tmp_path / "a", "a")
     request = write_request(tmp_path / "b", "b")
@@ -105,14 +106,14 @@ def test_installing_the_wrong_certificate(ids, tmp_path):
         install_bundle(tmp_path / "c", bundle)
 
 
-def test_no_coordinator_by_signing(ids, tmp_path):
+def test_no_coordinator_by_signing(ids: Identities, tmp_path: Path) -> None:
     """Nobody becomes the coordinator through a request."""
     request = write_request(tmp_path / "a", "a")
     with pytest.raises(ConfigError):
         ids.pki.sign(request.read_bytes(), parse_principal("hearts", "coordinator"))
 
 
-def test_open_ca_key_is_refused(ids):
+def test_open_ca_key_is_refused(ids: Identities) -> None:
     """A CA key that others can read stops everything, with the remedy."""
     (ids.pki.path / "ca.key").chmod(0o640)
     with pytest.raises(IdentityError, match="chmod 600"):

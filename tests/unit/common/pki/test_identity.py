@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import structlog
@@ -12,16 +13,16 @@ from kernfed.pki.authority import certificate_pem, key_pem, new_key, utc_now
 from kernfed.pki.folder import write_file
 from kernfed.pki.identity import Identity, server_credentials
 from kernfed.pki.names import parse_principal
-from kernfed_testing.identities import make_identities
+from kernfed_testing.identities import Identities, make_identities
 
 
 @pytest.fixture
-def ids(tmp_path):
+def ids(tmp_path: Path) -> Identities:
     return make_identities(tmp_path)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
-def test_open_key_is_refused(ids, mode):
+def test_open_key_is_refused(ids: Identities, mode: int) -> None:
     """A key that anybody else can read or write is not used; the message holds the command that helps."""
     folder = ids.client()
     (folder / "key.pem").chmod(mode)
@@ -30,7 +31,7 @@ def test_open_key_is_refused(ids, mode):
 
 
 @pytest.mark.parametrize("name", ["cert.pem", "key.pem", "ca.pem", "identity.json"])
-def test_missing_and_damaged_files(ids, name):
+def test_missing_and_damaged_files(ids: Identities, name: str) -> None:
     """Each file, missing or full of something else, is named."""
     folder = ids.client()
     path = folder / name
@@ -42,7 +43,7 @@ def test_missing_and_damaged_files(ids, name):
         Identity.load(folder)
 
 
-def test_files_that_do_not_fit(ids, tmp_path):
+def test_files_that_do_not_fit(ids: Identities, tmp_path: Path) -> None:
     """Another's key, another federation's CA and another's description are each told apart."""
     a, b = ids.client("a"), ids.client("b")
     key = (a / "key.pem").read_bytes()
@@ -59,7 +60,7 @@ def test_files_that_do_not_fit(ids, tmp_path):
         Identity.load(b)
 
 
-def test_dates(ids):
+def test_dates(ids: Identities) -> None:
     """Expired and not yet valid certificates are refused with both dates."""
     with pytest.raises(CertificateError, match=r"expired on .* \(it is now"):
         Identity.load(ids.client("old", days=-1))
@@ -68,7 +69,7 @@ def test_dates(ids):
     assert Identity.load(ids.root / "client-old", check_dates=False).name == "old"
 
 
-def test_crash_between_two_renames_heals(ids):
+def test_crash_between_two_renames_heals(ids: Identities) -> None:
     """New key in place, new certificate still waiting: the pair that fits is read."""
     folder = ids.client()
     key = new_key()
@@ -81,7 +82,7 @@ def test_crash_between_two_renames_heals(ids):
     assert Identity.load(folder).serial == f"{fresh.serial_number:x}"
 
 
-def test_warnings_before_expiry(ids):
+def test_warnings_before_expiry(ids: Identities) -> None:
     """Silent in the first 70 % of a certificate's life, then warnings, errors in the last 10 %."""
     identity = Identity.load(ids.client(days=100))
     begin = identity.not_after - timedelta(days=100)
@@ -94,7 +95,7 @@ def test_warnings_before_expiry(ids):
     assert levels == [[], [], ["warning"], ["warning"], ["error"], ["error"]]
 
 
-def test_server_needs_the_coordinators_identity(ids):
+def test_server_needs_the_coordinators_identity(ids: Identities) -> None:
     """A coordinator started with an operator's folder is told so at once."""
     with pytest.raises(IdentityError, match="operator/ann"):
         server_credentials(ids.operator)

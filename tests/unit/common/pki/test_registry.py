@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,24 +20,25 @@ from kernfed.pki.registry import REGISTRY, FederationInfo, Registry
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 CLEVELAND = Principal("hearts", Role.CLIENT, "cleveland")
 DAY = timedelta(days=1)
+Issue = Callable[[], bytes]
 
 
 @pytest.fixture(scope="module")
-def authority():
+def authority() -> Authority:
     return Authority.create("hearts", NOW)
 
 
 @pytest.fixture
-def registry(tmp_path):
+def registry(tmp_path: Path) -> Registry:
     return Registry.create(tmp_path / REGISTRY, FederationInfo("hearts", "h:1", "h:2", ("h",)))
 
 
 @pytest.fixture
-def issue(authority):
+def issue(authority: Authority) -> Issue:
     return lambda: authority.issue(new_key().public_key(), CLEVELAND, now=NOW)
 
 
-def test_token_works_once(registry, issue):
+def test_token_works_once(registry: Registry, issue: Issue) -> None:
     """A token is used up by the first key; the same key asking again gets the same certificate."""
     registry.add_token("s3cret", "cleveland", now=NOW, expires=NOW + DAY)
     first = registry.redeem("s3cret", "cleveland", "key-1", now=NOW, issue=issue)
@@ -46,7 +49,7 @@ def test_token_works_once(registry, issue):
     assert [t.state(NOW) for t in registry.tokens()] == ["used"]
 
 
-def test_bad_tokens(registry, issue):
+def test_bad_tokens(registry: Registry, issue: Issue) -> None:
     """Unknown, expired, cancelled and another client's tokens each say which they are, and issue nothing."""
     registry.add_token("old", "cleveland", now=NOW - 2 * DAY, expires=NOW - DAY)
     registry.add_token("other", "hungary", now=NOW, expires=NOW + DAY)
@@ -63,18 +66,18 @@ def test_bad_tokens(registry, issue):
     assert registry.certificates() == []
 
 
-def test_secrets_are_stored_hashed(registry):
+def test_secrets_are_stored_hashed(registry: Registry) -> None:
     """No byte of a secret is in the file."""
     registry.add_token("very-secret-text", "cleveland", now=NOW, expires=NOW + DAY)
     raw = b"".join(path.read_bytes() for path in registry.path.parent.iterdir())
     assert b"very-secret-text" not in raw
 
 
-def test_failed_issue_leaves_the_token_open(registry, issue):
+def test_failed_issue_leaves_the_token_open(registry: Registry, issue: Issue) -> None:
     """If signing fails, the token is not used up."""
     registry.add_token("s", "cleveland", now=NOW, expires=NOW + DAY)
 
-    def fail():
+    def fail() -> None:
         raise CertificateError("no")
 
     with pytest.raises(CertificateError):
@@ -82,11 +85,11 @@ def test_failed_issue_leaves_the_token_open(registry, issue):
     assert registry.redeem("s", "cleveland", "key", now=NOW, issue=issue)
 
 
-def test_one_of_many_threads_gets_the_token(registry, issue):
+def test_one_of_many_threads_gets_the_token(registry: Registry, issue: Issue) -> None:
     """Of twenty keys that race for a token exactly one wins."""
     registry.add_token("s", "cleveland", now=NOW, expires=NOW + DAY)
 
-    def attempt(i):
+    def attempt(i: int) -> bytes | None:
         try:
             return registry.redeem("s", "cleveland", f"key-{i}", now=NOW, issue=issue)
         except TokenError:
@@ -98,7 +101,7 @@ def test_one_of_many_threads_gets_the_token(registry, issue):
     assert len(registry.certificates()) == 1
 
 
-def test_processes_write_at_once(registry, authority):
+def test_processes_write_at_once(registry: Registry, authority: Authority) -> None:
     """Several processes add tokens while this one records certificates; nothing is lost."""
     code = (
         "import sys; from pathlib import Path; from datetime import *; from kernfed.pki.registry import Registry\n"
@@ -115,7 +118,7 @@ def test_processes_write_at_once(registry, authority):
     assert len(registry.certificates()) == 20
 
 
-def test_revocation(registry, issue):
+def test_revocation(registry: Registry, issue: Issue) -> None:
     """Revoking a name hits all its certificates once; a revoked one is never renewed."""
     first, second = issue(), issue()
     for certificate in (first, second):
@@ -132,13 +135,13 @@ def test_revocation(registry, issue):
     assert len(registry.certificates()) == 2
 
 
-def test_revoking_the_unknown_is_an_error(registry):
+def test_revoking_the_unknown_is_an_error(registry: Registry) -> None:
     """A typing mistake must not look like a revocation."""
     with pytest.raises(CertificateError, match="kernfed pki list"):
         registry.revoke(Principal("hearts", Role.CLIENT, "clevland"), now=NOW)
 
 
-def test_renewal(registry, issue):
+def test_renewal(registry: Registry, issue: Issue) -> None:
     """A renewal records the new certificate beside the old."""
     old = issue()
     registry.record(old, "token", NOW)
@@ -147,7 +150,7 @@ def test_renewal(registry, issue):
     assert [c.via for c in registry.certificates()] == ["renewal", "token"]
 
 
-def test_states(registry, authority):
+def test_states(registry: Registry, authority: Authority) -> None:
     """A certificate's state follows the clock."""
     registry.record(authority.issue(new_key().public_key(), CLEVELAND, now=NOW), "token", NOW)
     (record,) = registry.certificates()
@@ -155,7 +158,7 @@ def test_states(registry, authority):
     assert states == ["not yet valid", "valid", "valid", "expiring", "expired"]
 
 
-def test_unusable_files(tmp_path):
+def test_unusable_files(tmp_path: Path) -> None:
     """A missing, damaged or newer registry is a ConfigError that names the file."""
     with pytest.raises(ConfigError, match="pki init"):
         Registry(tmp_path / "none.sqlite")

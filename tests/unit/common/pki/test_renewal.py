@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 import structlog
@@ -20,20 +21,21 @@ class Stop(BaseException):
 class Clock:
     """A clock that sleeping advances; it stops the test when its end is reached."""
 
-    def __init__(self, begin, end):
+    def __init__(self, begin: datetime, end: datetime) -> None:
         self.time, self.end, self.sleeps = begin, end, []
 
-    def now(self):
+    def now(self) -> datetime:
         return self.time
 
-    async def sleep(self, seconds):
+    async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.time += timedelta(seconds=seconds)
         if self.time >= self.end:
             raise Stop
 
 
-async def test_renews_at_two_thirds_of_the_life(tmp_path):
+@pytest.mark.slow
+async def test_renews_at_two_thirds_of_the_life(tmp_path: Path) -> None:
     """Nothing happens in the first 60 of 90 days; then one renewal, and the new certificate counts."""
     ids = make_identities(tmp_path)
     identity = Identity.load(ids.operator)
@@ -41,7 +43,7 @@ async def test_renews_at_two_thirds_of_the_life(tmp_path):
     clock = Clock(begin, begin + timedelta(days=61))
     renewed_at, told = [], []
 
-    async def renew(old):
+    async def renew(old: Identity) -> None:
         renewed_at.append(clock.time)
         pki = type(ids.pki)(ids.pki.path, ids.pki.authority, ids.pki.registry, clock.now)
         pki.renew_folder(ids.operator)
@@ -54,14 +56,14 @@ async def test_renews_at_two_thirds_of_the_life(tmp_path):
     assert max(clock.sleeps) <= 3600
 
 
-async def test_keeps_trying_and_warns(tmp_path):
+async def test_keeps_trying_and_warns(tmp_path: Path) -> None:
     """A coordinator that stays away gives warnings, then errors, ever closer tries, and no end of the coroutine."""
     ids = make_identities(tmp_path)
     identity = Identity.load(ids.client(days=1))
     begin = identity.not_after - timedelta(days=1)
     clock = Clock(begin + timedelta(hours=15), identity.not_after)
 
-    async def renew(old):
+    async def renew(old: Identity) -> None:
         raise UnavailableError("nothing listens")
 
     with structlog.testing.capture_logs() as logs, pytest.raises(Stop):
@@ -74,7 +76,7 @@ async def test_keeps_trying_and_warns(tmp_path):
     assert min(clock.sleeps) >= 1
 
 
-def test_due_and_retry(tmp_path):
+def test_due_and_retry(tmp_path: Path) -> None:
     """The due time is 2/3 of the life; tries come between a second and an hour apart."""
     identity = Identity.load(make_identities(tmp_path).client(days=3))
     begin = identity.not_after - timedelta(days=3)
@@ -84,7 +86,7 @@ def test_due_and_retry(tmp_path):
     assert retry_after(identity, identity.not_after + timedelta(days=1)) == 3600
 
 
-async def test_unreadable_identity_is_not_the_end(tmp_path):
+async def test_unreadable_identity_is_not_the_end(tmp_path: Path) -> None:
     """A folder that cannot be read is logged, and renewal goes on when it is whole again."""
     ids = make_identities(tmp_path)
     identity = Identity.load(ids.operator)
@@ -92,12 +94,12 @@ async def test_unreadable_identity_is_not_the_end(tmp_path):
     cert.rename(tmp_path / "cert.pem")
     clock = Clock(identity.not_after - timedelta(days=10), identity.not_after)
 
-    async def sleep(seconds):
+    async def sleep(seconds: float) -> None:
         if not cert.exists():
             (tmp_path / "cert.pem").rename(cert)
         await clock.sleep(seconds)
 
-    async def renew(old):
+    async def renew(old: Identity) -> None:
         raise Stop
 
     with structlog.testing.capture_logs() as logs, pytest.raises(Stop):

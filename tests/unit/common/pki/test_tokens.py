@@ -19,7 +19,7 @@ TOKEN = Token(
 )
 
 
-def test_round_trip():
+def test_round_trip() -> None:
     """A token text holds all that a token says, on one line."""
     text = encode_token(TOKEN)
     assert text.startswith(PREFIX)
@@ -27,7 +27,7 @@ def test_round_trip():
     assert decode_token(text) == TOKEN
 
 
-def test_mail_damage_heals():
+def test_mail_damage_heals() -> None:
     """Line breaks and spaces that a mail program puts in do no harm."""
     text = encode_token(TOKEN)
     assert decode_token(f"  {text[:60]}\r\n {text[60:]}\n") == TOKEN
@@ -37,13 +37,13 @@ def test_mail_damage_heals():
     "text",
     ["", "hello", "kft1.", "kft1.!!!", "kft1.e30", encode_token(TOKEN)[:-9], "kft1." + "A" * 5000, "kft2." + "A" * 20],
 )
-def test_damaged_token_is_refused(text):
+def test_damaged_token_is_refused(text: str) -> None:
     """Anything that is not a whole token is a TokenError, never another exception."""
     with pytest.raises(TokenError):
         decode_token(text)
 
 
-def test_secret_is_not_shown():
+def test_secret_is_not_shown() -> None:
     """Neither the representation nor the stored hash gives the secret away."""
     assert TOKEN.secret not in repr(TOKEN)
     assert TOKEN.secret not in hash_secret(TOKEN.secret)

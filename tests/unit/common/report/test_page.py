@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,7 +22,7 @@ from kernfed.report.page import render, write_report
 HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
 
 
-def record(**changes):
+def record(**changes: Any) -> dict[str, Any]:
     facts = {
         "job_id": "demo-abc234",
         "name": "demo",
@@ -56,7 +58,7 @@ def record(**changes):
     return {**facts, **changes}
 
 
-def folder_with(tmp_path, job, clients=("a", "b"), rounds=3):
+def folder_with(tmp_path: Path, job: dict[str, Any], clients: tuple[str, ...] = ("a", "b"), rounds: int = 3) -> Path:
     (tmp_path / "job.json").write_text(json.dumps(job))
     write_metrics(
         tmp_path,
@@ -77,25 +79,26 @@ def folder_with(tmp_path, job, clients=("a", "b"), rounds=3):
 
 
 class Tags(HTMLParser):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.tags, self.addresses, self.text = [], [], []
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [v for k, v in attrs if k in ("src", "href", "xlink:href", "action") and v]
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         self.text.append(data)
 
 
-def parse(html):
+def parse(html: str) -> Tags:
     parser = Tags()
     parser.feed(html)
     return parser
 
 
-def test_the_page_has_what_a_reader_looks_for(tmp_path):
+@pytest.mark.slow
+def test_the_page_has_what_a_reader_looks_for(tmp_path: Path) -> None:
     """Headline numbers, curves, bars, the table, failures, notes, settings, and what left each site."""
     html = write_report(folder_with(tmp_path, record())).read_text()
     text = " ".join(" ".join(parse(html).text).split())
@@ -119,7 +122,7 @@ def test_the_page_has_what_a_reader_looks_for(tmp_path):
     assert html.count("<svg ") == 3
 
 
-def test_a_job_on_streams_shows_drift(tmp_path):
+def test_a_job_on_streams_shows_drift(tmp_path: Path) -> None:
     """It has no test rows; errors of recent rows and kernels in use are drawn over rounds."""
     (tmp_path / "job.json").write_text(json.dumps(record(method="online")))
     measured = [
@@ -141,7 +144,8 @@ def test_a_job_on_streams_shows_drift(tmp_path):
     assert "test rows" not in text
 
 
-def test_the_page_asks_nothing_of_the_network(tmp_path):
+@pytest.mark.slow
+def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
     """No script, no image, no style sheet, no font from elsewhere."""
     html = write_report(folder_with(tmp_path, record())).read_text()
     page = parse(html)
@@ -151,7 +155,7 @@ def test_the_page_asks_nothing_of_the_network(tmp_path):
     assert "@import" not in html
 
 
-def test_hostile_names_stay_text(tmp_path):
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
     """Whatever a client, job or message is called, it is shown and not run."""
     failure = {**record()["failures"][0], "client": HOSTILE, "message": HOSTILE, "step": HOSTILE, "reason": HOSTILE}
     job = record(
@@ -171,7 +175,8 @@ def test_hostile_names_stay_text(tmp_path):
     assert "".join(parse(html).text).count("<script>alert(1)</script>") >= 10
 
 
-def test_the_same_input_gives_the_same_bytes(tmp_path):
+@pytest.mark.slow
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     """In this process and in another."""
     folder = folder_with(tmp_path, record())
     first = write_report(folder).read_bytes()
@@ -180,7 +185,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("values", [[None, None], [0.25, None], [-3.5, 2.0], [0.0, 0.0]])
-def test_bars_are_well_formed_whatever_is_missing(values):
+def test_bars_are_well_formed_whatever_is_missing(values: list[float | None]) -> None:
     """No value, negative values, zeros."""
     svg = bar_chart("t & <t>", "R²", ["x", "y"], {"global": values})
     root = ElementTree.fromstring(svg)
@@ -188,7 +193,7 @@ def test_bars_are_well_formed_whatever_is_missing(values):
     assert "#0102" not in svg
 
 
-def test_a_failed_job_without_metrics_has_a_page(tmp_path):
+def test_a_failed_job_without_metrics_has_a_page(tmp_path: Path) -> None:
     """It says why, and draws nothing."""
     job = record(state="failed", error_reason="QUORUM_NOT_MET", error_message="1 of 3", started_at=None, answers={})
     (tmp_path / "job.json").write_text(json.dumps(job))
@@ -198,7 +203,7 @@ def test_a_failed_job_without_metrics_has_a_page(tmp_path):
     assert "<svg" not in html
 
 
-def test_what_is_no_job_is_refused_by_name(tmp_path):
+def test_what_is_no_job_is_refused_by_name(tmp_path: Path) -> None:
     """Missing and malformed files: one line that names the file."""
     with pytest.raises(DataError, match=r"job\.json: cannot be read"):
         write_report(tmp_path)

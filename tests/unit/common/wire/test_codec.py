@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,23 +19,24 @@ from kernfed.v1 import data_pb2, evaluation_pb2, ridge_pb2, tensor_pb2
 from kernfed.wire.codec import check_schema, decode, decode_header, encode
 from kernfed.wire.payload import MAX_HEADER_BYTES
 from kernfed_testing.messages import message_classes, messages
+from kernfed_testing.properties import examples
 
 CLASSES = message_classes()
 FLOAT64 = tensor_pb2.ELEMENT_TYPE_FLOAT64
 
 
-def test_all_classes_are_found():
+def test_all_classes_are_found() -> None:
     """The classes under test contain those of each room."""
     assert {LocalModel, DataDescription, Evaluation} <= set(CLASSES)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-def test_schema_agrees_with_proto(cls):
+def test_schema_agrees_with_proto(cls) -> None:
     """A class has the fields and types of its .proto message."""
     assert check_schema(cls) == []
 
 
-def equal(a, b):
+def equal(a: Any, b: Any) -> None:
     for f in fields_of(type(a)):
         x, y = getattr(a, f.name), getattr(b, f.name)
         if f.type is np.ndarray:
@@ -51,9 +53,9 @@ def equal(a, b):
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_decode_inverts_encode(cls, data):
+def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
     """A message is decoded to itself, and to the same bytes again."""
     message = data.draw(messages(cls))
     validate(message, {})
@@ -62,7 +64,7 @@ def test_decode_inverts_encode(cls, data):
     assert encode(message).header == payload.header
 
 
-def assert_survives_or_refused(cls, header, body):
+def assert_survives_or_refused(cls, header: bytes, body: bytes) -> None:
     """Bytes are refused, or are a valid message that the wire returns equal and to the same bytes."""
     try:
         message = decode(cls, header, memoryview(body))
@@ -76,16 +78,16 @@ def assert_survives_or_refused(cls, header, body):
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=st.binary(max_size=80), body=st.binary(max_size=80))
-def test_garbage_is_a_wire_error(cls, header, body):
+def test_garbage_is_a_wire_error(cls, header: bytes, body: bytes) -> None:
     """Any bytes are a WireError or a message that survives the wire."""
     assert_survives_or_refused(cls, header, body)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
-def test_bent_header_is_a_wire_error(data):
+def test_bent_header_is_a_wire_error(data: st.DataObject) -> None:
     """A good message with some of its bytes changed is a WireError or a message that survives the wire."""
     payload = encode(StandardiseRequest(("no", "yes"), np.zeros(3), np.ones(3), True))
     header = bytearray(payload.header)
@@ -94,7 +96,7 @@ def test_bent_header_is_a_wire_error(data):
     assert_survives_or_refused(StandardiseRequest, bytes(header), payload.body())
 
 
-def test_float32_on_the_wire():
+def test_float32_on_the_wire() -> None:
     """Arrays sent with 32 bits arrive with 32."""
     payload = encode(LocalModel(num_rows=3, weights=np.full((2, 1), 0.1)), float_bits=32)
     back = decode(LocalModel, payload.header, memoryview(payload.body()))
@@ -102,7 +104,7 @@ def test_float32_on_the_wire():
     assert back.weights[0, 0] == np.float32(0.1)
 
 
-def test_arrays_are_views_of_the_body():
+def test_arrays_are_views_of_the_body() -> None:
     """Decoding copies no array."""
     payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
     body = np.frombuffer(payload.body(), np.uint8)
@@ -111,7 +113,7 @@ def test_arrays_are_views_of_the_body():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("bits", [64, 32])
-def test_not_finite(value, bits):
+def test_not_finite(value: float, bits: int) -> None:
     """NaN and infinity in an array are refused on arrival."""
     weights = np.zeros((5, 1))
     weights[3] = value
@@ -120,20 +122,20 @@ def test_not_finite(value, bits):
         decode(LocalModel, payload.header, memoryview(payload.body()))
 
 
-def test_missing_tensor():
+def test_missing_tensor() -> None:
     """A header without one of its arrays is refused by the field."""
     with pytest.raises(WireError, match=r"LocalModel\.weights is missing"):
         decode_header(LocalModel, ridge_pb2.LocalModel(num_rows=1).SerializeToString(), 0)
 
 
-def test_missing_part():
+def test_missing_part() -> None:
     """A header without one of its parts is refused by the field."""
     with pytest.raises(WireError, match=r"DescribeDataRequest\.schema is missing"):
         decode_header(DescribeDataRequest, data_pb2.DescribeDataRequest(dataset="x").SerializeToString(), 0)
 
 
 @pytest.mark.parametrize("task", [0, 99])
-def test_unknown_enum(task):
+def test_unknown_enum(task: int) -> None:
     """A number that stands for no value of its enum is refused."""
     schema = data_pb2.DataSchema(task=task, missing=1)  # type: ignore[arg-type]
     header = data_pb2.DescribeDataRequest(dataset="x", schema=schema).SerializeToString()
@@ -141,7 +143,7 @@ def test_unknown_enum(task):
         decode(DescribeDataRequest, header, memoryview(b""))
 
 
-def test_truncated_and_trailing():
+def test_truncated_and_trailing() -> None:
     """A body or header that is too short or too long is refused."""
     payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
     body = memoryview(payload.body())
@@ -153,7 +155,7 @@ def test_truncated_and_trailing():
         decode(LocalModel, payload.header[:-1], body)
 
 
-def test_shape_bound_by_request():
+def test_shape_bound_by_request() -> None:
     """A reply whose arrays have another shape than the request says is refused."""
     request = GradientRequest(ridge=1.0, weights=np.ones((4, 1)))
     payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
@@ -161,13 +163,13 @@ def test_shape_bound_by_request():
         decode(LocalModel, payload.header, memoryview(payload.body()), validate(request, {}))
 
 
-def test_header_too_long():
+def test_header_too_long() -> None:
     """A header beyond the limit is not parsed."""
     with pytest.raises(WireError, match="header of"):
         decode_header(LocalModel, bytes(MAX_HEADER_BYTES + 1), 0)
 
 
-def test_too_many_parts():
+def test_too_many_parts() -> None:
     """A list beyond its limit is refused."""
     header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[evaluation_pb2.MetricSums()] * 17).SerializeToString()
     with pytest.raises(WireError, match="17 items, more than 16"):
@@ -176,7 +178,7 @@ def test_too_many_parts():
 
 @pytest.mark.parametrize("field", ["squared_error", "auc", "log_loss", "target_mean"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e400])
-def test_numbers_are_finite(field, value):
+def test_numbers_are_finite(field: str, value: float) -> None:
     """NaN and infinity in a number are refused by the field."""
     sums = evaluation_pb2.MetricSums(model="global", num_rows=1, **{field: value})
     header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[sums]).SerializeToString()

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import InvalidTensorError, PayloadTooLargeError, WireError
+from kernfed.federation.messages.base import Dims, Message
 from kernfed.methods.probe.messages import Echo
 from kernfed.methods.ridge.messages import NewtonStart
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import FragmentView
 from kernfed.wire.incoming import IncomingPayload
+from kernfed_testing.properties import examples
 
 MAX_BYTES = 1 << 20
 KINDS = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
 
 
-def announced(message, float_bits=64):
+def announced(message: Message, float_bits: int = 64) -> tuple[task_pb2.Payload, bytes]:
     """A payload's announcement, and its body."""
     payload = encode(message, float_bits)
     return task_pb2.Payload(header=payload.header, body_size=payload.body_size, transfer=1), payload.body()
 
 
-def receive(message, spool, *, piece=64, float_bits=64, dims=None):
+def receive(
+    message: Message, spool: Path | None, *, piece: int = 64, float_bits: int = 64, dims: Dims | None = None
+) -> Any:
     """Send a message through fragments of `piece` bytes."""
     proto, body = announced(message, float_bits)
     incoming = IncomingPayload(type(message), proto, MAX_BYTES, dims or {}, spool)
@@ -41,14 +48,14 @@ def receive(message, spool, *, piece=64, float_bits=64, dims=None):
 
 
 @pytest.fixture
-def spool(tmp_path, on_disk):
+def spool(tmp_path: Path, on_disk: bool) -> Path | None:
     return tmp_path / "spool" if on_disk else None
 
 
 @KINDS
 @pytest.mark.parametrize("float_bits", [64, 32])
 @pytest.mark.parametrize("piece", [64, 128, 4096])
-def test_two_tensors(spool, piece, float_bits):
+def test_two_tensors(spool: Path | None, piece: int, float_bits: int) -> None:
     """Two arrays arrive whole from pieces of any size, in memory or in a file for its owner only."""
     weights = np.linspace(-1, 1, 39).reshape(13, 3)
     message = NewtonStart(num_rows=5, weights=weights, moment=weights + 1)
@@ -62,13 +69,13 @@ def test_two_tensors(spool, piece, float_bits):
 
 
 @KINDS
-def test_empty_tensors(spool):
+def test_empty_tensors(spool: Path | None) -> None:
     """Arrays without rows arrive with their shape."""
     message = NewtonStart(num_rows=0, weights=np.empty((0, 2)), moment=np.empty((0, 2)))
     assert receive(message, spool).weights.shape == (0, 2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     size=st.integers(1, 300),
     where=st.integers(0, 299),
@@ -78,7 +85,16 @@ def test_empty_tensors(spool):
     in_second=st.booleans(),
     on_disk=st.booleans(),
 )
-def test_not_finite_anywhere(tmp_path_factory, size, where, value, float_bits, piece, in_second, on_disk):
+def test_not_finite_anywhere(
+    tmp_path_factory: pytest.TempPathFactory,
+    size: int,
+    where: int,
+    value: float,
+    float_bits: int,
+    piece: int,
+    in_second: bool,
+    on_disk: bool,
+) -> None:
     """A number that is none is found wherever it lies, at the ends of fragments and of tensors too."""
     arrays = [np.ones((size, 1)), np.ones((size, 1))]
     arrays[in_second][where % size] = value
@@ -93,7 +109,7 @@ def test_not_finite_anywhere(tmp_path_factory, size, where, value, float_bits, p
     [(64, 64), (128, 64), (0, 0), (0, 63), (0, 12), (0, 100), (0, 264)],
     ids=["ahead", "far ahead", "empty", "odd", "half a number", "not aligned", "beyond the end"],
 )
-def test_bad_fragments(spool, offset, size):
+def test_bad_fragments(spool: Path | None, offset: int, size: int) -> None:
     """A piece of the wrong place or size is refused and changes nothing."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
@@ -104,7 +120,7 @@ def test_bad_fragments(spool, offset, size):
 
 
 @KINDS
-def test_repeated_fragment(spool):
+def test_repeated_fragment(spool: Path | None) -> None:
     """A piece that comes twice is refused, and an abandoned body leaves no file."""
     proto, body = announced(Echo(num_rows=1, values=np.ones(32)))
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, spool)
@@ -115,7 +131,7 @@ def test_repeated_fragment(spool):
     assert spool is None or not spool.exists()
 
 
-def test_too_large_before_a_byte_is_kept(tmp_path):
+def test_too_large_before_a_byte_is_kept(tmp_path: Path) -> None:
     """A body that is announced as too large is refused before a file is made."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))
     with pytest.raises(PayloadTooLargeError, match="body of 256 bytes, at most 255"):
@@ -123,7 +139,7 @@ def test_too_large_before_a_byte_is_kept(tmp_path):
     assert not (tmp_path / "spool").exists()
 
 
-def test_inline_size():
+def test_inline_size() -> None:
     """A body in the frame that differs from its announced size is refused."""
     payload = encode(Echo(num_rows=1, values=np.ones(4)))
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body()[:-1])
@@ -131,7 +147,7 @@ def test_inline_size():
         IncomingPayload(Echo, proto, MAX_BYTES, {})
 
 
-def test_inline():
+def test_inline() -> None:
     """A body in the frame is complete at once."""
     payload = encode(Echo(num_rows=1, values=np.arange(4.0)))
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body())
@@ -141,7 +157,7 @@ def test_inline():
 
 
 @KINDS
-def test_shape_of_the_request(spool):
+def test_shape_of_the_request(spool: Path | None) -> None:
     """An array of another shape than the request says is refused."""
     with pytest.raises(InvalidTensorError, match=r"want shape \(5,\)"):
         receive(Echo(num_rows=1, values=np.ones(32)), spool, dims={"N": 5})

@@ -13,26 +13,26 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, decode_fragment
 from kernfed.wire.outgoing import CACHED_FRAMES, Body, Outgoing, payload_to_proto
-from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES
+from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES, Payload
 
 LIMIT_S = 60.0
 
 
-def make_body(transfer, num_chunks):
+def make_body(transfer: int, num_chunks: int) -> tuple[Body, Payload]:
     payload = encode(Echo(num_rows=1, values=np.full(num_chunks * CHUNK_BYTES // 8, float(transfer))))
     return Body(RESPONSE_FRAGMENT_TAG, transfer, payload), payload
 
 
-async def take(outgoing, count):
+async def take(outgoing: Outgoing, count: int) -> list[bytes]:
     return [await asyncio.wait_for(outgoing.next(), 5) for _ in range(count)]
 
 
-def places(frames):
+def places(frames: list[bytes]) -> list[bytes | tuple[int, int]]:
     fragments = [decode_fragment(RESPONSE_FRAGMENT_TAG, f) for f in frames]
     return [f if d is None else (d.transfer, d.offset // CHUNK_BYTES) for f, d in zip(frames, fragments, strict=True)]
 
 
-async def test_bodies_take_turns_and_frames_overtake():
+async def test_bodies_take_turns_and_frames_overtake() -> None:
     """Large bodies alternate piece by piece, and a frame goes ahead of them."""
     outgoing = Outgoing()
     outgoing.put(b"task 1", make_body(1, 3)[0])
@@ -45,7 +45,7 @@ async def test_bodies_take_turns_and_frames_overtake():
     ]
 
 
-async def test_body_arrives_whole():
+async def test_body_arrives_whole() -> None:
     """The pieces of a body are the body."""
     body, payload = make_body(7, 2)
     frames = [body.frame(offset, shared=False) for offset in range(0, body.size, CHUNK_BYTES)]
@@ -53,7 +53,7 @@ async def test_body_arrives_whole():
     assert b"".join(p.data for p in parts if p is not None) == payload.body()
 
 
-async def test_drop():
+async def test_drop() -> None:
     """A dropped body sends no further piece."""
     outgoing = Outgoing()
     outgoing.put(b"task 1", make_body(1, 3)[0])
@@ -65,7 +65,7 @@ async def test_drop():
         await asyncio.wait_for(outgoing.next(), 0.01)
 
 
-async def test_close_sends_frames_and_no_bodies():
+async def test_close_sends_frames_and_no_bodies() -> None:
     """A closed queue still sends its frames, and none of its bodies."""
     outgoing = Outgoing()
     outgoing.put(b"task", make_body(1, 3)[0])
@@ -74,7 +74,7 @@ async def test_close_sends_frames_and_no_bodies():
     assert [await outgoing.next() for _ in range(3)] == [b"task", b"goodbye", None]
 
 
-async def test_wakes_a_waiting_writer():
+async def test_wakes_a_waiting_writer() -> None:
     """A writer that waits gets the frame that is put."""
     outgoing = Outgoing()
     waiting = asyncio.ensure_future(outgoing.next())
@@ -83,10 +83,10 @@ async def test_wakes_a_waiting_writer():
     assert await asyncio.wait_for(waiting, LIMIT_S) == b"x"
 
 
-async def test_attached_fields_ride_on_the_next_frame():
+async def test_attached_fields_ride_on_the_next_frame() -> None:
     """Acknowledgements go with the next frame, or alone when they must."""
 
-    def ack(task_id):
+    def ack(task_id: str) -> bytes:
         return pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id)]).SerializeToString()
 
     outgoing = Outgoing()
@@ -105,7 +105,7 @@ async def test_attached_fields_ride_on_the_next_frame():
     assert outgoing.backlog == 0
 
 
-def test_frames_of_a_broadcast_are_shared():
+def test_frames_of_a_broadcast_are_shared() -> None:
     """Pieces that go to many clients are made once, and a bounded number is kept."""
     body, _ = make_body(1, 20)
     assert body.frame(0, shared=True) is body.frame(0, shared=True)
@@ -117,7 +117,7 @@ def test_frames_of_a_broadcast_are_shared():
 
 
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 8, False)])
-def test_small_bodies_ride_inline(size, inline):
+def test_small_bodies_ride_inline(size: int, inline: bool) -> None:
     """A body up to the limit goes in its frame, a larger one beside it."""
     payload = encode(Echo(num_rows=1, values=np.ones(size // 8)))
     proto = payload_to_proto(payload, 9)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
 from kernfed.v1 import tensor_pb2 as pb
 from kernfed.wire.payload import ALIGNMENT, Payload, Slot, SlotReader, place, prepared, tensor_to_proto
@@ -21,7 +25,7 @@ arrays = st.lists(
 
 
 @given(arrays)
-def test_slots_find_the_numbers(tensors):
+def test_slots_find_the_numbers(tensors: list[Array]) -> None:
     """What `place` says is where `body` has it, aligned; the reader accepts exactly that."""
     payload = Payload(b"", tuple(tensors))
     body = memoryview(payload.body())
@@ -36,7 +40,7 @@ def test_slots_find_the_numbers(tensors):
 
 
 @given(arrays, st.integers(0, 300), st.integers(1, 300))
-def test_pieces_are_the_body(tensors, offset, size):
+def test_pieces_are_the_body(tensors: list[Array], offset: int, size: int) -> None:
     """A piece across arrays is that part of the body."""
     payload = Payload(b"", tuple(tensors))
     assert b"".join(payload.piece(offset, size)) == payload.body()[offset : offset + size]
@@ -53,7 +57,7 @@ def test_pieces_are_the_body(tensors, offset, size):
         (np.ones((4, 6))[::2, ::3], 64, "<f8"),
     ],
 )
-def test_prepared(array, bits, dtype):
+def test_prepared(array: Array, bits: int, dtype: str) -> None:
     """An array goes out contiguous, little-endian and with the asked number of bits."""
     sent = prepared(array, bits)
     assert sent.dtype == np.dtype(dtype)
@@ -61,7 +65,7 @@ def test_prepared(array, bits, dtype):
     np.testing.assert_array_equal(sent, array)
 
 
-def test_prepared_does_not_copy():
+def test_prepared_does_not_copy() -> None:
     """An array that is fit to send is not copied, and one of complex numbers is refused."""
     array = np.ones((3, 2))
     assert prepared(array) is array
@@ -69,7 +73,7 @@ def test_prepared_does_not_copy():
         prepared(np.ones(2, complex))
 
 
-def tensor(shape, offset=0, code=pb.ELEMENT_TYPE_FLOAT64):
+def tensor(shape: Sequence[int], offset: int = 0, code: Any = pb.ELEMENT_TYPE_FLOAT64) -> pb.Tensor:
     return pb.Tensor(element_type=code, shape=shape, offset=offset)
 
 
@@ -88,13 +92,13 @@ def tensor(shape, offset=0, code=pb.ELEMENT_TYPE_FLOAT64):
         (tensor([2], code=77), "unknown element type 77"),
     ],
 )
-def test_hostile_tensors(message, match):
+def test_hostile_tensors(message: pb.Tensor, match: str) -> None:
     """An array that claims an impossible shape, place or type is refused."""
     with pytest.raises(InvalidTensorError, match=match):
         SlotReader(16).read(message, "t")
 
 
-def test_left_over_bytes():
+def test_left_over_bytes() -> None:
     """Bytes that no array claims are refused."""
     reader = SlotReader(16)
     reader.read(tensor([1]), "t")
@@ -103,7 +107,7 @@ def test_left_over_bytes():
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=10), st.integers(0, 64), st.integers(0, 2**20))
-def test_any_accepted_shape_can_be_made(shape, offset, body_size):
+def test_any_accepted_shape_can_be_made(shape: Sequence[int], offset: int, body_size: int) -> None:
     """A tensor that the reader lets pass is one that numpy can hold."""
     try:
         slot = SlotReader(body_size).read(tensor(shape, offset), "t")

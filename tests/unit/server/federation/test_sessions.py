@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
+from kernfed.arrays import Floats
 from kernfed.errors import AlreadyConnectedError, QuorumNotMetError, VersionMismatchError
 from kernfed.federation.cohort import Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind
@@ -18,7 +21,8 @@ from kernfed.wire.codec import encode
 from kernfed.wire.frames import PROTOCOL_VERSION
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
-from kernfed_server.federation.sessions import SessionLimits, SessionRegistry
+from kernfed_server.federation.session import Session, SessionLimits
+from kernfed_server.federation.sessions import SessionRegistry
 
 LIMIT_S = 60.0
 
@@ -27,18 +31,18 @@ TASK = "job/1/probe.echo"
 
 
 @pytest.fixture
-def registry(tmp_path):
+def registry(tmp_path: Path) -> SessionRegistry:
     return SessionRegistry(SessionLimits(heartbeat_timeout_s=20.0), tmp_path)
 
 
-def connect(registry, name, instance="1", **hello):
+def connect(registry: SessionRegistry, name: str, instance: str = "1", **hello: Any) -> Session:
     frame = pb.Hello(**{"protocol_version": PROTOCOL_VERSION, "instance_id": instance, **hello})
     session = registry.open(ClientInfo(name, peer=f"ipv4:192.0.2.1:{instance}"), f"serial-{name}", frame)
     registry.start(session)
     return session
 
 
-async def drain(session):
+async def drain(session: Session) -> list[pb.ConnectResponse]:
     """Frames that are queued for a client."""
     frames = []
     while session.outgoing.backlog:
@@ -46,14 +50,14 @@ async def drain(session):
     return frames
 
 
-async def tasks(session):
+async def tasks(session: Session) -> list[str]:
     return [f.task.task_id for f in await drain(session) if f.HasField("task")]
 
 
 class Asked:
     """A step that is being asked, and the events of its job."""
 
-    def __init__(self, registry, clients, **quorum):
+    def __init__(self, registry: SessionRegistry, clients: list[str], **quorum: Any) -> None:
         self.registry = registry
         self.events = []
         exchange = RemoteExchange(registry, "ann", "probe")
@@ -62,32 +66,32 @@ class Asked:
         self.cohort = cohort
         self.asking = asyncio.ensure_future(cohort.ask(REQUEST))
 
-    async def begun(self):
+    async def begun(self) -> Self:
         async with asyncio.timeout(LIMIT_S):
             while self.registry.call(TASK) is None:
                 await asyncio.sleep(0)
         return self
 
-    def reply(self, session, values=None):
+    def reply(self, session: Session, values: Floats | None = None) -> None:
         payload = payload_to_proto(encode(Echo(num_rows=1, values=REQUEST.values if values is None else values)), 1)
         call = self.registry.call(TASK)
         call.on_message(session.name, call.receive(session, task_pb2.TaskReply(task_id=TASK, payload=payload)))
 
-    async def result(self):
+    async def result(self) -> dict[str, Echo]:
         return await asyncio.wait_for(self.asking, LIMIT_S)
 
-    def of(self, kind):
+    def of(self, kind: EventKind) -> list[tuple[str, str]]:
         return [(e.client, e.message) for e in self.events if e.kind is kind]
 
 
-def test_second_daemon_is_told_who_holds_the_name(registry):
+def test_second_daemon_is_told_who_holds_the_name(registry: SessionRegistry) -> None:
     """A second daemon of a name is told from where and since when the first is connected."""
     connect(registry, "a")
     with pytest.raises(AlreadyConnectedError, match=r"already connected from ipv4:192\.0\.2\.1:1 since 20"):
         connect(registry, "a", "2")
 
 
-def test_dead_session_gives_way(registry):
+def test_dead_session_gives_way(registry: SessionRegistry) -> None:
     """A session that was not heard of is replaced, and takes nothing along when its stream ends."""
     old = connect(registry, "a")
     old.last_heard -= 21
@@ -101,7 +105,7 @@ def test_dead_session_gives_way(registry):
     assert not registry.clients()["a"].connected
 
 
-async def test_same_daemon_replaces_its_stream(registry):
+async def test_same_daemon_replaces_its_stream(registry: SessionRegistry) -> None:
     """A daemon that connects again replaces its own stream."""
     old = connect(registry, "a")
     new = connect(registry, "a")
@@ -110,14 +114,14 @@ async def test_same_daemon_replaces_its_stream(registry):
     assert registry.get("a") is new
 
 
-def test_other_version(registry):
+def test_other_version(registry: SessionRegistry) -> None:
     """A daemon of another protocol version is told both versions."""
     with pytest.raises(VersionMismatchError, match="speaks protocol 9, this coordinator speaks 1"):
         connect(registry, "a", protocol_version=9)
     assert registry.present() == frozenset()
 
 
-async def test_cut_and_drain(registry):
+async def test_cut_and_drain(registry: SessionRegistry) -> None:
     """A revoked client is cut off, the others are told goodbye at the end, each once."""
     a, b = connect(registry, "a"), connect(registry, "b")
     registry.cut(frozenset({"serial-a"}), "REVOKED", "why")
@@ -130,7 +134,7 @@ async def test_cut_and_drain(registry):
     assert await drain(a) == []
 
 
-async def test_task_goes_to_those_there_and_to_those_who_come(registry):
+async def test_task_goes_to_those_there_and_to_those_who_come(registry: SessionRegistry) -> None:
     """A task reaches clients that are there and that come later, and nobody twice."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
@@ -146,7 +150,7 @@ async def test_task_goes_to_those_there_and_to_those_who_come(registry):
     assert registry.call(TASK) is None
 
 
-async def test_answered_task_is_not_sent_again(registry):
+async def test_answered_task_is_not_sent_again(registry: SessionRegistry) -> None:
     """A client that has answered and comes again does not get the task."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
@@ -157,7 +161,7 @@ async def test_answered_task_is_not_sent_again(registry):
     await asyncio.wait([asked.asking])
 
 
-async def test_straggler_is_told_to_stop(registry):
+async def test_straggler_is_told_to_stop(registry: SessionRegistry) -> None:
     """A client without an answer at the deadline is told to stop."""
     a, b = connect(registry, "a"), connect(registry, "b", known_task_ids=[TASK])
     asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
@@ -170,7 +174,7 @@ async def test_straggler_is_told_to_stop(registry):
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_straggler_that_works_is_told_from_one_that_is_gone(registry, connected):
+async def test_straggler_that_works_is_told_from_one_that_is_gone(registry: SessionRegistry, connected: bool) -> None:
     """The event of a missing answer says whether the client works or is gone."""
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
@@ -184,7 +188,7 @@ async def test_straggler_that_works_is_told_from_one_that_is_gone(registry, conn
     assert asked.of(EventKind.CLIENT_MISSING) == [("b", f"no answer by the deadline; {why}")]
 
 
-async def test_counted_replies_are_known_until_the_job_ends(registry):
+async def test_counted_replies_are_known_until_the_job_ends(registry: SessionRegistry) -> None:
     """A reply that counted is known, and a second one is noted, until the job ends."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=0.05).begun()
@@ -201,7 +205,7 @@ async def test_counted_replies_are_known_until_the_job_ends(registry):
     assert registry.counted(TASK, "a") is None
 
 
-async def test_waiting_is_said_once_and_taken_back(registry):
+async def test_waiting_is_said_once_and_taken_back(registry: SessionRegistry) -> None:
     """A wait for clients is told once and taken back when they are there."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
@@ -218,7 +222,7 @@ async def test_waiting_is_said_once_and_taken_back(registry):
     assert [m for _, m in asked.of(EventKind.WAITING)] == [text, "", text, ""]
 
 
-async def test_wrong_reply_fails_its_client(registry):
+async def test_wrong_reply_fails_its_client(registry: SessionRegistry) -> None:
     """A reply of the wrong shape fails its client and not the step."""
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=1).begun()
@@ -230,7 +234,7 @@ async def test_wrong_reply_fails_its_client(registry):
     assert asked.of(EventKind.CLIENT_FAILED)[0][1].startswith("INVALID_TENSOR: ")
 
 
-async def test_lost_state_does_not_cost_the_quorum(registry):
+async def test_lost_state_does_not_cost_the_quorum(registry: SessionRegistry) -> None:
     """The step closes with who lost its state, so that the cohort can prepare it and ask again."""
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
@@ -246,7 +250,7 @@ async def test_lost_state_does_not_cost_the_quorum(registry):
         await asked.result()
 
 
-async def test_end_of_job_reaches_all(registry):
+async def test_end_of_job_reaches_all(registry: SessionRegistry) -> None:
     """All clients are told that a job has ended."""
     a, b = connect(registry, "a"), connect(registry, "b")
     registry.end_job("job", "succeeded")
@@ -254,7 +258,7 @@ async def test_end_of_job_reaches_all(registry):
         assert (await drain(session))[-1].cancel == task_pb2.Cancel(job_id="job", why="succeeded")
 
 
-async def test_change_wakes_who_waits(registry):
+async def test_change_wakes_who_waits(registry: SessionRegistry) -> None:
     """Who waits for a change is woken by a new client, and the text of a device is bounded."""
     waiting = asyncio.ensure_future(registry.wait_change(LIMIT_S))
     await asyncio.sleep(0)

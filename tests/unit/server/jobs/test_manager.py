@@ -7,7 +7,10 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,19 +25,24 @@ from kernfed.errors import (
     UnknownClientError,
     UnknownJobError,
 )
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobState
+from kernfed.jobs.info import JobInfo, JobUpdate
+from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import read_metrics
 from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.manager import RunLimits
+from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.task import DIFFERENT
-from kernfed_testing.job_world import LIMIT_S, probe_toml, world
+from kernfed_testing.job_world import LIMIT_S, World, probe_toml, world
 
 
-def closed(num):
+def closed(num: int) -> Callable[[JobUpdate], bool]:
     return lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED and u.event.event.round_num == num)
 
 
-async def test_a_job_runs_to_its_artifacts(tmp_path):
+@pytest.mark.slow
+async def test_a_job_runs_to_its_artifacts(tmp_path: Path) -> None:
     """The files tell settings, rounds, what was measured and what left each client."""
     async with world(tmp_path, "a", "b", report=True) as w:
         w.script.free = True
@@ -54,7 +62,7 @@ async def test_a_job_runs_to_its_artifacts(tmp_path):
         assert not list((tmp_path / "checkpoints").iterdir())
 
 
-async def test_disjoint_jobs_run_at_once_and_overlapping_ones_in_order(tmp_path):
+async def test_disjoint_jobs_run_at_once_and_overlapping_ones_in_order(tmp_path: Path) -> None:
     """The third job waits for the first, and starts when that is over."""
     async with world(tmp_path, "a", "b", "c") as w:
         first = await w.submit("one", ["a", "b"], rounds=1)
@@ -73,7 +81,7 @@ async def test_disjoint_jobs_run_at_once_and_overlapping_ones_in_order(tmp_path)
         assert w.script.started[2] == ("b", "c")
 
 
-async def test_a_job_waits_for_its_clients_and_says_for_whom(tmp_path):
+async def test_a_job_waits_for_its_clients_and_says_for_whom(tmp_path: Path) -> None:
     """It starts when the last one connects."""
     async with world(tmp_path, "cleveland", "hungarian") as w:
         w.script.free = True
@@ -83,7 +91,7 @@ async def test_a_job_waits_for_its_clients_and_says_for_whom(tmp_path):
         assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
 
 
-async def test_a_job_that_waits_too_long_fails(tmp_path):
+async def test_a_job_that_waits_too_long_fails(tmp_path: Path) -> None:
     """The reason tells who was missing, and which setting ended the wait."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a", "b"], wait_s=0.05)
@@ -93,7 +101,7 @@ async def test_a_job_that_waits_too_long_fails(tmp_path):
         assert "cohort.wait_s" in done.error_message
 
 
-async def test_unknown_clients_are_refused_at_once(tmp_path):
+async def test_unknown_clients_are_refused_at_once(tmp_path: Path) -> None:
     """The message names those who are enrolled."""
     async with world(tmp_path, "a", known={"a", "b"}) as w:
         with pytest.raises(UnknownClientError, match=r"vx, not enrolled.*enrolled: a, b"):
@@ -101,7 +109,7 @@ async def test_unknown_clients_are_refused_at_once(tmp_path):
         assert (await w.runs.list_jobs(0, "")).jobs == ()
 
 
-async def test_a_wrong_file_is_refused_with_its_key(tmp_path):
+async def test_a_wrong_file_is_refused_with_its_key(tmp_path: Path) -> None:
     """Nothing is stored of it."""
     async with world(tmp_path, "a") as w:
         with pytest.raises(ConfigError, match=r"method\.probe\.round: unknown key; did you mean 'rounds'"):
@@ -111,11 +119,11 @@ async def test_a_wrong_file_is_refused_with_its_key(tmp_path):
         assert (await w.runs.list_jobs(0, "")).jobs == ()
 
 
-async def test_who_may_join_a_running_job(tmp_path):
+async def test_who_may_join_a_running_job(tmp_path: Path) -> None:
     """Who offers its data set, is of no other job, and is wanted by none that waits; nobody where clients are named."""
     seen = {}
 
-    async def execute(job, cohort, run):
+    async def execute(job: JobFile, cohort: Cohort, run: Run) -> None:
         seen[job.name] = cohort
         run.joined("late")
         await asyncio.Event().wait()
@@ -138,7 +146,7 @@ async def test_who_may_join_a_running_job(tmp_path):
         assert seen["named"].candidates == ()
 
 
-async def test_a_repeated_submission_is_one_job(tmp_path):
+async def test_a_repeated_submission_is_one_job(tmp_path: Path) -> None:
     """The same id with another file is refused."""
     async with world(tmp_path) as w:
         first, second = await asyncio.gather(*(w.runs.submit(probe_toml("x", ["a"]), "id-1", "ann") for _ in range(2)))
@@ -147,7 +155,7 @@ async def test_a_repeated_submission_is_one_job(tmp_path):
             await w.runs.submit(probe_toml("y", ["a"]), "id-1", "ann")
 
 
-async def test_a_running_job_is_cancelled_and_keeps_its_last_state(tmp_path):
+async def test_a_running_job_is_cancelled_and_keeps_its_last_state(tmp_path: Path) -> None:
     """Cancelling again says so again; its clients are free for the next."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("one", ["a"])
@@ -166,7 +174,7 @@ async def test_a_running_job_is_cancelled_and_keeps_its_last_state(tmp_path):
             await w.runs.cancel(following.job_id, "bob")
 
 
-async def test_a_queued_job_is_cancelled_before_it_starts(tmp_path):
+async def test_a_queued_job_is_cancelled_before_it_starts(tmp_path: Path) -> None:
     """Also in the moment between its decision and its first step."""
     async with world(tmp_path, "a") as w:
         waiting = await w.submit("late", ["a", "nobody"])
@@ -176,7 +184,7 @@ async def test_a_queued_job_is_cancelled_before_it_starts(tmp_path):
             assert (await w.runs.cancel(job.job_id, "ann")).state is JobState.CANCELLED
 
 
-async def test_jobs_go_on_where_they_were_after_a_crash(tmp_path):
+async def test_jobs_go_on_where_they_were_after_a_crash(tmp_path: Path) -> None:
     """The last closed round is not repeated, queued jobs keep their place, history has no gaps."""
     async with world(tmp_path, "a", "b") as w:
         job = await w.submit("long", ["a", "b"], rounds=4)
@@ -198,7 +206,7 @@ async def test_jobs_go_on_where_they_were_after_a_crash(tmp_path):
         assert record["answers"]["a"][0]["count"] == 4
 
 
-async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_there(tmp_path):
+async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_there(tmp_path: Path) -> None:
     """It runs on both clients, though one of them comes back later."""
     async with world(tmp_path, "a", "b") as w:
         async with asyncio.timeout(LIMIT_S):
@@ -212,10 +220,11 @@ async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_ther
         assert (await again.finished(job.job_id)).clients == ("a", "b")
 
 
-async def test_errors_of_a_workflow_become_the_jobs(tmp_path):
+@pytest.mark.slow
+async def test_errors_of_a_workflow_become_the_jobs(tmp_path: Path) -> None:
     """Ours keep reason and text; a surprise is told in a fixed text, and its trace stays in the log."""
 
-    async def execute(job, cohort, run):
+    async def execute(job: JobFile, cohort: Cohort, run: Run) -> None:
         if job.name == "ours":
             raise QuorumNotMetError("newton.gradient: 1 of 3")
         raise ZeroDivisionError("secret")
@@ -230,7 +239,7 @@ async def test_errors_of_a_workflow_become_the_jobs(tmp_path):
         assert "newton.gradient: 1 of 3" in report
 
 
-async def test_watchers_see_stored_and_live_events_once_each(tmp_path):
+async def test_watchers_see_stored_and_live_events_once_each(tmp_path: Path) -> None:
     """One who comes late, and one who asks from the middle, see the same numbers."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a"])
@@ -254,7 +263,7 @@ async def test_watchers_see_stored_and_live_events_once_each(tmp_path):
         assert EventKind.CLIENT_ANSWERED not in kinds
 
 
-async def collect(w, job_id, first, live=None):
+async def collect(w: World, job_id: str, first: int, live: Any = None) -> tuple[list[int], list[EventKind], JobInfo]:
     numbers, kinds, job, bare = [], [], None, 0
     async with asyncio.timeout(LIMIT_S):
         async for update in w.runs.watch(job_id, first):
@@ -269,7 +278,7 @@ async def collect(w, job_id, first, live=None):
     return numbers, kinds, job
 
 
-async def test_a_slow_watcher_is_let_go_and_the_job_is_not_held_back(tmp_path):
+async def test_a_slow_watcher_is_let_go_and_the_job_is_not_held_back(tmp_path: Path) -> None:
     """It is told to watch again."""
     async with world(tmp_path, "a", limits=RunLimits(settle_s=0, watcher_limit=5)) as w:
         job = await w.submit("demo", ["a"], rounds=20)
@@ -284,7 +293,7 @@ async def test_a_slow_watcher_is_let_go_and_the_job_is_not_held_back(tmp_path):
         assert (await w.runs.get(job.job_id)).state is JobState.SUCCEEDED
 
 
-async def test_watchers_are_told_when_the_coordinator_stops(tmp_path):
+async def test_watchers_are_told_when_the_coordinator_stops(tmp_path: Path) -> None:
     """They do not wait for a job that cannot go on now."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a"])
@@ -297,7 +306,7 @@ async def test_watchers_are_told_when_the_coordinator_stops(tmp_path):
             await w.submit("more", ["a"])
 
 
-async def test_artifacts_are_looked_up_never_joined_to_a_path(tmp_path):
+async def test_artifacts_are_looked_up_never_joined_to_a_path(tmp_path: Path) -> None:
     """Names that would be paths elsewhere are just unknown."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
@@ -313,7 +322,7 @@ async def test_artifacts_are_looked_up_never_joined_to_a_path(tmp_path):
                 await w.runs.artifacts(job_id)
 
 
-async def test_clients_are_listed_with_their_work(tmp_path):
+async def test_clients_are_listed_with_their_work(tmp_path: Path) -> None:
     """Enrolled, connected and once seen clients are all there."""
     async with world(tmp_path, "a", "b", known={"a", "b", "never"}) as w:
         job = await w.submit("demo", ["a"])
@@ -326,7 +335,7 @@ async def test_clients_are_listed_with_their_work(tmp_path):
         assert listed["never"].last_seen_at is None
 
 
-async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
+async def test_the_report_is_not_what_a_job_fails_by(tmp_path: Path) -> None:
     """Without one, a note says so, and the process that was to write it is gone."""
     async with world(tmp_path, "a", limits=RunLimits(settle_s=0, report_timeout_s=0.001), report=True) as w:
         w.script.free = True
@@ -336,7 +345,8 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path):
         assert any("report.html" in e.event.message for e in await w.store.events(job.job_id))
 
 
-def test_the_coordinators_modules_load_no_heavy_library():
+@pytest.mark.slow
+def test_the_coordinators_modules_load_no_heavy_library() -> None:
     """Start-up time and memory: no torch, no plots, no data frames."""
     code = (
         "import sys, kernfed_server.app, kernfed_server.methods.registry\n"
@@ -347,7 +357,7 @@ def test_the_coordinators_modules_load_no_heavy_library():
 
 
 @pytest.mark.parametrize(("other", "differ"), [("Haswell", True), ("SkylakeX", False)])
-async def test_platforms_are_told_and_compared(tmp_path, other, differ):
+async def test_platforms_are_told_and_compared(tmp_path: Path, other: str, differ: bool) -> None:
     """job.json names the coordinator's platform and what clients reported; a note says where theirs differ."""
     async with world(tmp_path, "a", "b") as w:
         w.sessions.devices = {"a": "cpu (1 threads) on openblas SkylakeX", "b": f"cpu (2 threads) on openblas {other}"}
@@ -360,7 +370,7 @@ async def test_platforms_are_told_and_compared(tmp_path, other, differ):
     assert [n["message"] for n in record["notes"] if "different platforms" in n["message"]] == [DIFFERENT] * differ
 
 
-async def test_a_job_that_wants_no_report(tmp_path):
+async def test_a_job_that_wants_no_report(tmp_path: Path) -> None:
     """It leaves the other files, and no word about a report."""
     async with world(tmp_path, "a", report=True) as w:
         w.script.free = True

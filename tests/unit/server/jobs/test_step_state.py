@@ -13,11 +13,11 @@ ABC = ("a", "b", "c")
 EVERYBODY = frozenset(ABC)
 
 
-def step(needed=2, everyone=False, clients=ABC):
+def step(needed: int = 2, everyone: bool = False, clients: tuple[str, ...] = ABC) -> StepState:
     return StepState(clients, StepRules(needed, everyone, deadline_s=10, wait_s=100), now=1000)
 
 
-def test_closes_when_all_have_answered():
+def test_closes_when_all_have_answered() -> None:
     """A step closes once every client has answered."""
     state = step()
     assert [state.on_reply(c) for c in ABC] == [True] * 3
@@ -25,7 +25,7 @@ def test_closes_when_all_have_answered():
     assert state.decide(1001) is CLOSE
 
 
-def test_waits_for_all_until_the_deadline():
+def test_waits_for_all_until_the_deadline() -> None:
     """With a quorum a step still waits for the others until its deadline."""
     state = step()
     state.on_reply("a")
@@ -36,7 +36,7 @@ def test_waits_for_all_until_the_deadline():
     assert state.pending == ("c",)
 
 
-def test_waits_for_the_quorum_beyond_the_deadline():
+def test_waits_for_the_quorum_beyond_the_deadline() -> None:
     """Without a quorum a step waits on after its deadline."""
     state = step()
     state.on_reply("a")
@@ -46,7 +46,7 @@ def test_waits_for_the_quorum_beyond_the_deadline():
     assert state.decide(1050) is CLOSE
 
 
-def test_gives_up():
+def test_gives_up() -> None:
     """A step without a quorum fails when the patience of the job ends."""
     state = step()
     state.on_reply("a")
@@ -54,7 +54,7 @@ def test_gives_up():
     assert state.decide(1110) is FAIL
 
 
-def test_fails_at_once_when_the_quorum_is_out_of_reach():
+def test_fails_at_once_when_the_quorum_is_out_of_reach() -> None:
     """A step fails as soon as its faults leave too few clients."""
     state = step()
     state.on_fault("a")
@@ -63,7 +63,7 @@ def test_fails_at_once_when_the_quorum_is_out_of_reach():
     assert state.decide(1000) is FAIL
 
 
-def test_fault_of_one_does_not_hold_up_the_others():
+def test_fault_of_one_does_not_hold_up_the_others() -> None:
     """A step closes when all clients without a fault have answered."""
     state = step()
     state.on_fault("a")
@@ -72,7 +72,7 @@ def test_fault_of_one_does_not_hold_up_the_others():
     assert state.decide(1001) is CLOSE
 
 
-def test_everyone():
+def test_everyone() -> None:
     """A step that needs everyone waits for all that have no fault, and takes what it has at the end."""
     state = step(needed=1, everyone=True)
     state.on_reply("a")
@@ -86,7 +86,7 @@ def test_everyone():
     assert late.decide(1110) is FAIL
 
 
-def test_none_needed():
+def test_none_needed() -> None:
     """A step that needs nobody closes at its deadline, or at once without clients."""
     assert step(needed=0, clients=()).decide(1000) is CLOSE
     state = step(needed=0)
@@ -105,7 +105,7 @@ def test_none_needed():
         ("ab", "abc", 1020, "waiting: 2 of 2 clients (missing: c)"),
     ],
 )
-def test_waiting(answered, present, now, text):
+def test_waiting(answered: str, present: str, now: int, text: str) -> None:
     """The text of a wait counts the answers and names the missing clients."""
     state = step()
     for client in answered:
@@ -119,7 +119,7 @@ events = st.lists(
 
 
 @given(events, st.integers(0, 4), st.booleans())
-def test_counts_once_and_closes_once(log, needed, everyone):
+def test_counts_once_and_closes_once(log: list[tuple[str, bool]], needed: int, everyone: bool) -> None:
     """Whatever comes in whatever order: each client counts once, and a decision once made stands without new events."""
     state = step(needed, everyone)
     now, counted = 1000.0, []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ async def test_a_file_that_opens_too_late_is_closed(tmp_path: Path) -> None:
     begun, may_open, files = asyncio.Event(), threading.Event(), []
     loop = asyncio.get_running_loop()
 
-    def slowly():
+    def slowly() -> Any:
         loop.call_soon_threadsafe(begun.set)
         assert may_open.wait(30)
         files.append((tmp_path / "file").open("wb"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -18,24 +20,25 @@ from kernfed_server.keeping.tables import SCHEMA, metadata
 
 
 @pytest.fixture
-def engine(url):
+def engine(url: str) -> Iterator[sa.Engine]:
     made = make_engine(url)
     yield made
     made.dispose()
 
 
-def migrate(db, target):
+def migrate(db: sa.Connection, target: str) -> None:
     config = Config(attributes={"connection": db})
     config.set_main_option("script_location", "kernfed_server:migrations")
     command.upgrade(config, target)
 
 
-def differences(engine):
+def differences(engine: sa.Engine) -> list[Any]:
     with engine.connect() as db:
         return compare_metadata(MigrationContext.configure(db), metadata)
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(engine):
+@pytest.mark.slow
+def test_the_migrations_make_the_tables_that_the_code_uses(engine: sa.Engine) -> None:
     """Alembic itself finds no difference, and the newest migration is the one that the code names."""
     bring_up_to_date(engine)
     assert differences(engine) == []
@@ -46,7 +49,7 @@ def test_the_migrations_make_the_tables_that_the_code_uses(engine):
     assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA]
 
 
-def test_an_old_store_is_brought_up_to_date_with_its_jobs(engine):
+def test_an_old_store_is_brought_up_to_date_with_its_jobs(engine: sa.Engine) -> None:
     """Tables of the first release, made before Alembic was used, keep what is in them."""
     with engine.begin() as db:
         migrate(db, "0001")
@@ -67,7 +70,7 @@ def test_an_old_store_is_brought_up_to_date_with_its_jobs(engine):
         assert db.execute(sa.text("SELECT job_id, submitted_at FROM jobs")).all() == [("a-1", 1.5)]
 
 
-def test_a_store_of_a_newer_release_is_refused(engine):
+def test_a_store_of_a_newer_release_is_refused(engine: sa.Engine) -> None:
     """Nothing is guessed about tables that another release made, and nothing in them changes."""
     bring_up_to_date(engine)
     with engine.begin() as db:
@@ -78,19 +81,19 @@ def test_a_store_of_a_newer_release_is_refused(engine):
         check_current(db)
 
 
-def test_a_migration_that_breaks_leaves_the_store_as_it_was(engine, monkeypatch):
+def test_a_migration_that_breaks_leaves_the_store_as_it_was(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """All or nothing, in SQLite too, whose driver would commit each table."""
     with engine.begin() as db:
         migrate(db, "0001")
     before = set(sa.inspect(engine).get_table_names())
     broken = ScriptDirectory.from_config
 
-    def from_config(config):
+    def from_config(config: Config) -> ScriptDirectory:
         found = broken(config)
         module = found.get_revision(SCHEMA).module
         upgrade = module.upgrade
 
-        def fails():
+        def fails() -> None:
             upgrade()
             raise RuntimeError("the power fails")
 
@@ -106,11 +109,11 @@ def test_a_migration_that_breaks_leaves_the_store_as_it_was(engine, monkeypatch)
     assert differences(engine) == []
 
 
-def test_two_that_start_at_once_migrate_once(engine):
+def test_two_that_start_at_once_migrate_once(engine: sa.Engine) -> None:
     """The second waits for the first and finds the work done."""
     faults = []
 
-    def start():
+    def start() -> None:
         try:
             bring_up_to_date(engine)
         except Exception as err:
@@ -126,13 +129,13 @@ def test_two_that_start_at_once_migrate_once(engine):
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "sqlite+nothing:///x"])
-def test_a_url_that_cannot_be_used(url):
+def test_a_url_that_cannot_be_used(url: str) -> None:
     """The message names the key and the cause."""
     with pytest.raises(ConfigError, match="database: "):
         make_engine(url)
 
 
-def test_a_driver_that_is_not_installed(monkeypatch):
+def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     with pytest.raises(ConfigError, match=r"kernfed\[postgres\]"):

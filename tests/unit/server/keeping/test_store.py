@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,35 +20,36 @@ from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import store as store_module
 from kernfed_server.keeping.checkpoints import write_checkpoint
 from kernfed_server.keeping.store import Store
+from kernfed_testing import postgres
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-def job(job_id="a-111111", **changes):
+def job(job_id: str = "a-111111", **changes: Any) -> JobInfo:
     facts = {"name": "a", "method": "probe", "state": JobState.RUNNING, "submitted_by": "ann", "submitted_at": NOW}
     return JobInfo(job_id, **{**facts, "clients": ("x", "y"), "job_toml": "name = 'a'", **changes})
 
 
 @pytest.fixture
-async def store(url, tmp_path):
+async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
     opened = await Store.open(url, tmp_path)
     yield opened
     await opened.close()
 
 
-async def reopened(store, url, tmp_path):
+async def reopened(store: Store, url: str, tmp_path: Path) -> Store:
     await store.close()
     return await Store.open(url, tmp_path)
 
 
-async def test_a_job_reads_back_as_it_was_written(store):
+async def test_a_job_reads_back_as_it_was_written(store: Store) -> None:
     """Every field of a job survives, to the microsecond."""
     info = job(started_at=NOW, round_num=3, num_rounds=9, error_reason="X", error_message="ünï\ncode")
     assert await store.submit(info, "") == (info, True)
     assert await store.find_job(info.job_id) == info
 
 
-async def test_the_same_request_id_gets_the_first_job_per_operator(store):
+async def test_the_same_request_id_gets_the_first_job_per_operator(store: Store) -> None:
     """A repeated submission is one job; another operator's same id is another."""
     first, _ = await store.submit(job("a-111111"), "r1")
     assert await store.submit(job("a-222222"), "r1") == (first, False)
@@ -53,7 +57,7 @@ async def test_the_same_request_id_gets_the_first_job_per_operator(store):
     assert len((await store.list_jobs(10)).jobs) == 2
 
 
-async def test_a_beginning_of_an_id_is_enough_while_it_is_unique(store):
+async def test_a_beginning_of_an_id_is_enough_while_it_is_unique(store: Store) -> None:
     """Prefixes resolve; ambiguous, unknown and wildcard ones are refused."""
     for job_id in ("ab-111111", "ab-122222", "ab-1"):
         await store.submit(job(job_id), "")
@@ -66,7 +70,7 @@ async def test_a_beginning_of_an_id_is_enough_while_it_is_unique(store):
             await store.find_job(unknown)
 
 
-async def test_pages_cover_all_jobs_newest_first(store):
+async def test_pages_cover_all_jobs_newest_first(store: Store) -> None:
     """Following page tokens shows each job once."""
     for i in range(7):
         await store.submit(job(f"j-{i}"), "")
@@ -80,7 +84,7 @@ async def test_pages_cover_all_jobs_newest_first(store):
     assert seen == [f"j-{i}" for i in reversed(range(7))]
 
 
-async def test_events_come_back_in_order_with_their_metrics(store):
+async def test_events_come_back_in_order_with_their_metrics(store: Store) -> None:
     """Queued events are visible to the next read, whatever the batching did."""
     await store.submit(job(), "")
     metrics = RoundMetrics({"global": {"auc": 0.9}}, {"x": {"local": {"auc": 0.8}}}, {"bound": 1e-9})
@@ -94,12 +98,12 @@ async def test_events_come_back_in_order_with_their_metrics(store):
     assert await store.events("a-111111", first=500, limit=2) == sent[499:501]
 
 
-async def test_events_wait_for_a_disk_that_is_full(store, monkeypatch):
+async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """No event is lost; reading goes on, the events that wait included, and who writes hears of the fault."""
     await store.submit(job(), "")
     real = store_module.event_columns
 
-    def broken(*_):
+    def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="stored")))
@@ -119,7 +123,7 @@ async def test_events_wait_for_a_disk_that_is_full(store, monkeypatch):
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
 
 
-async def test_an_event_whose_commit_was_not_acknowledged_counts_once(store):
+async def test_an_event_whose_commit_was_not_acknowledged_counts_once(store: Store) -> None:
     """Written again, as after a connection that broke in the commit, it is there once."""
     await store.submit(job(), "")
     event = NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="once"))
@@ -129,7 +133,7 @@ async def test_an_event_whose_commit_was_not_acknowledged_counts_once(store):
     assert await store.events("a-111111") == [event]
 
 
-async def test_texts_of_peers_do_not_stop_the_store(store):
+async def test_texts_of_peers_do_not_stop_the_store(store: Store) -> None:
     """NUL, and more than a column holds, is stored as far as it goes."""
     await store.submit(job(), "request\0id")
     store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, 1, "s" * 500, "c\0", "a\0b")))
@@ -141,7 +145,7 @@ async def test_texts_of_peers_do_not_stop_the_store(store):
         await store.find_job("a-111111\0")
 
 
-async def test_outcomes_of_a_round_are_kept_with_its_checkpoint(store):
+async def test_outcomes_of_a_round_are_kept_with_its_checkpoint(store: Store) -> None:
     """A round that is done again after a restart has the outcomes of the last time."""
     await store.submit(job(), "")
     first = {"x": Tally(2), "y": Tally(1, 1, 0, "STEP_FAILED: no")}
@@ -155,7 +159,7 @@ async def test_outcomes_of_a_round_are_kept_with_its_checkpoint(store):
     ]
 
 
-async def test_actions_of_operators_are_kept(store):
+async def test_actions_of_operators_are_kept(store: Store) -> None:
     """Who submitted and who cancelled, in order; a repeated request is no second submission."""
     await store.submit(job(), "r1")
     await store.submit(job("a-222222"), "r1")
@@ -165,7 +169,7 @@ async def test_actions_of_operators_are_kept(store):
     assert [tuple(row) for row in rows] == [("ann", "submit", "a-111111"), ("bob", "cancel", "a-111111")]
 
 
-async def test_the_same_checkpoint_again_stays(store, tmp_path):
+async def test_the_same_checkpoint_again_stays(store: Store, tmp_path: Path) -> None:
     """A round that is done again to the same bits does not delete its own file."""
     await store.submit(job(), "")
     for _ in range(2):
@@ -174,7 +178,7 @@ async def test_the_same_checkpoint_again_stays(store, tmp_path):
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
-async def test_a_checkpoint_replaces_the_one_before(store, tmp_path):
+async def test_a_checkpoint_replaces_the_one_before(store: Store, tmp_path: Path) -> None:
     """One file per job is kept; dtypes, shapes and numbers without dimension come back."""
     await store.submit(job(), "")
     state = {"w": np.arange(6.0).reshape(2, 3).T, "n": np.int64(7), "b": np.array([True]), "e": np.empty((0, 4))}
@@ -189,7 +193,9 @@ async def test_a_checkpoint_replaces_the_one_before(store, tmp_path):
     assert (await store.find_job("a-111111")).round_num == 2
 
 
-async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(store, url, tmp_path):
+async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(
+    store: Store, url: str, tmp_path: Path
+) -> None:
     """The file that no row names is swept up at the next start."""
     await store.submit(job(), "")
     await store.save_checkpoint(job(), Checkpoint(1, {"w": np.ones(3)}), {})
@@ -204,7 +210,7 @@ async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(store, 
     await again.close()
 
 
-async def test_a_damaged_checkpoint_is_refused(store, tmp_path):
+async def test_a_damaged_checkpoint_is_refused(store: Store, tmp_path: Path) -> None:
     """One changed byte is noticed; a missing file too."""
     await store.submit(job(), "")
     await store.save_checkpoint(job(), Checkpoint(1, {"w": np.ones(3)}), {})
@@ -219,7 +225,7 @@ async def test_a_damaged_checkpoint_is_refused(store, tmp_path):
         await store.load_checkpoint("a-111111")
 
 
-async def test_a_checkpoint_can_be_kept_as_a_file(store, tmp_path):
+async def test_a_checkpoint_can_be_kept_as_a_file(store: Store, tmp_path: Path) -> None:
     """A job that is over leaves its state where it is told to, and then nothing in the store."""
     await store.submit(job(), "")
     await store.save_checkpoint(job(), Checkpoint(4, {"w": np.full(2, 0.5)}), {})
@@ -230,7 +236,7 @@ async def test_a_checkpoint_can_be_kept_as_a_file(store, tmp_path):
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-async def test_unfinished_jobs_come_back_with_their_place_in_history(store, url, tmp_path):
+async def test_unfinished_jobs_come_back_with_their_place_in_history(store: Store, url: str, tmp_path: Path) -> None:
     """Queued and running jobs, oldest first; finished ones stay finished."""
     for job_id, state in (("q-1", JobState.QUEUED), ("f-1", JobState.FAILED), ("r-1", JobState.RUNNING)):
         await store.submit(job(job_id, state=state), "")
@@ -241,7 +247,7 @@ async def test_unfinished_jobs_come_back_with_their_place_in_history(store, url,
     await again.close()
 
 
-async def test_clients_are_remembered_across_restarts(store, url, tmp_path):
+async def test_clients_are_remembered_across_restarts(store: Store, url: str, tmp_path: Path) -> None:
     """The last word about a client counts; after a restart nobody is connected."""
     await store.save_clients([ClientInfo("va", True, ("old",), last_seen_at=NOW)])
     await store.save_clients([ClientInfo("va", True, ("heart",), ("s",), "cpu", "1", NOW, "peer", NOW)])
@@ -250,7 +256,7 @@ async def test_clients_are_remembered_across_restarts(store, url, tmp_path):
     await again.close()
 
 
-async def test_a_database_that_is_away_for_a_while(cluster, tmp_path):
+async def test_a_database_that_is_away_for_a_while(cluster: postgres.Cluster, tmp_path: Path) -> None:
     """While the server is down who asks hears of it; when it is back the same store goes on, with every event."""
     store = await Store.open(cluster.new_database(), tmp_path)
     await store.submit(job(), "")
@@ -263,7 +269,7 @@ async def test_a_database_that_is_away_for_a_while(cluster, tmp_path):
     await store.close()
 
 
-async def test_sqlite_is_in_wal_mode(tmp_path):
+async def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
     """Readers and the writer do not block each other, and commits reach the disk."""
     store = await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
     with store._engine.connect() as db:

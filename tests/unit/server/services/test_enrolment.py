@@ -11,11 +11,11 @@ from kernfed_server.services.enrolment import PeerLimit
 class Clock:
     time = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.time
 
 
-def test_bursts_then_waits():
+def test_bursts_then_waits() -> None:
     """A peer may fail five times, then once per ten seconds; others are not touched."""
     clock = Clock()
     limit = PeerLimit(burst=5, per_minute=6, clock=clock)
@@ -38,7 +38,7 @@ def test_bursts_then_waits():
         limit.check("a")
 
 
-def test_memory_is_bounded():
+def test_memory_is_bounded() -> None:
     """A flood of addresses does not fill memory."""
     limit = PeerLimit(burst=1, per_minute=1, max_peers=10, clock=Clock())
     for n in range(1000):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import structlog
 
@@ -15,7 +17,7 @@ LIMIT_S = 60.0
 
 
 @contextlib.asynccontextmanager
-async def running(watch):
+async def running(watch: RevocationWatch) -> AsyncIterator[None]:
     task = asyncio.ensure_future(watch.run())
     try:
         yield
@@ -25,7 +27,7 @@ async def running(watch):
             await task
 
 
-async def test_new_revocations_are_told_once(tmp_path):
+async def test_new_revocations_are_told_once(tmp_path: Path) -> None:
     """Old revocations are known from the start, a new one is told once."""
     ids = make_identities(tmp_path)
     old, new = ids.load_client("old"), ids.load_client("new")
@@ -44,7 +46,7 @@ async def test_new_revocations_are_told_once(tmp_path):
     assert told.empty()
 
 
-async def test_unreadable_registry_is_logged_once(tmp_path):
+async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
     """A registry that goes away for a while is one error in the log; what happens meanwhile is not lost."""
     ids = make_identities(tmp_path)
     client = ids.load_client("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,14 +30,14 @@ LINE = (
         ("SOMETHING_NEW: ", "handshake failed"),
     ],
 )
-def test_explanations(tail, words):
+def test_explanations(tail: str, words: str) -> None:
     """Each of grpc's lines about a handshake has its explanation and a remedy."""
     what, remedy = explain(LINE + tail)
     assert words in what
     assert remedy
 
 
-def test_other_lines_are_nobodys_business():
+def test_other_lines_are_nobodys_business() -> None:
     """Lines that only mention a handshake are not taken."""
     assert explain("I1128 01:27:20 3965 chttp2.cc:1] transport closed") is None
     assert explain("my program says: Handshake failed with error") is None
@@ -65,7 +66,7 @@ print("python afterwards", file=sys.stderr)
 
 
 @pytest.mark.parametrize("crash", ["", "raise SystemExit(3)"])
-def test_everything_else_passes_through(tmp_path, crash):
+def test_everything_else_passes_through(tmp_path: Path, crash: str) -> None:
     """Nothing but handshake lines leaves stderr; those become one warning; stderr is whole again afterwards."""
     program = PROGRAM.replace("{crash}", crash)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path, timeout=60, check=False)
@@ -80,7 +81,7 @@ def test_everything_else_passes_through(tmp_path, crash):
     assert "kernfed pki token" in log
 
 
-def test_restored_at_exit(tmp_path):
+def test_restored_at_exit(tmp_path: Path) -> None:
     """A program that ends inside the context still prints its last words, the traceback included."""
     program = (
         "import os\nfrom kernfed_server.trust.tls_log import handshake_failures_logged\n"

@@ -27,7 +27,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, Run
+from kernfed_server.jobs.run import Checkpoint, Model, Run
 from kernfed_simulation.federation import JOB_ID, Rows, from_rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.distill import made_job, made_rows
@@ -40,14 +40,14 @@ RIDGE = 3e-3
 class Ran:
     """What a run left."""
 
-    def __init__(self, consensus: PublicConsensus | None, journal: RecordingJournal) -> None:
-        self.consensus = consensus
+    def __init__(self, left: Model | None, journal: RecordingJournal) -> None:
+        self.left = left
         self.journal = journal
 
     @property
     def values(self) -> np.ndarray:
-        assert self.consensus is not None
-        return self.consensus.values
+        assert isinstance(self.left, PublicConsensus)
+        return self.left.values
 
     @property
     def notes(self) -> list[str]:
@@ -132,8 +132,8 @@ def test_the_federation_runs_the_algorithms(tmp_path: Path, settings: dict[str, 
     rows = made_rows()
     job, _, files = made_job(tmp_path, **settings)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
-    assert found.consensus is not None
-    expected = by_hand(rows, found.consensus.points, job.method.rounds, **options)  # type: ignore[union-attr]
+    assert isinstance(found.left, PublicConsensus)
+    expected = by_hand(rows, found.left.points, job.method.rounds, **options)  # type: ignore[union-attr]
     np.testing.assert_allclose(found.values, expected, rtol=0, atol=1e-12)
 
 
@@ -143,12 +143,12 @@ def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
     job, text, files = made_job(tmp_path, rounds=40)
     done = simulate(job, from_rows(rows, (), tmp_path / "state"), text=text, files=files, out=tmp_path / "out")
     assert done.error is None
-    assert done.consensus is not None
+    assert isinstance(done.left, PublicConsensus)
     for name, r in rows.items():
         kept = load_kept_model(tmp_path / "state" / name / "model")
         x, y = tensor(r.x_train), tensor(r.y_train)[:, None]
-        factored = DistilledRidge(SPEC, x, y, tensor(done.consensus.points), RIDGE, 0.25)
-        expected = factored.model(tensor(done.consensus.values))(tensor(r.x_test))
+        factored = DistilledRidge(SPEC, x, y, tensor(done.left.points), RIDGE, 0.25)
+        expected = factored.model(tensor(done.left.values))(tensor(r.x_test))
         frame = pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"])
         np.testing.assert_allclose(kept.predict_scores(frame), expected.numpy(), rtol=0, atol=1e-12)
     assert done.final.pooled["personal"]["mse"] < 0.8 * done.final.pooled["local"]["mse"]
@@ -157,8 +157,8 @@ def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
     assert [c["client"] for c in finding["clients"]] == sorted(rows)
     assert all(c["last"] < c["first"] for c in finding["clients"])
     points, values = load_consensus(tmp_path / "out")
-    assert (points == done.consensus.points).all()
-    assert (values == done.consensus.values).all()
+    assert (points == done.left.points).all()
+    assert (values == done.left.values).all()
     table = (tmp_path / "out" / "consensus.csv").read_text().splitlines()
     assert table[0] == "x0,x1,x2,prediction"
     assert float(table[1].split(",")[-1]) == values[0, 0]
@@ -191,9 +191,9 @@ def test_a_client_that_answers_wrongly_is_left_out_of_the_round(tmp_path: Path) 
     job, _, files = made_job(tmp_path, alpha=0.25)
     bench = Bench(from_rows(rows, (), tmp_path), tamper={("site-2", "distill.distil"): with_nan})
     found = run(job, files, bench)
-    assert found.consensus is not None
+    assert isinstance(found.left, PublicConsensus)
     others = {n: r for n, r in rows.items() if n != "site-2"}
-    np.testing.assert_allclose(found.values, by_hand(others, found.consensus.points, 6, alpha=0.25), atol=1e-12)
+    np.testing.assert_allclose(found.values, by_hand(others, found.left.points, 6, alpha=0.25), atol=1e-12)
     assert {e.client for e in found.journal.events if e.kind is EventKind.CLIENT_FAILED} == {"site-2"}
 
 
@@ -285,8 +285,8 @@ def test_classes_are_distilled_as_scores(tmp_path: Path, task: str) -> None:
     job, text, files = made_job(tmp_path, task=task, kernel="gaussian", lengthscale=0.3, ridge=1e-2)
     done = simulate(job, from_rows(rows, classes, tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
     assert done.error is None
-    assert done.consensus is not None
-    assert done.consensus.values.shape == (30, 1 if task == "binary" else 3)
+    assert isinstance(done.left, PublicConsensus)
+    assert done.left.values.shape == (30, 1 if task == "binary" else 3)
     assert done.final.pooled["personal"]["accuracy"] >= done.final.pooled["local"]["accuracy"] - 0.05
     assert (tmp_path / "out" / "consensus.csv").read_text().splitlines()[1].split(",")[3] in classes
 
@@ -297,8 +297,8 @@ def test_one_client_may_learn_from_itself(tmp_path: Path) -> None:
     rows = made_rows(1)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert any("alpha is 0.5" in note for note in found.notes)
-    assert found.consensus is not None
-    np.testing.assert_allclose(found.values, by_hand(rows, found.consensus.points, 6, alpha=0.5), atol=1e-12)
+    assert isinstance(found.left, PublicConsensus)
+    np.testing.assert_allclose(found.values, by_hand(rows, found.left.points, 6, alpha=0.5), atol=1e-12)
 
 
 def test_repeated_public_points_are_noted(tmp_path: Path) -> None:
@@ -319,8 +319,8 @@ def test_it_stops_where_it_has_arrived(tmp_path: Path) -> None:
     assert found.journal.last is not None
     assert found.journal.last.round_num < 1000
     assert any(note.startswith("arrived") for note in found.notes)
-    assert found.consensus is not None
-    limit = by_hand(rows, found.consensus.points, 2000, deregularise=False)
+    assert isinstance(found.left, PublicConsensus)
+    limit = by_hand(rows, found.left.points, 2000, deregularise=False)
     assert np.linalg.norm(found.values - limit) < 1e-4 * np.linalg.norm(limit)
     job, _, files = made_job(tmp_path, rounds=8)
     assert any(note.startswith("still moving") for note in run(job, files, Bench(from_rows(rows, (), tmp_path))).notes)
@@ -336,7 +336,7 @@ def test_policy_decides_over_predictions(tmp_path: Path) -> None:
         )
     done = simulate(job, jobs, text=text, files=files)
     assert done.error is None
-    assert done.consensus is not None
+    assert isinstance(done.left, PublicConsensus)
     for local in jobs.values():
         local.file = local.file.model_copy(update={"policy": PolicySection(min_rows=1, allow=["summary", "metric"])})
     refused = simulate(job, jobs, text=text, files=files)

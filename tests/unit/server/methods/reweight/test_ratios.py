@@ -14,6 +14,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.reweight.label_shift import label_ratios, priors
 from kernfed.methods.reweight.messages import ShareSampleRequest
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS, RatioFeatures, RatioInput
+from kernfed.models.network_model import NetworkModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight import steps
 from kernfed_simulation.federation import Rows
@@ -21,6 +22,8 @@ from kernfed_testing.backbones import Stripes, shapes
 from kernfed_testing.in_process import make_job
 from kernfed_testing.personalise import notes, run
 from kernfed_testing.reweight import finding, sharing, weights
+
+pytestmark = pytest.mark.slow
 
 CLASSES = ("columns", "rows")
 NAMES = ("ant", "bee", "cat")
@@ -80,8 +83,8 @@ def test_ratios_on_features_are_nearer_to_the_truth(tmp_path: Path, scope: str) 
     """By a tenth at least where the backbone tells classes apart; features are shared, and pixels are trained on."""
     jobs = clients(tmp_path / "features")
     done = run(job(BACKBONE, scope=scope), jobs)
-    assert done.network is not None
-    assert done.network.network.num_columns == 144
+    assert isinstance(done.left, NetworkModel)
+    assert done.left.network.num_columns == 144
     plain = clients(tmp_path / "pixels")
     run(job("", scope=scope), plain)
     assert error(jobs, scope) < 0.9 * error(plain, scope)

@@ -20,7 +20,7 @@ from kernfed.methods.reweight.messages import MatchRatiosRequest, UnlabelledSamp
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
 from kernfed.methods.reweight.settings import RatiosSection
 from kernfed.methods.reweight.tensors.density_ratios import limited, match
-from kernfed.models.network_model import load_network_model, load_predictor
+from kernfed.models.network_model import NetworkModel, load_network_model, load_predictor
 from kernfed.models.network_spec import NetworkKind, initial_parameters, make_network_spec, norm_entries
 from kernfed.tensors.networks import outputs
 from kernfed_client.data.local_job import LocalJob
@@ -42,6 +42,8 @@ from kernfed_testing.reweight import (
     shifted_rows,
     weights,
 )
+
+pytestmark = pytest.mark.slow
 
 TRAINERS: dict[str, dict[str, Any]] = {
     "newton": {"rounds": 6},
@@ -169,8 +171,8 @@ def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
     job = reweight_job(trainer="adam", rounds=1, batch_size=0, step_size=0.01, compare=False)
     jobs = sharing(rows, tmp_path)
     done = run(job, jobs)
-    assert done.network is not None
-    model = done.network
+    assert isinstance(done.left, NetworkModel)
+    model = done.left
     from kernfed import rng
     from kernfed.models.network_spec import initial_parameters
     from kernfed.tensors.networks import gradients
@@ -423,8 +425,8 @@ def test_batch_norm_is_averaged(tmp_path: Path, trainer: str) -> None:
     job = reweight_job(trainer=trainer, rounds=60, batch_size=0, network=f'{NORMED}"average"', **own)
     jobs = sharing(rows, tmp_path)
     done = run(job, jobs)
-    assert done.network is not None
-    spec, kept = done.network.network, done.network.parameters
+    assert isinstance(done.left, NetworkModel)
+    spec, kept = done.left.network, done.left.parameters
     _, statistics = norm_entries(spec)
     seen = []
     for name in NAMES:
@@ -465,7 +467,7 @@ def test_each_client_keeps_a_model_with_its_own_batch_norm(tmp_path: Path, task:
     settings = {"trainer": "fedavg", "rounds": 6, "scope": "own", "network": f'{NORMED}"own"'}
     jobs = sharing(rows, tmp_path / "state", classes)
     done = run(reweight_job(task=task, **settings), jobs, tmp_path / "out")
-    assert done.network is None
+    assert done.left is None
     assert done.model is None
     (tmp_path / "out" / "job.json").write_text("{}")
     with pytest.raises(ConfigError, match="every client keeps a model of its own"):

@@ -1,0 +1,266 @@
+"""One request to many clients over their sessions: replies are checked as they arrive, and a step's state closes it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import structlog
+
+from kernfed.errors import JobStateMissingError, KernfedError
+from kernfed.federation.cohort import Call, Fault, quorum_error
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.messages.base import Reply, Request
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.codec import encode
+from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
+from kernfed.wire.incoming import IncomingPayload
+from kernfed.wire.outgoing import Body, payload_to_proto
+from kernfed.wire.payload import INLINE_BYTES
+from kernfed_server.federation.session import Session, SessionLimits
+from kernfed_server.jobs.step_state import Decision, StepRules, StepState
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A request on its way: the frame, and the body that follows it in fragments."""
+
+    frame: bytes
+    body: Body | None
+    transfer: int
+
+
+class Clients(Protocol):
+    """All that a call needs to know of the other sessions."""
+
+    @property
+    def limits(self) -> SessionLimits:
+        """Times and sizes of every session."""
+
+    @property
+    def spool(self) -> Path:
+        """Folder for large replies as they arrive."""
+
+    def next_transfer(self) -> int:
+        """A number for the fragments of a body."""
+
+    def present(self) -> frozenset[str]:
+        """Clients that have a session now."""
+
+    def what_is_known(self, client: str, task_id: str) -> str:
+        """Words on a client that does not answer."""
+
+
+class OpenCall:
+    """A call that waits for replies."""
+
+    def __init__(self, call: Call[Any], clients: Clients, submitted_by: str, method: str) -> None:
+        self._call = call
+        self._sessions = clients
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s)
+        self._state = StepState(call.clients, rules, time.monotonic())
+        self.outcomes: dict[str, Reply | Fault] = {}
+        self._wake = asyncio.Event()
+        self._waiting = ""
+        self._spools: list[Path] = []
+        self._submitted_by = submitted_by
+        self._method = method
+        self._sent: dict[str, _Task] = {}
+        self._announced: dict[str, bytes] = {}
+        self._shared = self._task(call.request) if call.own is None else None
+        """Serialized once, whatever the number of clients."""
+
+    def _task(self, request: Request[Any]) -> _Task:
+        call = self._call
+        payload = encode(request, call.float_bits)
+        transfer = self._sessions.next_transfer()
+        task = task_pb2.Task(
+            task_id=call.task_id,
+            job_id=call.job_id,
+            round=call.round_num,
+            step=request.step,
+            payload=payload_to_proto(payload, transfer),
+            float_bits=call.float_bits,
+            submitted_by=self._submitted_by,
+            method=self._method,
+        )
+        task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
+        body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None
+        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer)
+
+    def transfer_to(self, client: str) -> int:
+        """Number of the fragments of the request to a client; 0: nothing was sent to it."""
+        return self._sent[client].transfer if client in self._sent else 0
+
+    @property
+    def task_id(self) -> str:
+        """The same for all clients of the call."""
+        return self._call.task_id
+
+    @property
+    def job_id(self) -> str:
+        """Job of the call."""
+        return self._call.job_id
+
+    @property
+    def round_num(self) -> int:
+        """Round of the call."""
+        return self._call.round_num
+
+    @property
+    def step(self) -> str:
+        """Wire name of the step."""
+        return self._call.request.step
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of those asked."""
+        return self._call.clients
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Clients whose reply is still wanted."""
+        return self._state.pending
+
+    def counted(self, client: str) -> bytes | None:
+        """Digest of the reply of a client that was counted; None: none was."""
+        return self._announced.get(client) if isinstance(self.outcomes.get(client), Reply) else None
+
+    @property
+    def all_counted(self) -> dict[str, bytes]:
+        """Digests of the replies that were counted, by client."""
+        return {client: digest for client in self.outcomes if (digest := self.counted(client)) is not None}
+
+    @property
+    def observe(self) -> Callable[[JobEvent], None]:
+        """Takes the events of the job."""
+        return self._call.observe
+
+    def wake(self) -> None:
+        """Something changed that the waiting side should look at."""
+        self._wake.set()
+
+    def send_to(self, session: Session) -> None:
+        """Give a client its task, unless it has it already."""
+        if session.name in self._state.pending and self.task_id not in session.known_task_ids:
+            task = self._shared or self._sent.get(session.name) or self._task(self._call.request_of(session.name))
+            self._sent[session.name] = task
+            session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
+
+    def wants(self, client: str) -> bool:
+        """Whether a reply of this client would count."""
+        return client in self._state.pending
+
+    def receive(self, session: Session, reply: task_pb2.TaskReply) -> IncomingPayload:
+        """Begin to receive a reply.
+
+        Raises:
+            WireError: The reply is malformed or declares more than is allowed.
+        """
+        limits = self._sessions.limits
+        spool = None
+        if reply.payload.body_size > limits.spool_bytes:
+            name = hashlib.sha256(f"{self.task_id}\0{session.name}\0{session.instance_id}".encode()).hexdigest()
+            spool = self._sessions.spool / f"{name}-{self._sessions.next_transfer()}.body"
+            self._spools.append(spool)
+        dims = self._call.dims_of(session.name)
+        incoming = IncomingPayload(self._call.request.reply, reply.payload, limits.max_body_bytes, dims, spool)
+        self._announced[session.name] = reply_digest(reply.payload)
+        return incoming
+
+    def on_message(self, client: str, incoming: IncomingPayload) -> None:
+        """A reply is complete: check it and count it.
+
+        Raises:
+            KernfedError: The reply is refused; the caller passes it to `on_fault`.
+        """
+        reply = cast("Reply", incoming.message())
+        self._call.accept(client, reply)
+        if self._state.on_reply(client):
+            self.outcomes[client] = reply
+            self._observe(EventKind.CLIENT_ANSWERED, client)
+            self._wake_if_decided()
+
+    def on_fault(self, client: str, fault: Fault) -> None:
+        """A client cannot or may not answer."""
+        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
+        unprepared = fault.reason == JobStateMissingError.reason
+        if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
+            self.outcomes[client] = fault
+            self._observe(EventKind.CLIENT_FAILED, client, f"{fault.reason}: {fault.message}")
+            self._wake_if_decided()
+
+    def _wake_if_decided(self) -> None:
+        if self._waiting or self._state.decide(time.monotonic()) is not Decision.OPEN:
+            self._wake.set()
+
+    def _observe(self, kind: EventKind, client: str, message: str = "") -> None:
+        self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message))
+
+    async def result(self) -> Mapping[str, Reply | Fault]:
+        """Wait until the step closes.
+
+        Raises:
+            QuorumNotMetError: Too few answers.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            now = time.monotonic()
+            decision = self._state.decide(now)
+            if decision is Decision.CLOSE:
+                if self._waiting:
+                    self._observe(EventKind.WAITING, "", "")  # no more
+                for client in self._state.pending:
+                    why = self._sessions.what_is_known(client, self.task_id)
+                    self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
+                return self.outcomes
+            if decision is Decision.FAIL:
+                raise quorum_error(
+                    self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
+                )
+            self._say_waiting(now)
+            self._wake.clear()
+            timer = loop.call_later(self._state.next_change(now) + 1e-3, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _num_answers(self) -> int:
+        return sum(not isinstance(o, Fault) for o in self.outcomes.values())
+
+    def _say_waiting(self, now: float) -> None:
+        text = self._state.waiting(self._sessions.present(), now)
+        if text != self._waiting:
+            self._waiting = text
+            self._observe(EventKind.WAITING, "", text)
+
+    def forget_spools(self) -> None:
+        """Remove the files of the replies; memory maps of them stay readable until they are dropped."""
+        for path in self._spools:
+            path.unlink(missing_ok=True)
+
+
+def reply_digest(payload: task_pb2.Payload) -> bytes:
+    """Digest that tells two replies to one task apart: header, size, and the body where it is in the frame.
+
+    Bodies that come in pieces are told apart by header and size alone: to hash what is gigabytes in every round would
+    cost more than it tells about a client that answers twice.
+    """
+    digest = hashlib.blake2b(payload.header, digest_size=16)
+    digest.update(payload.body_size.to_bytes(8, "little"))
+    digest.update(payload.inline_body)
+    return digest.digest()
+
+
+def fault_of(err: KernfedError) -> Fault:
+    """An error as a client's fault."""
+    return Fault(err.reason, str(err))

@@ -1,0 +1,62 @@
+"""The rules of the house that follow its folders: `make lint` runs it.
+
+A room is a folder in `methods/` of one of the packages. Rooms of one name belong together. No room imports another's,
+nobody outside imports a room (tables find them, see `kernfed.methods.rooms`), and no imports go in a circle. Exceptions
+stand here, each with its reason.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import re
+import sys
+from collections.abc import Iterator
+
+import grimp
+
+PACKAGES = ("kernfed", "kernfed_server", "kernfed_client", "kernfed_simulation")
+
+BUILD_ON = {
+    ("heads", "ridge"): "newton, fedavg and fedprox run on ridge problems where a job names no loss",
+    ("personalise", "ridge"): "weighted ridge models are solved by FedNewton's messages",
+    ("reweight", "ridge"): "the weighted ridge model is FedNewton's on weighted rows",
+}
+"""(a room, the room that it builds on) -> why."""
+
+_ROOM = re.compile(r"kernfed(?:_\w+)?\.methods\.(\w+)\.")
+
+
+def faults(graph: grimp.ImportGraph) -> Iterator[str]:
+    """One line for each import that breaks a rule."""
+    rooms = {m.rpartition(".")[0] for m in graph.modules if m.endswith((".method", ".messages", ".workflow", ".steps"))}
+    names = {room.rpartition(".")[2] for room in rooms if ".methods." in room}
+    imports = {module: sorted(graph.find_modules_directly_imported_by(module)) for module in sorted(graph.modules)}
+    for module, found in imports.items():
+        for other in found:
+            here, there = _room(module, names), _room(other, names)
+            if there is None or here == there or (here, there) in BUILD_ON:
+                continue
+            whose = f"the room of {here}" if here else "no room"
+            yield f"{module} imports {other}: {whose} may know the room of {there}"
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as err:
+        yield f"imports in a circle: {' <- '.join(err.args[1])}"
+
+
+def _room(module: str, names: set[str]) -> str | None:
+    found = _ROOM.match(f"{module}.")
+    return found[1] if found and found[1] in names else None
+
+
+def main() -> int:
+    """Print the faults; the exit code says whether there are any."""
+    found = list(faults(grimp.build_graph(*PACKAGES, cache_dir=None)))
+    for fault in found:
+        print(fault)
+    print(f"house: {len(found)} faults")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
