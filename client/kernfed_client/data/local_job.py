@@ -20,6 +20,7 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
+from kernfed.maths.tasks import TASKS
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.partitions import LocalData, PartitionData, load_local_data
 
@@ -161,7 +162,7 @@ class LocalJob:
     @property
     def num_outputs(self) -> int:
         """Columns of the targets C: one per class of a classification, else 1."""
-        return len(self.classes) if self.task is LearningTask.CLASSIFICATION else 1
+        return TASKS[self.task].num_outputs(self.classes)
 
     @property
     def mean(self) -> Floats:
@@ -390,7 +391,7 @@ class LocalJob:
         return targets.to(torch.float64).reshape(-1, 1)
 
     def _check_classes(self, classes: tuple[str, ...]) -> None:
-        if self.task is LearningTask.REGRESSION:
+        if not TASKS[self.task].has_classes:
             if classes:
                 raise DataError(f"the task is regression, but {len(classes)} classes are agreed on; name none")
             return

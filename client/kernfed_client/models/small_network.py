@@ -9,6 +9,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import NetworkSpec, layout
 from kernfed_client.data.local_job import LocalJob
 
@@ -42,7 +43,7 @@ def network_scorer(arrays: Any, details: Any) -> Any:
                 for rows in np.array_split(x, max(1, len(x) // 4096))
             ]
         found: Floats = np.concatenate(parts)
-        if spec.task is LearningTask.REGRESSION:
+        if not TASKS[spec.task].has_classes:
             found = found * arrays["target_deviation"] + arrays["target_mean"]
         return found
 

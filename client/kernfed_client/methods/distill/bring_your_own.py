@@ -17,6 +17,7 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import KernelSpec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_file import KernelModelSection, SklearnModelSection
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.distill.messages import StartDistillationRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.learner import KernelLearner, Learner, Lesson
@@ -171,7 +172,7 @@ def _check_estimator(made: Any, task: LearningTask, *, weighted: bool) -> None:
     from sklearn.utils.validation import has_fit_parameter
 
     name = type(made).__name__
-    if is_classifier(made) and task is LearningTask.REGRESSION:
+    if is_classifier(made) and not TASKS[task].has_classes:
         raise ConfigError(
             f"[models] of the client file: {name} is a classifier, but the job's task is regression; name a regressor"
         )
