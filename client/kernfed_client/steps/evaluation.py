@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
@@ -36,8 +37,6 @@ def predict(job: LocalJob, weights: Array) -> Array:
         job: With features mapped, and centred where the job has an intercept.
         weights: On centred features, shape (M, C).
     """
-    import torch
-
     scores: Array = (job.z_test @ torch.tensor(weights, dtype=torch.float64, device=job.device)).cpu().numpy()
     return scores + job.target_mean
 

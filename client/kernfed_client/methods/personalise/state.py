@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from kernfed import rng
 from kernfed.arrays import Floats
@@ -17,6 +18,7 @@ from kernfed.methods.personalise.choice import Grid
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
+from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets
 
@@ -108,9 +110,6 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     inputs = np.hstack([np.ones((len(z), 1)), z]) if request.intercept else z
     if request.features.num_columns != columns.shape[1]:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
-    import torch
-
-    from kernfed.tensors.feature_maps import FeatureMap
 
     phi = FeatureMap(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
     job.forget(_STATE)

@@ -97,8 +97,10 @@ class World:
             if forbid(request, num_rows):
                 raise PolicyError("not allowed")
 
+        steps = {StandardiseRequest: standardise, CentreRequest: centre, MeanEmbeddingRequest: means, EchoRequest: echo}
         self.runner = TaskRunner(
-            {StandardiseRequest: standardise, CentreRequest: centre, MeanEmbeddingRequest: means, EchoRequest: echo},
+            steps,
+            lambda: steps,
             open_job,
             permit,
             lambda task, request, reply, payload: self.recorded.append((task.task_id, reply)),
