@@ -200,7 +200,7 @@ def run_job(data: DataSet, drawn: Draw, ridge: float, settings: Mapping[str, Any
                 "intercept": data.kernel.intercept,
                 "ridge": ridge,
                 "alpha": 1 / len(drawn.train),
-                "tolerance": 0.0,
+                **({} if "memory_exponent" in settings else {"tolerance": 0.0}),
                 **settings,
             },
             "data": {

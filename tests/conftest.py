@@ -22,6 +22,7 @@ import structlog
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True)
+settings.register_profile("thorough", max_examples=500)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from kernfed import files
 from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import request_classes
@@ -51,6 +52,7 @@ class ClientDaemon:
         self.name = identity.name
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._policy = Policy(file.policy)
+        files.remove_parts(file.state)
         self._audit = AuditLog(file.state / AUDIT_FILE)
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})

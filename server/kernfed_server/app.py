@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from kernfed import files
 from kernfed.errors import ConfigError, UnavailableError
 from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
@@ -245,8 +245,7 @@ async def serve(file: CoordinatorFile, port_file: Path | None = None) -> None:
 
     def announce(ports: Ports) -> None:
         if port_file is not None:
-            temporary = port_file.with_name(f"{port_file.name}.tmp")
-            temporary.write_text(f"{ports.federation} {ports.enrolment}\n")
-            os.replace(temporary, port_file)
+            # Not durable: after a loss of power the coordinator starts anew, on other ports.
+            files.replace(port_file, f"{ports.federation} {ports.enrolment}\n".encode(), durable=False)
 
     await Coordinator(file).run(stop, announce)

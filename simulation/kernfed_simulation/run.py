@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kernfed import files
 from kernfed.errors import DataError, KernfedError, NumericalError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, NumberedEvent
@@ -18,8 +19,8 @@ from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
-from kernfed_server.keeping.artifacts import KEPT_KINDS, Model, move_into_place, write_folder
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
+from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_simulation.central import central_models
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
@@ -161,8 +162,8 @@ def _write(
     answers: Mapping[str, Mapping[str, int]],
     model: Model | None,
 ) -> None:
-    made = out.with_name(out.name + ".new")
+    made = out.with_name(out.name + files.NEW)
     if made.exists():
         shutil.rmtree(made)
     write_folder(made, info, job, events, answers, model)
-    move_into_place(made, out)
+    files.move_folder(made, out, over=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernfed import files
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, Scores
 from kernfed.jobs.job_file import JobFile
@@ -144,7 +145,8 @@ def write(folder: Path, outcomes: Sequence[Outcome], metric: str) -> None:
     """Write `sweep.json` and `sweep.png`: final scores over the first key's values, and curves over rounds."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = [as_json(outcome) for outcome in outcomes]
-    (folder / "sweep.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(facts, indent=1) + "\n"
+    files.replace(folder / "sweep.json", text.encode(), durable=False)  # the same command makes it again
     import matplotlib as mpl
 
     mpl.use("Agg")

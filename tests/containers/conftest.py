@@ -12,7 +12,7 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
-from kernfed_testing.containers import CLIENTS, TAG, Cluster, cluster, remove_leftovers
+from kernfed_testing.containers import CLIENTS, LONG, NUM_ROUNDS, TAG, Cluster, cluster, remove_leftovers
 
 
 def _cannot(why: str) -> None:
@@ -69,9 +69,15 @@ def shared(started: Cluster) -> Cluster:
 @pytest.fixture(scope="session")
 def undisturbed(started: Cluster) -> str:
     """SHA-256 of the model of a job that was left in peace."""
+    return asyncio.run(_model_sha256(started, NUM_ROUNDS))
 
-    async def run() -> str:
-        async with started.running_job() as job:
-            return await job.model_sha256()
 
-    return asyncio.run(run())
+@pytest.fixture(scope="session")
+def undisturbed_long(started: Cluster) -> str:
+    """The same of a job of more rounds."""
+    return asyncio.run(_model_sha256(started, LONG))
+
+
+async def _model_sha256(cluster: Cluster, num_rounds: int) -> str:
+    async with cluster.running_job(num_rounds) as job:
+        return await job.model_sha256()

@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from kernfed.federation.events import EventKind
-from kernfed_testing.containers import CLIENTS, SPACE, TAG, Cluster, cluster, until
+from kernfed_testing.containers import CLIENTS, LONG, SPACE, TAG, Cluster, cluster, until
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -92,9 +92,9 @@ async def test_one_outbound_port_is_enough(firewalled: Cluster, undisturbed: str
         assert await job.model_sha256() == undisturbed
 
 
-async def test_revoked_client_is_cut_off_and_comes_back_by_a_new_token(shared: Cluster, undisturbed: str) -> None:
+async def test_revoked_client_is_cut_off_and_comes_back_by_a_new_token(shared: Cluster, undisturbed_long: str) -> None:
     """Revoked in mid-job, a client is cut off with the reason, and the job waits; enrolled anew, it takes its place."""
-    async with shared.running_job() as job:
+    async with shared.running_job(LONG) as job:
         await job.is_in_mid_job()
         status, text = await asyncio.to_thread(shared.execute, "coordinator", "kernfed", "pki", "revoke", "va")
         assert status == 0, text
@@ -105,7 +105,7 @@ async def test_revoked_client_is_cut_off_and_comes_back_by_a_new_token(shared: C
         assert "revoked" in text
         assert "new token" in text
         await asyncio.to_thread(enrol_anew, shared)
-        assert await job.model_sha256() == undisturbed
+        assert await job.model_sha256() == undisturbed_long
 
 
 def enrol_anew(shared: Cluster) -> None:
@@ -136,9 +136,9 @@ def next_release(engine: docker.DockerClient) -> Iterator[str]:
         engine.images.remove(f"{image}:{NEXT}", force=True)
 
 
-async def test_upgrade_in_mid_job(shared: Cluster, undisturbed: str, next_release: str) -> None:
+async def test_upgrade_in_mid_job(shared: Cluster, undisturbed_long: str, next_release: str) -> None:
     """Coordinator, then clients, are replaced by containers of another tag on the same volumes; the job goes on."""
-    async with shared.running_job() as job:
+    async with shared.running_job(LONG) as job:
         await job.is_in_mid_job()
         await asyncio.to_thread(replace, shared, "coordinator", next_release)
         await asyncio.to_thread(shared.wait_connected)
@@ -146,7 +146,7 @@ async def test_upgrade_in_mid_job(shared: Cluster, undisturbed: str, next_releas
         for client in shared.names:
             await job.is_in_mid_job()
             await asyncio.to_thread(replace, shared, client, next_release)
-        assert await job.model_sha256() == undisturbed
+        assert await job.model_sha256() == undisturbed_long
     for what, command in (("coordinator", "kernfed-coordinator"), ("va", "kernfed-client")):
         _, text = await asyncio.to_thread(shared.execute, what, command, "--version")
         assert NEXT_VERSION in text

@@ -127,10 +127,11 @@ async def test_wall_clock_jumps(
 PROTOCOL = [
     *Path(kernfed.__path__[0], "wire").glob("*.py"),
     *(
-        Path(kernfed_client.__path__[0], f"{name}.py")
+        Path(kernfed_client.__path__[0], "daemon", f"{name}.py")
         for name in ("session", "connection", "outbox", "reply_store", "tasks", "worker")
     ),
-    *(Path(kernfed_server.__path__[0], f"{name}.py") for name in ("exchange", "rounds", "frame_rate")),
+    *(Path(kernfed_server.__path__[0], "federation", f"{name}.py") for name in ("exchange", "frame_rate")),
+    Path(kernfed_server.__path__[0], "jobs", "step_state.py"),
     Path(kernfed_server.__path__[0], "services", "federation.py"),
 ]
 

@@ -31,16 +31,22 @@ precision = "float64"
 evaluate_every = 100
 [method]
 name = "reweight"
-num_points = 12
 {method}
 [data]
 task = "regression"
 target = "y"
 features = ["x0", "x1"]
 test_fraction = 0.25
-[features]
-kernel = "linear"
+{features}
 """
+
+
+def job_text(method: str) -> str:
+    """A job that trains on linear features, or a network on the columns; what is shared is 12 points a client."""
+    points = "" if 'scope = "own"' in method else "num_points = 12\n"
+    features = '[features]\nkernel = "linear"' if "trainer" not in method or '"newton"' in method else ""
+    return JOB.format(method=points + method, features=features)
+
 
 ALLOW = (
     '[policy]\nallow = ["summary", "mean_embedding", "gradient", "newton_step", "model_update", "metric", '
@@ -91,12 +97,12 @@ def in_one_process(fed: Federation, folder: Path, text: str) -> bytes:
 async def test_a_job_without_a_way_out_stops_before_anything_is_sent(tmp_path: Path) -> None:
     """The operator reads who refuses and what to do; no audit log has a sample; `own` then runs."""
     async with federation(tmp_path / "fed") as fed:
-        ended = await fed.run(JOB.format(method='trainer = "newton"'))
+        ended = await fed.run(job_text('trainer = "newton"'))
         assert ended.info.state is JobState.FAILED
         assert "dog: the policy lets no unlabelled samples leave" in ended.info.error_message
         assert 'method.scope = "own"' in ended.info.error_message
         assert not any(shared(fed, name) for name in NAMES)
-        own = await fed.run(JOB.format(method='scope = "own"\nrounds = 4'))
+        own = await fed.run(job_text('scope = "own"\nrounds = 4'))
         assert own.info.state is JobState.SUCCEEDED, own.info.error_message
         assert not any(shared(fed, name) for name in NAMES)
 
@@ -104,7 +110,7 @@ async def test_a_job_without_a_way_out_stops_before_anything_is_sent(tmp_path: P
 @pytest.mark.parametrize("method", ["rounds = 6", 'trainer = "adam"\nrounds = 3'], ids=["newton", "adam"])
 async def test_a_job_goes_on_without_the_one_that_refuses(tmp_path: Path, method: str) -> None:
     """Its audit log shows that nothing of the kind left; the model has the bits of one process, and predicts."""
-    text = JOB.format(method=f'on_refusal = "leave-out"\n{method}')
+    text = job_text(f'on_refusal = "leave-out"\n{method}')
     async with federation(tmp_path / "fed") as fed:
         ended = await fed.run(text)
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
@@ -135,13 +141,13 @@ async def test_what_a_frozen_map_makes_of_rows_is_shared_in_their_place(tmp_path
     lines = dict.fromkeys(NAMES, f"{backbone}{ALLOW}")
     ratios = 'rounds = 4\n[method.ratios]\nfeatures = "backbone"\nbackbone = "{}"\nnum_features = 1\n'
     async with Federation(tmp_path / "fed", csv_of(), settings={**lines, "eel": ALLOW}) as fed:
-        ended = await fed.run(JOB.format(method=ratios.format("twice")))
+        ended = await fed.run(job_text(ratios.format("twice")))
         assert ended.info.state is JobState.FAILED
         assert "eel" in ended.info.error_message
         assert "backbone 'twice' is not allowed here (allowed: none)" in ended.info.error_message
         assert "correct method.ratios.backbone in the job" in ended.info.error_message
         assert not any(shared(fed, name) for name in NAMES)
-    text = JOB.format(method=ratios.format("twice"))
+    text = job_text(ratios.format("twice"))
     async with Federation(tmp_path / "all", csv_of(), settings=lines) as fed:
         ended = await fed.run(text)
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
@@ -155,7 +161,7 @@ async def test_what_a_frozen_map_makes_of_rows_is_shared_in_their_place(tmp_path
 @pytest.mark.parametrize("method", ["rounds = 8", 'trainer = "adam"\nrounds = 30'], ids=["newton", "adam"])
 async def test_processes_are_killed(tmp_path: Path, method: str) -> None:
     """Five processes, one of which refuses; coordinator and a client killed: the model has the bits of one process."""
-    text = JOB.format(method=f'on_refusal = "leave-out"\n{method}')
+    text = job_text(f'on_refusal = "leave-out"\n{method}')
     async with federation(tmp_path / "fed", processes=True) as fed:
         alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
         job = await fed.submit(text)
@@ -174,7 +180,7 @@ async def test_a_client_predicts_with_its_own_batch_norm(tmp_path: Path) -> None
     """FedBN leaves no model at the coordinator; `kernfed-client predict` uses the one that the client kept."""
     method = 'scope = "own"\ntrainer = "fedavg"\nrounds = 3\n[method.network]\nkind = "mlp"\nwidths = [6]\n'
     async with federation(tmp_path / "fed") as fed:
-        ended = await fed.run(JOB.format(method=f'{method}batch_norm = "own"'))
+        ended = await fed.run(job_text(f'{method}batch_norm = "own"'))
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
         left = {artifact.name for artifact in await fed.operator.artifacts(ended.info.job_id)}
         folder, out = fed.client_folder("ant"), tmp_path / "predictions.csv"

@@ -37,17 +37,20 @@ DATA = "/var/lib/kernfed"
 SPACE = "/space"
 """Where daemons keep their state in a cluster of little space."""
 
-NUM_ROUNDS = 1000
-"""So many that a job outlives any fault that a test puts in its way."""
+NUM_ROUNDS = 400
+"""So many that a job outlives a fault of one call."""
 
-JOB = f"""
+LONG = 1000
+"""So many that it outlives what takes several, or starts a Python."""
+
+JOB = """
 name = "heart"
 seed = 1
-evaluate_every = 500
+evaluate_every = 200
 [method]
 name = "fedavg"
 ridge = 1e-2
-rounds = {NUM_ROUNDS}
+rounds = ROUNDS
 local_steps = 1
 [cohort]
 clients = CLIENTS
@@ -296,18 +299,18 @@ class Cluster:
         """A client for the operator, by the published port."""
         return OperatorClient(Identity.load(self.operator_identity()), f"localhost:{self.port}")
 
-    def job(self) -> str:
+    def job(self, num_rounds: int) -> str:
         """The job of these tests, on this cluster's clients."""
-        return JOB.replace("CLIENTS", str(self.names).replace("'", '"'))
+        return JOB.replace("ROUNDS", str(num_rounds)).replace("CLIENTS", str(self.names).replace("'", '"'))
 
     @contextlib.asynccontextmanager
-    async def running_job(self, from_round: int = 20) -> AsyncIterator[Running]:
+    async def running_job(self, num_rounds: int = NUM_ROUNDS) -> AsyncIterator[Running]:
         """A job that has closed some rounds and is far from its end; cancelled if it is left unfinished."""
         async with self.operator() as operator:
-            info = await operator.submit(self.job())
-            running = Running(operator, info.job_id)
+            info = await operator.submit(self.job(num_rounds))
+            running = Running(operator, info.job_id, num_rounds)
             try:
-                await running.round_closed(from_round)
+                await running.round_closed(20)
                 yield running
             finally:
                 with contextlib.suppress(Exception):  # the test's own failure matters
@@ -317,10 +320,11 @@ class Cluster:
 class Running:
     """A job under way."""
 
-    def __init__(self, operator: OperatorClient, job_id: str) -> None:
+    def __init__(self, operator: OperatorClient, job_id: str, num_rounds: int) -> None:
         """Follow a job."""
         self.operator = operator
         self.job_id = job_id
+        self.num_rounds = num_rounds
 
     async def event(self, wanted: Callable[[JobEvent], bool], what: str) -> JobEvent:
         """Wait for an event, past or to come."""
@@ -340,7 +344,7 @@ class Running:
 
     async def goes_on(self) -> None:
         """Wait until some rounds more than now have closed."""
-        await self.round_closed(min((await self.info()).round_num + 20, NUM_ROUNDS))
+        await self.round_closed(min((await self.info()).round_num + 20, self.num_rounds))
 
     async def info(self) -> JobInfo:
         """The job now."""
@@ -350,7 +354,7 @@ class Running:
         """Fail unless rounds are still to come: a fault behind the last round would test nothing."""
         info = await self.info()
         assert info.state is JobState.RUNNING, info
-        assert info.round_num < NUM_ROUNDS - 1
+        assert info.round_num < self.num_rounds - 1
 
     async def model_sha256(self) -> str:
         """Wait for the job's end; SHA-256 of the model that it left."""

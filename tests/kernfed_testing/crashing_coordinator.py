@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kernfed import files
+from kernfed.files import Part
 from kernfed_server.__main__ import main
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.jobs import task as job_task
@@ -77,16 +79,15 @@ def _aggregated() -> None:
 
 def _checkpoint_half_written() -> None:
     """Half of the file's bytes are on the disk."""
-    write = checkpoints._write
+    keep = Part.keep
 
-    def write_half(path: Path, state: Any) -> str:
-        sha256 = write(path, state)
-        if path.name.split(".")[-3] == str(ROUND):
-            os.truncate(path, path.stat().st_size // 2)
+    def keep_half(part: Part, *, durable: bool) -> None:
+        if part.target.name.split(".")[-3:-2] == [str(ROUND)] and part.target.suffix == checkpoints.SUFFIX:
+            part.file.truncate(part.file.tell() // 2)
             _die()
-        return sha256
+        keep(part, durable=durable)
 
-    checkpoints._write = write_half
+    Part.keep = keep_half  # type: ignore[method-assign]
 
 
 def _checkpoint_not_named() -> None:
@@ -128,13 +129,13 @@ def _artifacts_half_written() -> None:
 
 def _job_not_ended() -> None:
     """The artifacts are in place, and the job is still noted as running."""
-    move = job_task.move_into_place
+    move = files.move_folder
 
-    def move_and_die(made: Path, folder: Path) -> None:
-        move(made, folder)
+    def move_and_die(made: Path, folder: Path, *, over: bool) -> None:
+        move(made, folder, over=over)
         _die()
 
-    job_task.move_into_place = move_and_die
+    files.move_folder = move_and_die
 
 
 POINTS: dict[str, Callable[[], None]] = {

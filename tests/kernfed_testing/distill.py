@@ -44,7 +44,9 @@ def made_job(
     """A job with its public file beside it, as `kernfed job submit` sees it: parsed, text, files by SHA-256."""
     found = np.random.default_rng(9).random((num_points, 3)) if points is None else points
     np.savez(folder / "public.npz", x=found)
-    defaults = {"kernel": "wendland", "lengthscale": 1.0, "intercept": False, "ridge": 3e-3, "tolerance": 0.0}
+    defaults = {"kernel": "wendland", "lengthscale": 1.0, "intercept": False, "ridge": 3e-3}
+    if settings.get("client_fraction", 1.0) == 1.0 and settings.get("memory_exponent", "auto") in ("auto", 0.0):
+        defaults["tolerance"] = 0.0
     chosen = {**defaults, "rounds": 6, **settings}
     lines = [f"{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}".replace("'", '"') for k, v in chosen.items()]
     head = ['name = "distill"', "seed = 3", top, "[method]", 'name = "distill"', 'public = "public.npz"']

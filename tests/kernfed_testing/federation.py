@@ -351,7 +351,8 @@ class Federation:
             return [f"{k.removeprefix(prefix)} = {json.dumps(v)}" for k, v in settings.items() if k.startswith(prefix)]
 
         own = {k: v for k, v in settings.items() if not k.startswith(("cohort_", "data_"))}
-        text = [f'name = "{method}"', "seed = 3", "[method]", f'name = "{method}"']
+        seed = [] if method == "probe" else ["seed = 3"]
+        text = [f'name = "{method}"', *seed, "[method]", f'name = "{method}"']
         text += [f"{k} = {json.dumps(v)}" for k, v in own.items()]
         text += ["[cohort]", f"clients = {json.dumps(sorted(clients or self.data))}", *lines("cohort_")]
         if method != "probe":

@@ -38,6 +38,7 @@ def left_out(image: str) -> set[str]:
     return {MODULES.get(name, name) for name in REQUIREMENTS["LEFT_OUT"][image]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", SOURCES)
 def test_every_module_loads_with_what_its_image_has(image: str) -> None:
     """All modules of a daemon can be imported without the packages that its image leaves out."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.disk_space import no_space
+from kernfed import files
 from kernfed.errors import DataError
 from kernfed.federation.messages.base import Kind, Message, fields_of
 
@@ -99,10 +99,7 @@ class AuditLog:
                 line["after_torn_line"] = True
             line["previous"] = self._previous
             text = json.dumps(line, separators=(",", ":")).encode()
-            size = os.fstat(self._file).st_size
-            if os.write(self._file, text + b"\n") <= len(text):
-                os.ftruncate(self._file, size)  # half a line would break the chain
-                raise no_space()
+            files.append(self._file, text + b"\n")  # half a line would break the chain
             self._torn = False
             self._previous = _digest(text)
 

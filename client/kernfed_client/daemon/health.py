@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
+from kernfed import files
 from kernfed.errors import UnavailableError
 
 log = structlog.get_logger(__name__)
@@ -77,6 +77,5 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
 
 
 def _write(path: Path, connected: bool) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps({"at": time.time(), "connected": connected}) + "\n")
-    os.replace(temporary, path)
+    text = json.dumps({"at": time.time(), "connected": connected}) + "\n"
+    files.replace(path, text.encode(), durable=False)  # it counts for seconds only

@@ -9,12 +9,9 @@ written), and the reply is computed again, to the same bits. A disk that fills u
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import struct
 import threading
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +20,8 @@ import numpy.typing as npt
 import structlog
 from google.protobuf.message import DecodeError
 
-from kernfed.disk_space import no_space
+from kernfed import files
+from kernfed.files import Framing, Journal, Part
 from kernfed.v1 import task_pb2
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload, aligned
@@ -37,9 +35,8 @@ MAX_JOURNAL_BYTES = 8 << 20
 IDLE_JOURNAL_BYTES = 1 << 20
 """A journal without undelivered replies is emptied from this size on, and when a job ends."""
 
-_RECORD = struct.Struct("<4sIII")
-"""Mark, length of the job id, length of the reply, CRC-32 of both."""
-_MARK = b"kfr1"
+_FRAMING = Framing(b"kfr1", "II")
+"""Of a record: the job id, and the reply."""
 _TRAILER = struct.Struct("<Q")
 """Behind the body of a reply in a file of its own: the sum of its 64-bit words. Arrays begin at multiples of 64 bytes,
 so the sums of the pieces are that of the whole."""
@@ -78,16 +75,14 @@ class ReplyStore:
         """Large replies on disk: task to job and bytes."""
         self._waiting: dict[str, str] = {}
         """Small replies of the journal that are not acknowledged: task to job."""
-        self._journal = os.open(self._folder / "journal", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        self._journal_size = os.fstat(self._journal).st_size
+        self._journal = Journal(self._folder / "journal", _FRAMING)
         self._failing = False
 
     def restore(self) -> list[Restored]:
         """Replies of an earlier life, the large ones as memory maps. Call once, before anything is stored."""
-        small = list(self._read_journal())
+        small = [found for record in self._journal.read() if (found := _small(record))]
         large = [found for path in sorted(self._folder.glob("*.reply")) if (found := self._read_file(path))]
-        for leftover in self._folder.glob("*.tmp"):
-            leftover.unlink(missing_ok=True)
+        files.remove_parts(self._folder, older_than_s=0)
         self._files = {r.task_id: (r.job_id, r.payload.body_size) for r in large}
         return small + large
 
@@ -133,13 +128,11 @@ class ReplyStore:
     def close(self) -> None:
         """Close the journal; the store takes no more replies."""
         with self._lock:
-            os.close(self._journal)
-            self._journal = -1  # not the number of a file that is opened after this one
+            self._journal.close()
 
     def _trim(self, above: int) -> None:
-        if not self._waiting and self._journal_size > above and self._journal >= 0:
-            os.ftruncate(self._journal, 0)
-            self._journal_size = 0
+        if not self._waiting and self._journal.num_bytes > above and not self._journal.closed:
+            self._journal.truncate()
 
     def _path(self, task_id: str) -> Path:
         # A task id comes from a peer, so it never becomes a path: its digest does.
@@ -149,13 +142,9 @@ class ReplyStore:
         reply = task_pb2.TaskReply(task_id=task_id, payload=payload_to_proto(payload, 0), compute_s=compute_s)
         record = _record(job_id, reply)
         with self._lock:
-            if self._journal_size + len(record) > MAX_JOURNAL_BYTES:
+            if self._journal.num_bytes + len(record) > MAX_JOURNAL_BYTES:
                 return
-            written = os.write(self._journal, record)
-            if written < len(record):  # a full disk: what is half there is no record, and must not precede others
-                os.ftruncate(self._journal, self._journal_size)
-                raise no_space()
-            self._journal_size += written
+            self._journal.add(record)
             self._waiting[task_id] = job_id
 
     def _write_file(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
@@ -165,49 +154,36 @@ class ReplyStore:
                 return
             self._files[task_id] = (job_id, size)
         path = self._path(task_id)
-        temporary = path.with_suffix(".tmp")
         meta = task_pb2.TaskReply(
             task_id=task_id, payload=task_pb2.Payload(header=payload.header, body_size=size), compute_s=compute_s
         )
         record = _record(f"{self._boot}\0{job_id}", meta)
         try:
-            with temporary.open("wb", buffering=0) as file:
-                file.write(record + bytes(aligned(len(record)) - len(record)))
+            with Part(path, buffering=0) as part:
+                part.file.write(record + bytes(aligned(len(record)) - len(record)))
                 total = 0
                 for segment in payload.segments():
                     total += _sum(segment)
                     view = segment
                     while view:
-                        view = view[file.write(view) :]
-                file.write(_TRAILER.pack(total % 2**64))
-            os.replace(temporary, path)
+                        view = view[part.file.write(view) :]
+                part.file.write(_TRAILER.pack(total % 2**64))
+                part.keep(durable=False)  # computed again; the boot in it tells that it may be damaged
         except OSError:
             with self._lock:
                 self._files.pop(task_id, None)
-            temporary.unlink(missing_ok=True)
             raise
         if task_id not in self._files:  # its job ended meanwhile
             path.unlink(missing_ok=True)
 
-    def _read_journal(self) -> Iterator[Restored]:
-        data = os.pread(self._journal, MAX_JOURNAL_BYTES, 0)
-        at = 0
-        while (found := _parse(data, at)) is not None:
-            job_id, reply, at = found
-            if len(reply.payload.inline_body) == reply.payload.body_size:
-                body = np.frombuffer(reply.payload.inline_body, dtype=np.uint8)
-                yield Restored(job_id, reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
-        if at < self._journal_size:  # the rest was cut short
-            os.ftruncate(self._journal, at)
-            self._journal_size = at
-
     def _read_file(self, path: Path) -> Restored | None:
         try:
             with path.open("rb") as file:
-                found = _parse(file.read(_RECORD.size + MAX_JOURNAL_BYTES), 0)
+                found = _FRAMING.unpack(file.read(MAX_JOURNAL_BYTES))
             if found is not None:
-                boot, _, job_id = found[0].partition("\0")
-                reply, start = found[1], aligned(found[2])
+                (about, content), end = found
+                boot, _, job_id = about.decode().partition("\0")
+                reply, start = task_pb2.TaskReply.FromString(content), aligned(end)
                 size = reply.payload.body_size
                 if (
                     boot == self._boot
@@ -217,7 +193,7 @@ class ReplyStore:
                     and _is_whole(body := np.memmap(path, np.uint8, "r", start, (size,)), path, start + size)
                 ):
                     return Restored(job_id, reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
-        except (OSError, ValueError) as err:
+        except (OSError, ValueError, DecodeError) as err:
             log.warning("a stored reply cannot be read; it is computed again", error=str(err))
         path.unlink(missing_ok=True)
         return None
@@ -237,21 +213,18 @@ def _is_whole(body: Bytes, path: Path, end: int) -> bool:
 
 
 def _record(job_id: str, reply: task_pb2.TaskReply) -> bytes:
-    job, content = job_id.encode(), reply.SerializeToString()
-    return _RECORD.pack(_MARK, len(job), len(content), zlib.crc32(content, zlib.crc32(job))) + job + content
+    return _FRAMING.pack(job_id.encode(), reply.SerializeToString())
 
 
-def _parse(data: bytes, at: int) -> tuple[str, task_pb2.TaskReply, int] | None:
-    """The record at a position, and where it ends; None where there is no whole one."""
-    if len(data) - at < _RECORD.size:
-        return None
-    mark, job_size, size, checksum = _RECORD.unpack_from(data, at)
-    start = at + _RECORD.size
-    end = start + job_size + size
-    if mark != _MARK or end > len(data) or zlib.crc32(data[start:end]) != checksum:
-        return None
+def _small(record: list[bytes]) -> Restored | None:
+    """A reply of the journal; None where another release wrote it otherwise."""
+    job_id, content = record
     try:
-        return data[start : start + job_size].decode(), task_pb2.TaskReply.FromString(data[start + job_size : end]), end
+        reply = task_pb2.TaskReply.FromString(content)
+        if len(reply.payload.inline_body) != reply.payload.body_size:
+            return None
+        body = np.frombuffer(reply.payload.inline_body, dtype=np.uint8)
+        return Restored(job_id.decode(), reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
     except (DecodeError, UnicodeDecodeError):
         return None
 

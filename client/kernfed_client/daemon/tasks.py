@@ -1,40 +1,44 @@
-"""From a task to its answer: policy, step, encoding, audit; and what is kept of a job between tasks.
-
-A job's setup requests (schema, scales, feature map) are kept on disk, so that a daemon that was restarted rebuilds the
-job's data by itself when the next task comes.
-"""
+"""From a task to its answer: policy, step, encoding, audit; and what is kept of a job between tasks."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import os
-import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
-from google.protobuf.message import DecodeError
 
-from kernfed.errors import JobStateMissingError, KernfedError, StepFailedError, UnknownStepError, WireError
+from kernfed.errors import (
+    JobCancelledError,
+    JobStateMissingError,
+    KernfedError,
+    StepFailedError,
+    UnknownStepError,
+    WireError,
+)
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.files import DiskWait, is_full, until_kept
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import Payload
-from kernfed_client.daemon.disk import until_kept
+from kernfed_client.daemon.kept_setup import KeptSetup
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 StepFunction = Callable[[Any, Any], Reply]
 
 KEPT_JOBS = 8
 """Jobs whose data stay in memory, those last asked for."""
+LONGEST_WAIT_S = 24 * 3600.0
+"""After so long without space on the disk a step fails; the job's own deadlines end most waits earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class TaskRunner:
         self._record = record
         self._state = state
         self._max_body_bytes = max_body_bytes
-        self._jobs: OrderedDict[str, Any] = OrderedDict()
+        self._jobs: OrderedDict[str, tuple[Any, KeptSetup]] = OrderedDict()
 
     @property
     def step_names(self) -> list[str]:
@@ -117,9 +121,9 @@ class TaskRunner:
         try:
             request = incoming.message()
             assert isinstance(request, Request)  # noqa: S101  # `incoming` was made for a request class
-            reply = until_kept(lambda: self._run(task, request), "the job's state", wanted)
+            reply = _until_kept(lambda: self._run(task, request), "the job's state", wanted)
             payload = encode(reply, task.float_bits or 64)
-            until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
+            _until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
         except KernfedError:
             raise
         except MemoryError as err:
@@ -135,74 +139,98 @@ class TaskRunner:
         return Answered(payload, time.perf_counter() - started)
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
-        job = self._jobs.get(task.job_id)
-        if job is None:
-            job = self._open_job(task.job_id, self._folder(task.job_id))
-            self._rebuild(task, job, request)
-            self._jobs[task.job_id] = job
+        if task.job_id not in self._jobs:
+            folder = self._folder(task.job_id)
+            setup, job = KeptSetup(folder / "setup"), self._open_job(task.job_id, folder)
+            self._rebuild(task, job, setup)
+            self._jobs[task.job_id] = job, setup
             # Of a job that ends while this client is away it is never told; one that comes back is rebuilt.
             while len(self._jobs) > KEPT_JOBS:
                 self._jobs.popitem(last=False)
         self._jobs.move_to_end(task.job_id)
+        job, setup = self._jobs[task.job_id]
         self._permit(request, task, _rows_of(job))
         reply = self._steps[type(request)](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.
         self._permit(request, task, _rows_of(job))
         if request.setup:
-            self._keep(task, request)
+            setup.keep(_complete(task, request))
         return reply
 
     def _folder(self, job_id: str) -> Path:
         # A job id comes from a peer, so it never becomes a path: its digest does.
         return self._state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
 
-    def _keep(self, task: task_pb2.Task, request: Request[Any]) -> None:
-        folder = self._folder(task.job_id) / "setup"
-        folder.mkdir(parents=True, exist_ok=True)
-        payload = encode(request)
-        kept = task_pb2.Task(
-            task_id=task.task_id,
-            job_id=task.job_id,
-            step=task.step,
-            submitted_by=task.submitted_by,
-            method=task.method,
-            payload=payload_to_proto(payload, 0),
-        )
-        kept.payload.transfer = 0
-        kept.payload.inline_body = payload.body()
-        path = folder / f"{self._setup_order(request):02d}.task"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(kept.SerializeToString())
-        os.replace(temporary, path)
-
-    def _setup_order(self, request: Request[Any]) -> int:
-        """Place of a request among the setup steps; after all of them for any other step."""
-        steps = [r.step for r in self._steps if r.setup]
-        return steps.index(request.step) if request.setup else len(steps)
-
-    def _rebuild(self, task: task_pb2.Task, job: Any, request: Request[Any]) -> None:
-        """Repeat the setup steps that come before `request`, from what an earlier life of the daemon kept."""
-        folder = self._folder(task.job_id) / "setup"
-        kept_files = sorted(folder.glob("*.task")) if folder.is_dir() else []
-        files = [path for path in kept_files if int(path.stem) < self._setup_order(request)]
-        for path in files:
+    def _rebuild(self, task: task_pb2.Task, job: Any, kept: KeptSetup) -> None:
+        """Repeat the setup steps that come before a task, from what an earlier life of the daemon kept."""
+        earlier = kept.before(task.step)
+        for setup_task in earlier:
             try:
-                kept = task_pb2.Task.FromString(path.read_bytes())
-                setup = self.incoming(kept).message()
-            except (OSError, DecodeError, WireError) as err:  # a broken disk, or another release wrote it
+                setup = self.incoming(setup_task).message()
+            except WireError as err:  # another release wrote it
                 log.warning("kept setup of a job cannot be read", job_id=task.job_id, error=str(err))
-                shutil.rmtree(folder, ignore_errors=True)
-                raise JobStateMissingError("what was kept of this job cannot be read; it is prepared again") from err
-            assert isinstance(setup, Request)  # noqa: S101  # as above
-            self._permit(setup, kept, _rows_of(job))
+                raise kept.unreadable() from err
+            assert isinstance(setup, Request)  # noqa: S101  # `incoming` was made for a request class
+            self._permit(setup, setup_task, _rows_of(job))
             self._steps[type(setup)](job, setup)
-        if files:
-            log.info("job state rebuilt after restart", job_id=task.job_id, num_setup_steps=len(files))
+        if earlier:
+            log.info("job state rebuilt after restart", job_id=task.job_id, num_setup_steps=len(earlier))
 
     def drop_job(self, job_id: str) -> None:
         """A job is over: forget its state; its own models stay."""
         self._jobs.pop(job_id, None)
-        shutil.rmtree(self._folder(job_id) / "setup", ignore_errors=True)
+        KeptSetup(self._folder(job_id) / "setup").remove()
+
+
+def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:
+    """A task with its request inside, at full precision."""
+    payload = encode(request)
+    complete = task_pb2.Task(
+        task_id=task.task_id,
+        job_id=task.job_id,
+        step=task.step,
+        submitted_by=task.submitted_by,
+        method=task.method,
+        payload=payload_to_proto(payload, 0),
+    )
+    complete.payload.transfer = 0
+    complete.payload.inline_body = payload.body()
+    return complete
+
+
+def _until_kept(attempt: Callable[[], T], what: str, wanted: Callable[[], bool]) -> T:
+    """Do what writes to the disk; while that is full, wait, say so in the log, and do it again.
+
+    Args:
+        attempt: May be repeated after it failed.
+        what: What is to be written, for the texts.
+        wanted: Whether anybody still waits for the result.
+
+    Raises:
+        JobCancelledError: Nobody waits any more.
+        StepFailedError: No space for `LONGEST_WAIT_S`.
+        OSError: Another fault of the disk.
+    """
+
+    def cause(err: Exception) -> str | None:
+        if not isinstance(err, OSError) or not is_full(err):
+            return None
+        if not wanted():
+            raise JobCancelledError(f"the task was cancelled while {what} waited for space on the disk") from err
+        return what
+
+    def tell(_: str, err: Exception | None) -> None:
+        if err is None:
+            log.info("space on the disk again: the step goes on", what=what)
+        else:
+            log.error("disk full: the step waits for space", what=what, error=str(err))
+
+    def give_up(_: str, __: Exception, waited_s: float) -> Exception:
+        return StepFailedError(
+            f"{what} cannot be written: the client's disk has been full for {waited_s:.0f} s; make space there"
+        )
+
+    return until_kept(attempt, DiskWait(LONGEST_WAIT_S, cause, tell, give_up))
 
 
 def _rows_of(job: Any) -> int | None:

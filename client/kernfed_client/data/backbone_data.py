@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kernfed import files
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, load_client_file
@@ -148,8 +149,9 @@ def write_features(config: Path, job_path: Path, partition: str, out: Path) -> t
     found = BackboneReader(file, schema, job.cohort.dataset).read(part, partition)
     y = found.y if found.labels is None else np.array(found.labels)
     assert y is not None  # noqa: S101  # one of the two is there
-    with out.open("wb") as opened:
-        np.savez(opened, x=found.x.astype(np.float32), y=y, columns=np.array(schema.features))
+    with files.Part(out) as part:
+        np.savez(part.file, x=found.x.astype(np.float32), y=y, columns=np.array(schema.features))
+        part.keep(durable=False)  # the backbone gives it again
     return found.num_rows, found.x.shape[1]
 
 

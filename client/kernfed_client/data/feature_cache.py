@@ -17,6 +17,8 @@ import structlog
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from kernfed import files
+
 log = structlog.get_logger(__name__)
 
 Features = npt.NDArray[np.float32]
@@ -64,14 +66,10 @@ class FeatureCache:
             return
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._make_room(self._max_bytes - len(data))
-        temporary = self._path(key).with_suffix(f".{os.getpid()}.tmp")
         try:
-            temporary.write_bytes(data)
-            temporary.replace(self._path(key))
+            files.replace(self._path(key), data, durable=False)  # made again; the digest in it tells damage
         except OSError as err:  # a full disk costs time later, no job
             log.warning("features were not kept", error=str(err))
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _make_room(self, allowed: int) -> None:
         entries = [(path.stat(), path) for path in self._folder.glob(f"*{_SUFFIX}")]

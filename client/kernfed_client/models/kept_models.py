@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernfed.artifact_names import MODEL_FACTS
 from kernfed.cli.predict import Predictor
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.methods import rooms
 from kernfed.models.global_model import load_model
-from kernfed_client.models.private_model import FACTS_FILE, FORMAT, Scorer, read_private_model
+from kernfed_client.models.private_model import FORMAT, Scorer, read_private_model
 from kernfed_client.models.small_network import NETWORK, network_scorer
 
 
 def kept_models(state: Path) -> dict[str, Path]:
     """Job id to the folder of its model, below a client's state folder."""
     found: dict[str, tuple[float, Path]] = {}
-    for path in sorted((state / "jobs").glob(f"*/model/{FACTS_FILE}")):
+    for path in sorted((state / "jobs").glob(f"*/model/{MODEL_FACTS}")):
         try:
             job_id = json.loads(path.read_bytes())["job"]["job_id"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -50,7 +51,7 @@ def load_kept_model(folder: Path) -> Predictor:
         ConfigError: It is damaged, or of a format that this release does not know.
     """
     try:
-        found = json.loads((folder / FACTS_FILE).read_bytes())["format"]
+        found = json.loads((folder / MODEL_FACTS).read_bytes())["format"]
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
     if found == FORMAT:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from kernfed import files
 from kernfed.arrays import Array, Floats
+from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
 
@@ -29,8 +30,6 @@ Scorer = Callable[[Floats, str], Floats]
 """(standardised rows (n, d), device) -> scores (n, C)."""
 
 FORMAT = "kernfed.private-model/1"
-FACTS_FILE = "model.json"
-ARRAYS_FILE = "model.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +82,9 @@ class PrivateModel:
             "job": dict(self.job),
         }
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _replace(folder / ARRAYS_FILE, data)
-        _replace(folder / FACTS_FILE, json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
+        files.replace(folder / MODEL_ARRAYS, data, durable=True, mode=0o600)
+        files.replace(folder / MODEL_FACTS, text.encode() + b"\n", durable=True, mode=0o600)
 
 
 def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, Any]], Scorer]) -> PrivateModel:
@@ -98,8 +98,8 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
         ConfigError: A file is missing or damaged.
     """
     try:
-        facts = json.loads((folder / FACTS_FILE).read_bytes())
-        data = (folder / ARRAYS_FILE).read_bytes()
+        facts = json.loads((folder / MODEL_FACTS).read_bytes())
+        data = (folder / MODEL_ARRAYS).read_bytes()
         if facts["format"] != FORMAT or hashlib.sha256(data).hexdigest() != facts["arrays_sha256"]:
             raise ConfigError(f"{folder}: damaged, or two files of different models; run the job again")
         arrays = dict(load(data))
@@ -121,16 +121,3 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
         )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as err:
         raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 import structlog
 
-from kernfed.disk_space import no_space
+from kernfed import files
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.streams.streams import spool_folder
@@ -99,10 +99,7 @@ class Spool:
                 self._file = self._open()
                 for old in sorted(self._folder.glob("*.jsonl"))[:-KEPT_SEGMENTS]:
                     old.unlink(missing_ok=True)
-            size = os.fstat(self._file.fileno()).st_size
-            if (self._file.write(text + b"\n") or 0) <= len(text):
-                self._file.truncate(size)  # its sender is told, and sends it again
-                raise no_space()
+            files.append(self._file.fileno(), text + b"\n")  # where it fails, the sender is told, and sends it again
             self.num_rows += 1
             return self.num_rows
 

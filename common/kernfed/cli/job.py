@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, flatten, job_json, rounds_text
+from kernfed.artifact_names import FINDINGS
+from kernfed.cli.job_text import clean, client_table, duration_text, event_line, job_json, rounds_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
+from kernfed.wording import flat
 
 if TYPE_CHECKING:
     from kernfed.report.sections import Overview
     from kernfed.wire.operator_client import OperatorClient
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
-
-FINDINGS = "findings.json"
-"""Artifact that holds what a method tells of itself."""
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="Job id, or a beginning of it that no other job shares.")]
 
@@ -136,7 +135,7 @@ def show(
         if value:
             typer.echo(f"{key:<10} {value}")
     typer.echo("\nsettings")
-    for key, value in flatten(settings):
+    for key, value in flat(settings):
         typer.echo(f"  {key:<26} {clean(value)}")
     columns, rows = client_table(metrics)
     if rows:

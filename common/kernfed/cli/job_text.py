@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from kernfed.federation.events import EventKind, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.wording import duration, number
 
 _HEADLINES = ("auc", "accuracy", "r2", "rmse", "log_loss")
 """Metrics worth a place in a line, most telling first."""
-
-
-def number(value: float) -> str:
-    """A number for reading: four significant digits."""
-    return f"{value:.4g}"
 
 
 def clean(text: str) -> str:
@@ -105,12 +101,7 @@ def duration_text(job: JobInfo, now: datetime) -> str:
     """Time for which a job ran, or has run by now."""
     if job.started_at is None:
         return ""
-    seconds = ((job.finished_at or now) - job.started_at).total_seconds()
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+    return duration(((job.finished_at or now) - job.started_at).total_seconds(), digits=2)
 
 
 def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:
@@ -124,17 +115,6 @@ def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:
     if metrics.pooled:
         rows.append(["(all rows)", *_cells(metrics.pooled, keys)])
     return columns, rows
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as dotted keys and values."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, list):
-            yield f"{prefix}{key}", ", ".join(map(str, value))
-        else:
-            yield f"{prefix}{key}", "" if value is None else str(value)
 
 
 def _cells(models: Mapping[str, Scores], keys: Sequence[tuple[str, str]]) -> list[str]:

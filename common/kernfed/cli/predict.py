@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from kernfed import files
 from kernfed.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -72,14 +73,12 @@ def write_predictions(
     """
     rows = read_rows(data, delimiter=delimiter, encoding=encoding)
     result = predict_rows(model, rows, data, device=device)
-    part = out.with_name(f".{out.name}.part")
     try:
-        result.to_csv(part, index=False, sep=delimiter, lineterminator="\n")
-        part.replace(out)
+        with files.Part(out) as part:
+            result.to_csv(part.file, mode="wb", index=False, sep=delimiter, lineterminator="\n")
+            part.keep(durable=False)  # the same rows give it again
     except OSError as err:
         raise ConfigError(f"{out}: cannot be written: {err.strerror}") from err
-    finally:
-        part.unlink(missing_ok=True)
     return len(result)
 
 

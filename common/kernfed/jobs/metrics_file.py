@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kernfed import files
+from kernfed.artifact_names import METRICS_CSV, METRICS_JSONL
 from kernfed.errors import DataError
 from kernfed.federation.events import RoundMetrics
 
 TRAINING = "training"
 """Stands in the place of a model for the solver's own numbers."""
-
-JSONL = "metrics.jsonl"
-CSV = "metrics.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +47,22 @@ def metric_lines(round_num: int, metrics: RoundMetrics) -> Iterator[MetricLine]:
 def write_metrics(folder: Path, rounds: Iterable[tuple[int, RoundMetrics]]) -> None:
     """Write both files, in place of any older ones.
 
+    They are not durable by themselves: the coordinator syncs the folder that they are in, with all else there.
+
     Args:
         folder: Where; it exists.
         rounds: Round numbers and their metrics. Where a round comes twice, as after a resume, the last one counts.
     """
     latest: Mapping[int, RoundMetrics] = dict(rounds)
     lines = [line for round_num in sorted(latest) for line in metric_lines(round_num, latest[round_num])]
-    _replace(folder / JSONL, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+    text = "".join(json.dumps(asdict(line)) + "\n" for line in lines)
+    files.replace(folder / METRICS_JSONL, text.encode(), durable=False)
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(MetricLine.__dataclass_fields__)
     for line in lines:
         writer.writerow([line.round, line.client or "", line.model, line.metric, repr(line.value)])
-    _replace(folder / CSV, table.getvalue())
+    files.replace(folder / METRICS_CSV, table.getvalue().encode(), durable=False)
 
 
 def read_metrics(path: Path) -> list[MetricLine]:
@@ -85,9 +87,3 @@ def read_metrics(path: Path) -> list[MetricLine]:
 def _scores(round_num: int, client: str | None, model: str, scores: Mapping[str, float]) -> Iterator[MetricLine]:
     for metric in sorted(scores):
         yield MetricLine(round_num, client, model, metric, float(scores[metric]))
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -126,14 +126,18 @@ class GlobalModel:
         offset = self.target_mean - self.feature_mean @ self.weights
         return linear_scores(x, self.spec, self._frequencies, self.weights, offset, self.link, device)
 
-    def save(self, folder: Path | str) -> None:
-        """Write `model.safetensors` and `model.json` to a folder, which is made where it does not exist.
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write `model.safetensors` and `model.json` to a folder.
 
         The same model gives the same bytes. Each file appears whole or not at all; the second names the digest of the
         first, so a pair from two different models is found out when it is loaded.
+
+        Args:
+            folder: Made where it does not exist.
+            durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
         parts = {part.name: getattr(self, part.name) for part in dataclasses.fields(self)}
-        model_file.write(parts, Path(folder))
+        model_file.write(parts, Path(folder), durable=durable)
 
     @functools.cached_property
     def _frequencies(self) -> Frequencies:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from kernfed import files
+from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec
@@ -22,9 +23,6 @@ from kernfed.maths.losses import Link
 
 ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
 """Arrays of a model, in the order of their declaration."""
-
-ARRAYS_FILE = "model.safetensors"
-FACTS_FILE = "model.json"
 
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -57,7 +55,7 @@ class _Facts(_Section):
     job: dict[str, JsonValue]
 
 
-def write(parts: Mapping[str, Any], folder: Path) -> None:
+def write(parts: Mapping[str, Any], folder: Path, *, durable: bool) -> None:
     """Write the parts of a `GlobalModel`, each file atomically; the facts, with the digest of the arrays, last."""
     data: bytes = save({name: parts[name] for name in ARRAYS})
     spec: FeatureSpec = parts["spec"]
@@ -82,8 +80,8 @@ def write(parts: Mapping[str, Any], folder: Path) -> None:
         link=None if link is Link.IDENTITY else link,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / ARRAYS_FILE, data)
-    _replace(folder / FACTS_FILE, _canonical(_told(facts), indent=2) + b"\n")
+    files.replace(folder / MODEL_ARRAYS, data, durable=durable)
+    files.replace(folder / MODEL_FACTS, _canonical(_told(facts), indent=2) + b"\n", durable=durable)
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def read(folder: Path) -> dict[str, Any]:
         "fingerprint": facts.fingerprint,
         "job": facts.job,
         "link": facts.link or Link.IDENTITY,
-        **_arrays(folder / ARRAYS_FILE, data),
+        **_arrays(folder / MODEL_ARRAYS, data),
     }
 
 
@@ -125,18 +123,18 @@ def _told(facts: _Facts, exclude: set[str] | None = None) -> dict[str, Any]:
 
 
 def _load(folder: Path) -> tuple[_Facts, bytes]:
-    path = folder / FACTS_FILE
+    path = folder / MODEL_FACTS
     try:
         facts = _Facts.model_validate_json(_read_bytes(path))
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(f"{path}: {key}: {first['msg']}; fetch the model again from its job") from err
-    data = _read_bytes(folder / ARRAYS_FILE)
+    data = _read_bytes(folder / MODEL_ARRAYS)
     if hashlib.sha256(data).hexdigest() != facts.arrays_sha256:
         raise ConfigError(
-            f"{folder / ARRAYS_FILE} is damaged or belongs to another {FACTS_FILE} (digests differ); fetch both files "
-            "again from the job"
+            f"{folder / MODEL_ARRAYS} is damaged or belongs to another {MODEL_FACTS} (digests differ); fetch both "
+            "files again from the job"
         )
     return facts, data
 
@@ -159,21 +157,9 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as err:
         raise ConfigError(
-            f"{path} cannot be read ({err.strerror}); give the folder that holds {FACTS_FILE} and {ARRAYS_FILE}"
+            f"{path} cannot be read ({err.strerror}); give the folder that holds {MODEL_FACTS} and {MODEL_ARRAYS}"
         ) from err
 
 
 def _canonical(facts: Any, indent: int | None = None) -> bytes:
     return json.dumps(facts, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +14,9 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from kernfed import files
 from kernfed.arrays import Floats
+from kernfed.artifact_names import JOB_JSON, MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.global_model import GlobalModel, load_model
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 FORMAT = "kernfed.network-model/1"
 ARRAYS = ("mean", "deviation", "parameters", "target_mean", "target_deviation")
-_ARRAYS_FILE, _FACTS_FILE = "model.safetensors", "model.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +106,13 @@ class NetworkModel:
             )
         return x
 
-    def save(self, folder: Path | str) -> None:
-        """Write `model.safetensors` and `model.json`; the same model gives the same bytes."""
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write `model.safetensors` and `model.json`; the same model gives the same bytes.
+
+        Args:
+            folder: Made where it does not exist.
+            durable: Whether to wait for the disk; False where the caller syncs the folder.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         data: bytes = save({name: getattr(self, name) for name in ARRAYS})
@@ -122,8 +127,8 @@ class NetworkModel:
             "job": dict(self.job),
         }
         text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        _replace(folder / _ARRAYS_FILE, data)
-        _replace(folder / _FACTS_FILE, text.encode() + b"\n")
+        files.replace(folder / MODEL_ARRAYS, data, durable=durable)
+        files.replace(folder / MODEL_FACTS, text.encode() + b"\n", durable=durable)
 
 
 def load_network_model(folder: Path | str) -> NetworkModel:
@@ -134,8 +139,8 @@ def load_network_model(folder: Path | str) -> NetworkModel:
     """
     folder = Path(folder)
     try:
-        facts = json.loads((folder / _FACTS_FILE).read_bytes())
-        data = (folder / _ARRAYS_FILE).read_bytes()
+        facts = json.loads((folder / MODEL_FACTS).read_bytes())
+        data = (folder / MODEL_ARRAYS).read_bytes()
         if facts["format"] != FORMAT or hashlib.sha256(data).hexdigest() != facts["arrays_sha256"]:
             raise ConfigError(f"{folder}: damaged, or files of two models; fetch both again from the job")
         network = dict(facts["network"])
@@ -163,10 +168,10 @@ def load_predictor(folder: Path | str) -> GlobalModel | NetworkModel:
         ConfigError: It cannot be loaded.
     """
     try:
-        text = (Path(folder) / _FACTS_FILE).read_bytes()
+        text = (Path(folder) / MODEL_FACTS).read_bytes()
         facts = json.loads(text)
     except FileNotFoundError as err:
-        if (Path(folder) / "job.json").is_file():
+        if (Path(folder) / JOB_JSON).is_file():
             raise ConfigError(
                 f"{folder} holds a job's files and no model: the job failed, or every client keeps a model of its own "
                 "(personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
@@ -177,12 +182,3 @@ def load_predictor(folder: Path | str) -> GlobalModel | NetworkModel:
     if isinstance(facts, dict) and facts.get("format") == FORMAT:
         return load_network_model(folder)
     return load_model(folder)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from kernfed import files
 from kernfed.errors import CertificateError, ConfigError
 from kernfed.pki import folder
 from kernfed.pki.authority import (
@@ -98,7 +99,7 @@ class FederationPki:
         path.parent.mkdir(parents=True, exist_ok=True)
         info = FederationInfo(federation, address(hosts[0], port), address(hosts[0], enrolment_port), hosts)
         # Made aside and moved into place, so that an interrupted run leaves nothing half done.
-        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=files.NEW))
         try:
             authority = Authority.create(federation, now())
             folder.write_file(aside / CA_KEY, key_pem(authority.key))
@@ -106,7 +107,7 @@ class FederationPki:
             made = cls(aside, authority, Registry.create(aside / REGISTRY, info), now)
             made.make_identity(Principal(federation, Role.COORDINATOR, "coordinator"), lifetime=lifetime)
             made.make_identity(Principal(federation, Role.OPERATOR, operator), lifetime=lifetime)
-            aside.rename(path)
+            files.move_folder(aside, path, over=False)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise

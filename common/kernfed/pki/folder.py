@@ -6,10 +6,8 @@ beside the old certificate. It takes the certificate that waits in `cert.pem.nex
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kernfed import files
 from kernfed.errors import ConfigError, IdentityError
 from kernfed.pki.names import UNREADABLE, Principal, Role, check_name
 
@@ -61,29 +60,8 @@ def make_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file whole or not at all, and wait for the disk."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Write a file of an identity or PKI folder; for its owner alone, unless it is told otherwise."""
+    files.replace(path, content, durable=True, mode=mode)
 
 
 def write_identity(folder: Path, about: About, *, certificate_pem: bytes, key_pem: bytes, ca_pem: bytes) -> None:
@@ -100,7 +78,7 @@ def replace_pair(folder: Path, *, certificate_pem: bytes, key_pem: bytes) -> Non
     write_file(folder / (CERT + _NEXT), certificate_pem, 0o644)
     os.replace(folder / (KEY + _NEXT), folder / KEY)
     os.replace(folder / (CERT + _NEXT), folder / CERT)
-    sync_folder(folder)
+    files.sync_folder(folder)
 
 
 def read_pair(folder: Path) -> KeyPair:

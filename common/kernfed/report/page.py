@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kernfed import files
+from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
-from kernfed.jobs.metrics_file import JSONL, TRAINING, MetricLine, read_metrics
+from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import sections
-
-REPORT = "report.html"
-JOB_JSON = "job.json"
-FINDINGS = "findings.json"
+from kernfed.wording import duration, flat, number
 
 _LABELS = {
     "auc": "AUC",
@@ -112,11 +111,9 @@ def write_report(folder: Path) -> Path:
         DataError: `job.json` or `metrics.jsonl` is missing or not what a job writes.
     """
     job = _read_job(folder / JOB_JSON)
-    html = render(job, read_metrics(folder / JSONL), _read_findings(folder / FINDINGS))
+    html = render(job, read_metrics(folder / METRICS_JSONL), _read_findings(folder / FINDINGS))
     path = folder / REPORT
-    part = folder / f".{REPORT}.part"
-    part.write_text(html, encoding="utf-8")
-    part.replace(path)
+    files.replace(path, html.encode(), durable=False)  # `kernfed report` makes it again
     return path
 
 
@@ -156,7 +153,7 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
         "table": _client_table(measured),
         "rows": measured.rows,
         "answers": _answers(job["answers"]),
-        "settings": list(_flat(job["settings"])),
+        "settings": list(flat(job["settings"], "not set")),
         "submitted": _when(job["submitted_at"]),
         "started": _when(job["started_at"]),
         "finished": _when(job["finished_at"]),
@@ -177,7 +174,7 @@ def _tiles(job: Mapping[str, Any], measured: Measured, metric: str | None) -> It
     yield "clients", str(len(job["clients"]))
     if job["started_at"] and job["finished_at"]:
         took = datetime.fromisoformat(job["finished_at"]) - datetime.fromisoformat(job["started_at"])
-        yield "took", _duration(took.total_seconds())
+        yield "took", duration(took.total_seconds())
     bound = measured.last("relative_distance_bound", TRAINING, None)
     if bound is not None:
         yield "distance to optimum", f"≤ {bound:.1e}"
@@ -267,16 +264,6 @@ def _read_job(path: Path) -> dict[str, Any]:
     return job
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list):
-            yield f"{prefix}{key}", ", ".join(map(str, value))
-        else:
-            yield f"{prefix}{key}", "not set" if value is None else str(value)
-
-
 def _ordered(names: set[str], first: Sequence[str]) -> list[str]:
     return [name for name in first if name in names] + sorted(names - set(first))
 
@@ -286,21 +273,13 @@ def _label(metric: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2e}" if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6) else f"{value:.4g}"
+    return f"{value:.2e}" if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6) else number(value)
 
 
 def _cell(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else _number(value)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _when(text: str | None) -> str:

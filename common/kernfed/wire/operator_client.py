@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
+from kernfed import files
 from kernfed.errors import BusyError, ConfigError, JobError, KernfedError, UnavailableError, WireError
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate, NumberedEvent
 from kernfed.pki.identity import Identity, Role, channel_credentials
@@ -227,9 +227,8 @@ class OperatorClient:
         call = self._stub.FetchArtifact(pb.FetchArtifactRequest(job_id=job_id, name=name))
         announced: ArtifactInfo | None = None
         digest, size = hashlib.sha256(), 0
-        handle, part = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with files.Part(folder / name, mode=0o644) as part:
                 async with contextlib.aclosing(self._pieces(call)) as pieces:
                     async for response in pieces:
                         if response.HasField("artifact"):
@@ -237,16 +236,12 @@ class OperatorClient:
                         size += len(response.data)
                         if announced is None or size > announced.size:
                             raise WireError(f"{name}: the coordinator sends more than it announced")
-                        await asyncio.to_thread(_append, file, digest, response.data)
-                os.fchmod(file.fileno(), 0o644)
-                await asyncio.to_thread(os.fsync, file.fileno())
-            if announced is None or size != announced.size or digest.hexdigest() != announced.sha256:
-                raise WireError(f"{name}: what arrived is not what the coordinator announced; fetch it again")
-            os.replace(part, folder / name)
+                        await asyncio.to_thread(_append, part.file, digest, response.data)
+                if announced is None or size != announced.size or digest.hexdigest() != announced.sha256:
+                    raise WireError(f"{name}: what arrived is not what the coordinator announced; fetch it again")
+                await asyncio.to_thread(part.keep, durable=True)
         except BaseException:
             call.cancel()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part)
             raise
         return folder / name
 

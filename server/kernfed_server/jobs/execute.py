@@ -15,8 +15,7 @@ from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
-from kernfed_server.jobs.run import Run
-from kernfed_server.keeping.artifacts import Model
+from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.registry import WORKFLOWS
 
 

@@ -21,10 +21,10 @@ from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpd
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.registry import method_of
 from kernfed_server.federation.client_book import ClientBook, Sessions
-from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, may_join, plan
 from kernfed_server.jobs.task import ActiveJob, finish_job, run_job
-from kernfed_server.keeping.artifacts import ArtifactShelf, Model
+from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.history import WATCHER_LIMIT, History
 from kernfed_server.keeping.store import Store, StoredJob
 from kernfed_server.keeping.uploads import Uploads

@@ -40,9 +40,8 @@ from kernfed.federation.messages.data import (
 from kernfed.jobs.job_file import DataSection, JobFile, data_schema, lengthscale, lengthscale_key
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
+from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
-
-_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +189,15 @@ def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple
     if schema.task is LearningTask.REGRESSION:
         return ()
     classes = schema.classes or tuple(_sorted_classes({c for classes in found for c in classes}))
-    listed = ", ".join(classes[:_MAX_LISTED]) + (", ..." if len(classes) > _MAX_LISTED else "")
+    names = listed(classes, more=", ...")
     if schema.task is LearningTask.BINARY and len(classes) != 2:
         raise DataError(
-            f"task is binary, but the clients' data have {len(classes)} classes in {schema.target!r} ({listed}); "
+            f"task is binary, but the clients' data have {len(classes)} classes in {schema.target!r} ({names}); "
             'name both in data.classes, or use task = "classification"'
         )
     if len(classes) < 2:
         raise DataError(
-            f"all clients' rows are of one class in {schema.target!r} ({listed}); name the others in data.classes, or "
+            f"all clients' rows are of one class in {schema.target!r} ({names}); name the others in data.classes, or "
             "ask for another target"
         )
     return classes
@@ -318,7 +317,7 @@ def _agree_scales(data: DataSection, described: list[DataDescription], run: Run)
     pooled = pool_moments([Moments(d.num_rows, d.mean, d.sum_squares) for d in described])
     constant = [name for name, flat in zip(data.features, constant_columns(pooled), strict=True) if flat]
     if constant:
-        run.note(f"columns that are the same everywhere and tell nothing: {', '.join(constant[:_MAX_LISTED])}")
+        run.note(f"columns that are the same everywhere and tell nothing: {listed(constant)}")
     return pooled.mean, pooled_deviation(pooled)
 
 

@@ -32,8 +32,8 @@ class Checkpoint:
 class Model(Protocol):
     """Something that a job leaves and that can be saved."""
 
-    def save(self, folder: Path | str) -> None:
-        """Write its files to a folder."""
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write its files to a folder; `durable` is False where the caller syncs the folder."""
         ...
 
 

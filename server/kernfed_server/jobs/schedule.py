@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Protocol
 
 from kernfed.federation.cohort import Quorum
+from kernfed.wording import listed
 
 _MAX_LISTED = 5
 
@@ -202,5 +203,4 @@ def _busy_text(busy: Mapping[str, Sequence[str]]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_LISTED])
-    return f"{shown} and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else shown
+    return listed(names, _MAX_LISTED, " and {left} more")

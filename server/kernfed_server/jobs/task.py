@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from kernfed.disk_space import FULL_TEXT, says_full
+from kernfed import files
+from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.federation.cohort import Cohort, Exchange, Quorum
 from kernfed.federation.events import EventKind, JobEvent, JobState
@@ -22,8 +22,8 @@ from kernfed.numeric_platform import split_platform
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.outcomes import Tally, count, participation
-from kernfed_server.jobs.run import Checkpoint, Run
-from kernfed_server.keeping.artifacts import CHECKPOINT, KEPT_KINDS, Model, move_into_place, render_report, write_folder
+from kernfed_server.jobs.run import Checkpoint, Model, Run
+from kernfed_server.keeping.artifacts import KEPT_KINDS, render_report, write_folder
 from kernfed_server.keeping.disk import until_kept
 from kernfed_server.keeping.history import History
 from kernfed_server.keeping.store import Store
@@ -219,7 +219,7 @@ async def finish_job(
         error_message=outcome.message if outcome.state is JobState.FAILED else "",
         waiting_for="",
     )
-    made = folder.with_name(folder.name + ".new")
+    made = folder.with_name(folder.name + files.NEW)
 
     said_platforms = False
 
@@ -243,12 +243,12 @@ async def finish_job(
         if active.file.report:
             async with reports:
                 fault = await render_report(made, cache, report_timeout_s)
-        if says_full(fault):
-            raise OSError(errno.ENOSPC, FULL_TEXT)
+        if files.says_full(fault):
+            raise files.no_space()
         if fault:
             log.error("report not written", error=fault)
             active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="report.html could not be written"))
-        await asyncio.to_thread(move_into_place, made, folder)
+        await asyncio.to_thread(files.move_folder, made, folder, over=True)
 
     told, limit_s = active.journal, active.file.cohort.wait_s
     try:

@@ -6,17 +6,17 @@ import asyncio
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
+from kernfed.artifact_names import FINDINGS, JOB_JSON, JOB_TOML
 from kernfed.errors import UnknownArtifactError
 from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.federation.messages.base import Request
@@ -25,14 +25,11 @@ from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import write_metrics
 from kernfed.numeric_platform import numeric_platform
+from kernfed_server.jobs.run import Model
 from kernfed_server.keeping.disk import opened
 
 log = structlog.get_logger(__name__)
 
-JOB_TOML: Final = "job.toml"
-JOB_JSON: Final = "job.json"
-FINDINGS: Final = "findings.json"
-CHECKPOINT: Final = "checkpoint.safetensors"
 PIECE_BYTES: Final = 1 << 20
 
 KEPT_KINDS: Final = (
@@ -44,14 +41,6 @@ KEPT_KINDS: Final = (
     EventKind.FINDING,
 )
 """Events that artifacts tell of."""
-
-
-class Model(Protocol):
-    """The result of a workflow: a model that can be saved."""
-
-    def save(self, folder: Path | str) -> None:
-        """Write `model.safetensors` and `model.json`."""
-        ...
 
 
 def write_folder(
@@ -89,7 +78,7 @@ def write_folder(
         text = json.dumps(findings, indent=1, ensure_ascii=False, allow_nan=False, sort_keys=True)
         (folder / FINDINGS).write_text(text + "\n", encoding="utf-8")
     if model is not None:
-        model.save(folder)
+        model.save(folder, durable=False)  # `kernfed.files.move_folder` syncs all that is here, at once
 
 
 def job_record(
@@ -191,24 +180,6 @@ class _ReportProcess:
         self._killed = True
         if self._process is not None:
             self._process.kill()
-
-
-def move_into_place(made: Path, folder: Path) -> None:
-    """Give a folder its final name, once all that is in it is on disk; an older one there goes."""
-    for path in [*(p for p in made.rglob("*") if not p.is_symlink()), made]:
-        _sync(path)
-    if folder.exists():
-        shutil.rmtree(folder)
-    made.rename(folder)
-    _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class ArtifactShelf:

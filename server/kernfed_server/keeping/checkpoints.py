@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from kernfed.arrays import Array
 from kernfed.errors import JobError
+from kernfed.files import Part, is_part
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.jobs.state import Arrays
 
@@ -39,17 +39,11 @@ def write_checkpoint(folder: Path, job_id: str, checkpoint: Checkpoint) -> tuple
         File name in `folder`, and SHA-256 of its content.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{job_id}.{checkpoint.round_num}{SUFFIX}.part"
-    part.unlink(missing_ok=True)
-    try:
-        sha256 = _write(part, checkpoint.state)
-        name = f"{job_id}.{checkpoint.round_num}.{sha256[:16]}{SUFFIX}"
-        part.rename(folder / name)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    _sync_folder(folder)
-    return name, sha256
+    with Part(folder / f"{job_id}.{checkpoint.round_num}{SUFFIX}") as part:
+        sha256 = _write(part.file, checkpoint.state)
+        part.target = folder / f"{job_id}.{checkpoint.round_num}.{sha256[:16]}{SUFFIX}"
+        part.keep(durable=True)
+    return part.target.name, sha256
 
 
 def read_checkpoint(path: Path, round_num: int, sha256: str) -> Checkpoint:
@@ -77,11 +71,16 @@ def remove_orphans(folder: Path, keep: set[str]) -> None:
     """Delete the checkpoints that a crash left between file and store, and those of finished jobs."""
     if folder.is_dir():
         for path in folder.iterdir():
-            if path.name not in keep and (path.suffix == SUFFIX or path.name.endswith(f"{SUFFIX}.part")):
+            if path.name not in keep and is_checkpoint(path):
                 path.unlink(missing_ok=True)
 
 
-def _write(path: Path, state: Arrays) -> str:
+def is_checkpoint(path: Path) -> bool:
+    """Whether a name is that of a checkpoint, or of one on its way."""
+    return path.suffix == SUFFIX or is_part(path)
+
+
+def _write(file: BinaryIO, state: Arrays) -> str:
     arrays = {name: _prepared(name, state[name]) for name in sorted(state)}
     header: dict[str, object] = {}
     offset = 0
@@ -95,18 +94,15 @@ def _write(path: Path, state: Arrays) -> str:
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     digest = hashlib.sha256()
-    with path.open("xb") as file:
-        for part in (len(head).to_bytes(8, "little"), head):
-            file.write(part)
-            digest.update(part)
-        for array in arrays.values():
-            data = array.reshape(-1).view(np.uint8).data
-            for start in range(0, len(data), _PIECE):
-                piece = data[start : start + _PIECE]
-                file.write(piece)
-                digest.update(piece)
-        file.flush()
-        os.fsync(file.fileno())
+    for part in (len(head).to_bytes(8, "little"), head):
+        file.write(part)
+        digest.update(part)
+    for array in arrays.values():
+        data = array.reshape(-1).view(np.uint8).data
+        for start in range(0, len(data), _PIECE):
+            piece = data[start : start + _PIECE]
+            file.write(piece)
+            digest.update(piece)
     return digest.hexdigest()
 
 
@@ -116,11 +112,3 @@ def _prepared(name: str, value: Array) -> Array:
         raise TypeError(f"state {name!r} is of type {array.dtype}; a checkpoint holds {', '.join(_DTYPES)}")
     # Not ascontiguousarray: it would make a number an array of one.
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import IO, Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 from safetensors import SafetensorError
 
-from kernfed.disk_space import is_full
 from kernfed.errors import DiskFullError, UnavailableError
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.files import DiskWait, is_full, until_kept_async
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Closable")
 
-FIRST_PAUSE_S: Final = 0.2
-LONGEST_PAUSE_S: Final = 5.0
+
+class Closable(Protocol):
+    """A file, or a part of one."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
 
 
 class Told(Protocol):
@@ -32,7 +37,7 @@ class Told(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def opened(open_file: Callable[[], IO[bytes]]) -> AsyncIterator[IO[bytes]]:
+async def opened(open_file: Callable[[], F]) -> AsyncIterator[F]:
     """Open a file in a thread; it is closed when the block ends, and also where the caller is cancelled before that."""
     opening = asyncio.ensure_future(asyncio.to_thread(open_file))
     try:
@@ -40,11 +45,11 @@ async def opened(open_file: Callable[[], IO[bytes]]) -> AsyncIterator[IO[bytes]]
     except asyncio.CancelledError:
         opening.add_done_callback(_close)
         raise
-    with file:
+    with contextlib.closing(file):
         yield file
 
 
-def _close(opening: asyncio.Future[IO[bytes]]) -> None:
+def _close(opening: asyncio.Future[F]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
@@ -65,30 +70,26 @@ async def until_kept(
         DiskFullError: No space for `limit_s`.
         UnavailableError: The store could not be used for as long.
     """
-    began = time.monotonic()
-    pause, said = FIRST_PAUSE_S, ""
-    while True:
-        try:
-            result = await attempt()
-        except (UnavailableError, OSError, SafetensorError) as err:
-            if isinstance(err, TimeoutError | ConnectionError):
-                raise
-            waited = time.monotonic() - began
-            cause = f"disk full: {what}" if is_full(err) else f"{what} cannot be written: {err}"
-            if waited + pause > limit_s:
-                failure = DiskFullError if is_full(err) else UnavailableError
-                raise failure(
-                    f"{cause}; gave up after {waited:.0f} s (cohort.wait_s); make space at the coordinator and submit "
-                    "the job again"
-                ) from err
-            if cause != said:
-                log.error("job waits for the disk", what=what, error=str(err))
-                said = cause
-                told.event(JobEvent(EventKind.WAITING, round_num, message=f"waiting: {cause}"))
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, LONGEST_PAUSE_S)
+
+    def cause(err: Exception) -> str | None:
+        if isinstance(err, TimeoutError | ConnectionError):
+            return None
+        if not isinstance(err, UnavailableError | OSError | SafetensorError):
+            return None
+        return f"disk full: {what}" if is_full(err) else f"{what} cannot be written: {err}"
+
+    def tell(words: str, err: Exception | None) -> None:
+        if err is None:
+            log.info("job goes on", what=what)
         else:
-            if said:
-                log.info("job goes on", what=what)
-                told.event(JobEvent(EventKind.WAITING, round_num))
-            return result
+            log.error("job waits for the disk", what=what, error=str(err))
+        told.event(JobEvent(EventKind.WAITING, round_num, message=words and f"waiting: {words}"))
+
+    def give_up(words: str, err: Exception, waited_s: float) -> Exception:
+        failure = DiskFullError if is_full(err) else UnavailableError
+        return failure(
+            f"{words}; gave up after {waited_s:.0f} s (cohort.wait_s); make space at the coordinator and submit the "
+            "job again"
+        )
+
+    return await until_kept_async(attempt, DiskWait(limit_s, cause, tell, give_up))

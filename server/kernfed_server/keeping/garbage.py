@@ -18,8 +18,9 @@ import sqlalchemy as sa
 
 from kernfed.errors import ConfigError
 from kernfed.federation.events import JobState
+from kernfed.files import NEW
 from kernfed_server.keeping import tables as t
-from kernfed_server.keeping.checkpoints import SUFFIX
+from kernfed_server.keeping.checkpoints import is_checkpoint
 from kernfed_server.keeping.schema import reading
 
 NOTED_WITHIN_S: Final = 3600.0
@@ -106,8 +107,7 @@ def _known(url: str) -> _Known:
 
 def _checkpoints(folder: Path, known: _Known, now: float) -> Iterator[Garbage]:
     for path in _entries(folder):
-        checkpoint = path.suffix == SUFFIX or path.name.endswith(f"{SUFFIX}.part")
-        if checkpoint and path.name not in known.checkpoints and _age_s(path, now) > NOTED_WITHIN_S:
+        if is_checkpoint(path) and path.name not in known.checkpoints and _age_s(path, now) > NOTED_WITHIN_S:
             yield Garbage(path, "checkpoint", "no job goes on from it", _size(path))
 
 
@@ -128,7 +128,7 @@ def _artifacts(folder: Path, known: _Known, now: float, older_than_days: float |
             continue
         if older_than_days is not None and now - ended > older_than_days * _DAY_S:
             yield Garbage(path, "artifacts", f"the job ended {(now - ended) / _DAY_S:.0f} days ago", _size(path))
-        elif (half := path / "artifacts.new").is_dir() and now - ended > NOTED_WITHIN_S:
+        elif (half := path / f"artifacts{NEW}").is_dir() and now - ended > NOTED_WITHIN_S:
             yield Garbage(half, "artifacts", "half written", _size(half))
 
 

@@ -23,9 +23,9 @@ import structlog
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
-from kernfed.disk_space import is_full
 from kernfed.errors import BusyError, DiskFullError, UnavailableError, UnknownJobError
 from kernfed.federation.events import EventKind, JobState
+from kernfed.files import is_full
 from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.jobs.run import Checkpoint

@@ -7,12 +7,12 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Any
 
 from kernfed.errors import ConfigError, UnavailableError, WireError
+from kernfed.files import Part
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.jobs.named_files import MAX_BYTES
 from kernfed_server.keeping.disk import opened
@@ -95,29 +95,24 @@ class Uploads:
             raise WireError(f"upload: {size} bytes announced; a file has 1 to {MAX_BYTES}")
         if await asyncio.to_thread(_touch, path):
             return True
-        part = self._folder / f".upload.{secrets.token_hex(8)}"
         try:
-            async with opened(lambda: self._begin(part)) as file:
+            async with opened(lambda: self._begin(path)) as part:
                 digest, received = hashlib.sha256(), 0
                 async for piece in pieces:
                     received += len(piece)
                     if received > size:
                         raise WireError("upload: more bytes than announced")
-                    await asyncio.to_thread(_append, file, digest, piece)
+                    await asyncio.to_thread(_append, part.file, digest, piece)
                 if received != size or digest.hexdigest() != sha256:
                     raise WireError("upload: what arrived is not what was announced; send it again")
-                await asyncio.to_thread(_sync, file)
-            os.replace(part, path)
+                await asyncio.to_thread(part.keep, durable=True)
         except OSError as err:
             raise UnavailableError(f"upload: the coordinator cannot write: {err.strerror}; tell its operator") from err
-        finally:
-            with contextlib.suppress(OSError):  # it has its name by now, or could not be made
-                part.unlink()
         return False
 
-    def _begin(self, part: Path) -> IO[bytes]:
+    def _begin(self, path: Path) -> Part:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))  # `opened` owns it
+        return Part(path, mode=0o600)
 
 
 def _touch(path: Path) -> bool:
@@ -130,8 +125,3 @@ def _touch(path: Path) -> bool:
 def _append(file: IO[bytes], digest: Any, piece: bytes) -> None:
     digest.update(piece)
     file.write(piece)
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

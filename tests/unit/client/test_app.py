@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernfed.jobs.client_file import load_client_file
 from kernfed.numeric_platform import numeric_platform, split_platform
 from kernfed_client.daemon.maths import prepare
@@ -30,6 +32,7 @@ def client_file(tmp_path: Path, **keys: object) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_threads_of_all_maths_libraries(tmp_path: Path) -> None:
     """`threads` holds for torch and for the BLAS of numpy and of scipy: idle threads that spin slow the others down."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"OPENBLAS_NUM_THREADS": "2"}

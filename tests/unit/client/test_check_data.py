@@ -12,6 +12,8 @@ import pytest
 from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s3cr3t-31337"
 
 

@@ -31,6 +31,7 @@ def facts(**environment: str) -> list[str]:
     return told
 
 
+@pytest.mark.slow
 def test_facts_of_this_process() -> None:
     """Where torch is not loaded it is not loaded for this; where it is, its instructions are told."""
     without, loaded, version, capability = facts()
@@ -39,6 +40,7 @@ def test_facts_of_this_process() -> None:
     assert capability not in without.partition("torch")[2]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_chosen_by_hand_is_told() -> None:
     """OpenBLAS and torch can be made to compute as on an older processor; then the platform is another one."""
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""

@@ -16,6 +16,8 @@ from kernfed_simulation.__main__ import main
 from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
+pytestmark = pytest.mark.slow
+
 SITES = ("cleveland", "hungarian", "switzerland", "va")
 FILES = [arg for site in SITES for arg in ("--client-file", str(HEART / "clients" / f"{site}.toml"))]
 

@@ -18,6 +18,7 @@ from kernfed_simulation.partition import (
     dirichlet,
     parse_partitioning,
 )
+from kernfed_testing.properties import examples
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_other_texts_are_refused_with_what_is_possible(text: str) -> None:
         parse_partitioning(text)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     scheme=st.sampled_from([Scheme.IID, Scheme.QUANTITY, Scheme.DIRICHLET]),
     alpha=st.floats(0.3, 50),

@@ -68,6 +68,7 @@ def test_a_run_that_diverges_is_an_outcome_too(tmp_path: Path) -> None:
     assert len(outcomes[1].curve) == 20
 
 
+@pytest.mark.slow
 async def test_the_command_prints_a_table_and_writes_a_plot(tmp_path: Path) -> None:
     """On the example's hospitals: one row a combination, JSON and PNG in the folder."""
     files = [arg for site in ("cleveland", "va") for arg in ("--client-file", str(HEART / "clients" / f"{site}.toml"))]

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from torch import Tensor, nn
 
-from kernfed import rng
+from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import NetworkModelSection
@@ -130,9 +130,7 @@ class NetworkLearner:
 
     def _keep(self, round_num: int, weights: Weights) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._path(round_num).with_suffix(".tmp")
-        temporary.write_bytes(save(dict(weights)))
-        temporary.replace(self._path(round_num))
+        files.replace(self._path(round_num), save(dict(weights)), durable=True)
         for old in [r for r in self._rounds() if 0 < r <= round_num][:-_KEPT_ROUNDS]:
             self._path(old).unlink(missing_ok=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed import rng
+from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.features.kernels import KernelSpec
@@ -67,9 +67,7 @@ def keep_public(job: LocalJob, request: KeepPublicSetRequest) -> PublicSetKept:
         raise WireError(f"{request.step}: the public set that arrived is not the one that its digest names")
     points = public_set.unpack(content, len(job.schema.features))
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    files.replace(path, content, durable=False)  # the coordinator sends it again; its digest tells damage
     return PublicSetKept(len(points))
 
 

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import weakref
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import structlog
 
+from kernfed import files
 from kernfed.arrays import Array, Floats
-from kernfed.disk_space import no_space
+from kernfed.files import Framing, Journal
 from kernfed.methods.online.learner import Learner
 from kernfed_client.streams.streams import Position
 
@@ -35,7 +33,7 @@ STATE_FILE = "rounds.state"
 MAX_FILE_BYTES = 16 << 20
 """A file that is larger gives way to one with the states that are kept."""
 
-_MARK = b"KFS1"
+_FRAMING = Framing(b"KFS1", "Q")
 
 KEPT_STATES = 4
 """After the open round, the closed one whose checkpoint is being written, and two before that."""
@@ -77,17 +75,7 @@ class ClientState:
 
     def moved_to(self, theta: Array, version: int) -> ClientState:
         """With the parameters of a newer request."""
-        return ClientState(
-            self.round_num,
-            self.request,
-            self.position,
-            self.num_skipped,
-            self.learner,
-            theta,
-            version,
-            self.waiting,
-            self.reply,
-        )
+        return replace(self, theta=theta, version=version)
 
 
 class StateKeeper:
@@ -102,11 +90,12 @@ class StateKeeper:
         """
         self._start = start
         self._path = None if folder is None else folder / STATE_FILE
-        self._file: _Appended | None = None
+        self._journal: Journal | None = None
         self._kept: list[ClientState] = []
         if self._path is not None and self._path.is_file():
-            for state in _records(self._path):
-                self._remember(state)
+            self._journal = Journal(self._path, _FRAMING)
+            for (body,) in self._journal.read():
+                self._remember(_decode(body))
         if self._kept:
             log.info("state of a stream read back", round_num=self._kept[-1].round_num)
 
@@ -139,45 +128,21 @@ class StateKeeper:
     def keep(self, state: ClientState) -> None:
         """Keep a state in place of the oldest; states of its round or later are dropped."""
         if self._path is not None:
-            if self._file is None or self._file.num_bytes > MAX_FILE_BYTES:
-                self._file = self._fresh_file(self._path)
-            self._file.add(_record(state))
+            if self._journal is None or self._journal.num_bytes > MAX_FILE_BYTES:
+                self._journal = self._fresh_journal(self._path)
+            self._journal.add(_record(state))
         self._remember(state)
 
     def _remember(self, state: ClientState) -> None:
         earlier = [s for s in self._kept if s.round_num < state.round_num]
         self._kept = [*earlier[1 - KEPT_STATES :], state]
 
-    def _fresh_file(self, path: Path) -> _Appended:
-        """A file with the states that are kept, open at its end, in place of the one there."""
+    def _fresh_journal(self, path: Path) -> Journal:
+        """A journal with the states that are kept, in place of the one there."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = path.with_suffix(".part")
-        file = _Appended(part)
-        for state in self._kept:
-            file.add(_record(state))
-        os.replace(part, path)
-        return file
-
-
-class _Appended:
-    """A file that only grows; closed when nobody holds it any more, as when a job's data are forgotten."""
-
-    def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        weakref.finalize(self, os.close, self._handle)
-        self.num_bytes = 0
-
-    def add(self, data: bytes) -> None:
-        """Write at the end.
-
-        Raises:
-            OSError: The disk is full; what was written of it does not count when it is read back.
-        """
-        written = os.write(self._handle, data)
-        self.num_bytes += written
-        if written < len(data):
-            self.num_bytes = MAX_FILE_BYTES + 1  # a next state begins a new file, behind no cut record
-            raise no_space()
+        # Not durable: see `Journal`; a client that lost its last states reads their rows again.
+        files.replace(path, b"".join(map(_record, self._kept)), durable=False, mode=0o600)
+        return Journal(path, _FRAMING)
 
 
 def _record(state: ClientState) -> bytes:
@@ -197,23 +162,9 @@ def _record(state: ClientState) -> bytes:
         "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
     }
     head = json.dumps(facts).encode()
-    body = b"".join([len(head).to_bytes(4, "little"), head, *(array.tobytes() for array in arrays.values())])
-    return _MARK + len(body).to_bytes(8, "little") + zlib.crc32(body).to_bytes(4, "little") + body
-
-
-def _records(path: Path) -> Iterator[ClientState]:
-    """States of a file in their order, up to the first record that is not whole."""
-    content = path.read_bytes()
-    at, size = 0, len(_MARK) + 12
-    while at < len(content):
-        mark, rest = content[at : at + len(_MARK)], content[at + len(_MARK) : at + size]
-        length, checksum = int.from_bytes(rest[:8], "little"), int.from_bytes(rest[8:], "little")
-        body = content[at + size : at + size + length]
-        if mark != _MARK or len(body) < length or zlib.crc32(body) != checksum:
-            log.warning("the last state of a stream was not written whole and does not count", file=path.name)
-            return
-        yield _decode(body)
-        at += size + length
+    return _FRAMING.pack(
+        b"".join([len(head).to_bytes(4, "little"), head, *(array.tobytes() for array in arrays.values())])
+    )
 
 
 def _decode(body: bytes) -> ClientState:

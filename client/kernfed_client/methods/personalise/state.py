@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from kernfed import rng
+from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, WireError
 from kernfed.methods.personalise.choice import Grid
@@ -166,13 +165,6 @@ def noise_stream(job: LocalJob, request: EmbedRequest) -> rng.Stream:
 def _secret(job: LocalJob) -> str:
     path = job.file.state / "noise.key"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        secret = secrets.token_hex(32)
-        file.write(secret)
-        file.flush()
-        os.fsync(file.fileno())
-    return secret
+    if not path.exists() or not path.stat().st_size:  # a crash of earlier releases left it empty
+        files.replace(path, secrets.token_hex(32).encode(), durable=True, mode=0o600)
+    return path.read_text(encoding="ascii").strip()

@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
+from kernfed import files
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
 from kernfed_client.data.local_job import LocalJob
@@ -57,10 +58,8 @@ def keep_ratios(job: LocalJob, variant: str, ratios: Ratios) -> None:
 
     path = _path(job, variant)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_suffix(".tmp")
     arrays: dict[str, Array] = {"weights": np.ascontiguousarray(ratios.weights, np.float64)}
-    temporary.write_bytes(save(arrays, {"facts": json.dumps(asdict(ratios.facts))}))
-    temporary.replace(path)
+    files.replace(path, save(arrays, {"facts": json.dumps(asdict(ratios.facts))}), durable=True)
 
 
 def held_variants(job: LocalJob) -> tuple[str, ...]:
@@ -103,9 +102,7 @@ def keep_norm(job: LocalJob, round_num: int, norm: Floats) -> None:
     if job.durable:
         path = _norm_path(job, round_num)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(save({"norm": np.ascontiguousarray(norm, np.float64)}))
-        temporary.replace(path)
+        files.replace(path, save({"norm": np.ascontiguousarray(norm, np.float64)}), durable=True)
 
 
 def _read_norms(folder: Path) -> dict[int, Floats]:

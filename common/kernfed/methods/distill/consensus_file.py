@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
@@ -29,10 +31,14 @@ class PublicConsensus:
     values: Floats
     """Numbers, or scores of the classes as `kernfed.models.global_model` has them, (N_p, C)."""
 
-    def save(self, folder: Path | str) -> None:
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write `consensus.safetensors` (tensors `points`, `consensus`) and `consensus.csv`, a table of predictions.
 
         The same consensus gives the same bytes.
+
+        Args:
+            folder: Made where it does not exist.
+            durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
         from safetensors.numpy import save
 
@@ -40,12 +46,13 @@ class PublicConsensus:
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"points": self.points, "consensus": self.values}
         data: bytes = save({name: np.ascontiguousarray(a, dtype=np.float64) for name, a in arrays.items()})
-        (folder / ARRAYS_FILE).write_bytes(data)
-        with (folder / TABLE_FILE).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*self.feature_names, *self._columns()])
-            for point, scores in zip(self.points.tolist(), self.values.tolist(), strict=True):
-                writer.writerow([*map(repr, point), *self._cells(scores)])
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow([*self.feature_names, *self._columns()])
+        for point, scores in zip(self.points.tolist(), self.values.tolist(), strict=True):
+            writer.writerow([*map(repr, point), *self._cells(scores)])
+        files.replace(folder / ARRAYS_FILE, data, durable=durable)
+        files.replace(folder / TABLE_FILE, table.getvalue().encode(), durable=durable)
 
     def _columns(self) -> list[str]:
         if self.task is LearningTask.REGRESSION:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
@@ -63,8 +63,13 @@ class OnlineParameters:
         told: Floats = self.target_low + self.target_span * LOSSES[self.loss].served(f)
         return told
 
-    def save(self, folder: Path | str) -> None:
-        """Write both files; the facts, which name the digest of the arrays, last."""
+    def save(self, folder: Path | str, *, durable: bool = True) -> None:
+        """Write both files; the facts, which name the digest of the arrays, last.
+
+        Args:
+            folder: Made where it does not exist.
+            durable: Whether to wait for the disk; False where the caller syncs the folder.
+        """
         from safetensors.numpy import save
 
         out = Path(folder)
@@ -85,8 +90,9 @@ class OnlineParameters:
             "round": self.round_num,
             "arrays_sha256": hashlib.sha256(data).hexdigest(),
         }
-        _replace(out / ARRAYS_FILE, data)
-        _replace(out / FACTS_FILE, json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
+        files.replace(out / ARRAYS_FILE, data, durable=durable)
+        files.replace(out / FACTS_FILE, text.encode() + b"\n", durable=durable)
 
 
 def load_parameters(folder: Path | str) -> OnlineParameters:
@@ -121,9 +127,3 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
         )
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise ConfigError(f"{path}: no sound parameters of an online job ({err}); fetch them again") from err
-
-
-def _replace(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    os.replace(part, path)

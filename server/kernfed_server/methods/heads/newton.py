@@ -6,6 +6,7 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.heads.solver_choice import choose_solver
+from kernfed.wording import listed
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.heads import newton_auto as newton_head_auto
@@ -17,7 +18,6 @@ _ENOUGH_DAMPING = 1e-2
 """Damping and ridge below which a Hessian of few rows is as good as singular, for features of size 1."""
 _SHARE_APART, _MOST_APART, _ENOUGH_APART = 0.05, 0.2, 100
 """Shares of the training rows that local training keeps apart; rows below which the share grows."""
-_MAX_LISTED = 12
 
 
 async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) -> Array | None:
@@ -82,7 +82,6 @@ def _warn_few_rows(problem: HeadProblem, settings: NewtonSettings, solver: str) 
     undamped = settings.damping != "auto" and float(settings.damping) + problem.ridge < _ENOUGH_DAMPING
     if not few or not (undamped or settings.step == "paper"):
         return
-    listed = ", ".join(few[:_MAX_LISTED]) + (", …" if len(few) > _MAX_LISTED else "")
     least = min(problem.rows[client] for client in few)
     remedy = (
         "only more rounds are at stake: the loss decides over each step"
@@ -90,6 +89,6 @@ def _warn_few_rows(problem: HeadProblem, settings: NewtonSettings, solver: str) 
         else 'the averaged step may overshoot; use step = "auto", line_search = true, or damping = "auto"'
     )
     problem.run.note(
-        f"{listed}: fewer rows (from {least}) than the {d} features, so most directions have no local curvature but "
-        f"damping and ridge ({settings.damping} and {problem.ridge:g}): {remedy}"
+        f"{listed(few, more=', …')}: fewer rows (from {least}) than the {d} features, so most directions have no local "
+        f"curvature but damping and ridge ({settings.damping} and {problem.ridge:g}): {remedy}"
     )

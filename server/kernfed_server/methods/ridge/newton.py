@@ -16,13 +16,13 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
 from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
+from kernfed.wording import listed
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.state import names_array
 
-_MAX_LISTED = 12
 _NO_MOMENT = np.empty((0, 0))
 """Stands for a moment that has to be asked for again."""
 
@@ -58,7 +58,7 @@ def _warn_few_rows(setup: Setup, run: Run) -> None:
     few = [client for client, rows in setup.num_rows.items() if rows < setup.num_features]
     if few:
         run.note(
-            f"{', '.join(few[:_MAX_LISTED])}: fewer rows than the {setup.num_features} features; "
+            f"{listed(few)}: fewer rows than the {setup.num_features} features; "
             'the paper\'s step will likely diverge, step = "auto" cannot'
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from kernfed.errors import (
     UnknownStepError,
     WireError,
 )
-from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -34,7 +36,7 @@ from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon import disk
+from kernfed_client.daemon import tasks
 from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
 
 STANDARDISE = StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False)
@@ -108,7 +110,13 @@ class World:
             max_body_bytes=1 << 16,
         )
 
-    def answer(self, request: Any, job_id: str = "job", float_bits: int = 64) -> Any:
+    def answer(
+        self,
+        request: Any,
+        job_id: str = "job",
+        float_bits: int = 64,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Any:
         task = task_pb2.Task(
             task_id=f"{job_id}/1/{request.step}",
             job_id=job_id,
@@ -117,7 +125,7 @@ class World:
             float_bits=float_bits,
             submitted_by="ann",
         )
-        answered = self.runner.answer(task, self.runner.incoming(task))
+        answered = self.runner.answer(task, self.runner.incoming(task), wanted)
         return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
 
 
@@ -245,47 +253,30 @@ def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, tex
     assert logs[0]["log_level"] == "error"  # the trace stays in this client's own log
 
 
-def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
-    """A reply fails where the audit log cannot be written."""
-    world = World(tmp_path)
+class FullDisk:
+    """An audit log that finds the disk full so often, then goes on."""
 
-    def broken(*_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+    def __init__(self, world: World, times: int, error: int = errno.ENOSPC) -> None:
+        self.left, self.error, self.honest = times, error, world.runner._record
+        world.runner._record = self
 
-    world.runner._record = broken
-    with structlog.testing.capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
-        world.answer(EchoRequest(np.ones(1)))
-
-
-def full_disk(times: int) -> Callable[[], None]:
-    """A function that finds the disk full so often, then goes on."""
-    left = [times]
-
-    def write() -> None:
-        if left[0] > 0:
-            left[0] -= 1
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    return write
+    def __call__(self, *arguments: Any) -> None:
+        if self.left > 0:
+            self.left -= 1
+            raise OSError(self.error, os.strerror(self.error))
+        self.honest(*arguments)
 
 
 def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
     pauses = []
-    monkeypatch.setattr(disk.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     world = World(tmp_path)
-    write = full_disk(3)
-
-    def record(task: task_pb2.Task, _request: object, reply: Reply, _payload: object) -> None:
-        write()
-        world.recorded.append((task.task_id, reply))
-
-    world.runner._record = record
+    FullDisk(world, 3)
     with capture_logs() as said:
         reply = world.answer(EchoRequest(np.arange(3.0)))
     np.testing.assert_array_equal(reply.values, np.arange(3.0))
     assert len(world.recorded) == 1
-    assert pauses == sorted(pauses)
     assert len(pauses) == 3
     assert [line["event"] for line in said] == [
         "disk full: the step waits for space",
@@ -293,23 +284,83 @@ def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_full_disk_ends_with_the_task() -> None:
+def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
     """Nobody waits for a cancelled task's space."""
+    world = World(tmp_path)
+    FullDisk(world, 100)
     with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
-        disk.until_kept(full_disk(100), "the audit log", lambda: False)
+        world.answer(EchoRequest(np.arange(3.0)), wanted=lambda: False)
 
 
-def test_full_disk_is_not_waited_for_without_end() -> None:
-    """A disk that stays full fails the step after the limit."""
+def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step fails and tells where space is wanted."""
+    monkeypatch.setattr(tasks, "LONGEST_WAIT_S", 0.1)
+    world = World(tmp_path)
+    FullDisk(world, 100)
     with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
-        disk.until_kept(full_disk(100), "the audit log", lambda: True, limit_s=0.1)
+        world.answer(EchoRequest(np.arange(3.0)))
 
 
-def test_another_fault_of_the_disk() -> None:
-    """Only a full disk is waited for."""
+def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
+    """Only a full disk is waited for; another fault fails the step."""
+    world = World(tmp_path)
+    disk = FullDisk(world, 100, errno.EIO)
+    with capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
+        world.answer(EchoRequest(np.arange(3.0)))
+    assert disk.left == 99
+    assert world.recorded == []
 
-    def fail() -> None:
-        raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(OSError, match="Input/output"):
-        disk.until_kept(fail, "the audit log", lambda: True)
+# What an earlier release left of a job: files by the place of their step in a table of its own, with gaps.
+BEFORE: dict[str, Request[Any]] = {"01.task": STANDARDISE, "07.task": CENTRE}
+
+
+def before(folder: Path, kept: dict[str, Request[Any]] = BEFORE) -> Path:
+    """A job's folder of an earlier release."""
+    folder = folder / "jobs" / hashlib.sha256(b"job").hexdigest()[:32] / "setup"
+    folder.mkdir(parents=True)
+    for name, request in kept.items():
+        payload = encode(request)
+        task = task_pb2.Task(
+            task_id="job/1/x",
+            job_id="job",
+            step=request.step,
+            submitted_by="ann",
+            payload=task_pb2.Payload(
+                header=payload.header, body_size=payload.body_size, inline_body=b"".join(payload.segments())
+            ),
+        )
+        (folder / name).write_bytes(task.SerializeToString())
+    return folder
+
+
+def test_a_folder_of_before_is_read(tmp_path: Path) -> None:
+    """Its steps are repeated in the order of the numbers, whatever the order of this release's table is."""
+    before(tmp_path)
+    world = World(tmp_path)
+    np.testing.assert_array_equal(world.answer(MEANS).feature_mean, np.ones(3))
+    assert [step for step, _, _ in world.asked][:2] == [STANDARDISE.step, CENTRE.step]
+
+
+def test_a_folder_of_before_goes_on(tmp_path: Path) -> None:
+    """A step that is asked again keeps its place and its file; one that is new comes last."""
+    folder = before(tmp_path, {"07.task": STANDARDISE})
+    world = World(tmp_path)
+    for request in (STANDARDISE, CENTRE):
+        world.answer(request)
+    assert sorted(p.name for p in folder.iterdir()) == ["07.task", "08.task"]
+    np.testing.assert_array_equal(World(tmp_path).answer(MEANS).feature_mean, np.ones(3))
+
+
+def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:
+    """A release that lists its steps otherwise rebuilds the job in the order in which its setup was asked."""
+    first = World(tmp_path)
+    for request in (STANDARDISE, CENTRE, STANDARDISE):
+        first.answer(request)
+    second = World(tmp_path)
+    second.runner._steps = dict(reversed(second.runner._steps.items()))
+    np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
+    again = World(tmp_path)
+    again.runner._steps = dict(reversed(again.runner._steps.items()))
+    again.answer(CENTRE)
+    assert [step for step, _, _ in again.asked] == [STANDARDISE.step, CENTRE.step, CENTRE.step]

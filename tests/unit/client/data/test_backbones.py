@@ -308,6 +308,7 @@ def test_a_federation_learns_on_frozen_features(tmp_path: Path) -> None:
     assert "backbones 'tiny' differ" in str(other.error)
 
 
+@pytest.mark.slow
 async def test_features_can_be_written_for_jobs_without_the_backbone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRu
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
 from kernfed.tables import csv as csv_reader
 from kernfed_client.data.partitions import PartitionData, held_out_rows, load_local_data, read_partition
+from kernfed_testing.properties import examples
 
 SECRET = "s3cr3t-31337"
 GOOD = "a,b,y\n1,2,0\n3,4,1\n"
@@ -492,7 +493,7 @@ NOTES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 """Any text; a file with a NUL is taken for binary, and refused."""
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(60))
 @given(
     rows=st.lists(st.tuples(NUMBERS, NUMBERS, LABELS, NOTES), min_size=1, max_size=8),
     order=st.permutations(["a", "b", "y", "note"]),
@@ -524,7 +525,7 @@ CELLS = st.one_of(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 @given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=5), regress=st.booleans())
 def test_fast_and_careful_reading_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str, str]], regress: bool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, flatten, update_json
+from kernfed.cli.job_text import clean, client_table, duration_text, event_line, update_json
 from kernfed.cli.operator_options import find_identity
 from kernfed.cli.watching import Progress, plain_lines, render
 from kernfed.errors import ConfigError
@@ -122,7 +122,6 @@ def test_the_table_sets_local_against_global() -> None:
 
 def test_small_words() -> None:
     """Settings and durations as a person reads them."""
-    assert dict(flatten({"a": {"b": [1, 2]}, "c": None})) == {"a.b": "1, 2", "c": ""}
     assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=3725)) == "1 h 02 min"
     assert duration_text(job(started_at=NOW), NOW + timedelta(seconds=61)) == "1 min 01 s"
     assert duration_text(job(), NOW) == ""

@@ -13,6 +13,8 @@ import pytest
 
 from kernfed.pki.tokens import decode_token
 
+pytestmark = pytest.mark.slow
+
 
 class Run(Protocol):
     """Runs a command, and holds it to its exit code."""

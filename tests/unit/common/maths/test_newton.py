@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
 from kernfed.maths.newton import EPS_FLOAT32, BlockConjugateGradients, PaperNewton
 from kernfed.tensors.ridge import LocalRidge
+from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import Matrix, RidgeClients, load_golden
 
 
@@ -112,7 +113,7 @@ def test_the_papers_step_converges_linearly_on_even_splits() -> None:
     assert falling == sorted(falling, reverse=True)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 5), st.integers(1, 30), st.integers(2, 12))
 def test_certificate_bounds_the_distance_and_the_loss_never_rises(seed: int, clients: int, n: int, m: int) -> None:
     """For any clients: |W - W*|_H is at most the certificate and falls in every iteration."""

@@ -34,6 +34,7 @@ class Clock:
             raise Stop
 
 
+@pytest.mark.slow
 async def test_renews_at_two_thirds_of_the_life(tmp_path: Path) -> None:
     """Nothing happens in the first 60 of 90 days; then one renewal, and the new certificate counts."""
     ids = make_identities(tmp_path)

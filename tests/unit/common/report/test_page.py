@@ -97,6 +97,7 @@ def parse(html: str) -> Tags:
     return parser
 
 
+@pytest.mark.slow
 def test_the_page_has_what_a_reader_looks_for(tmp_path: Path) -> None:
     """Headline numbers, curves, bars, the table, failures, notes, settings, and what left each site."""
     html = write_report(folder_with(tmp_path, record())).read_text()
@@ -143,6 +144,7 @@ def test_a_job_on_streams_shows_drift(tmp_path: Path) -> None:
     assert "test rows" not in text
 
 
+@pytest.mark.slow
 def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
     """No script, no image, no style sheet, no font from elsewhere."""
     html = write_report(folder_with(tmp_path, record())).read_text()
@@ -173,6 +175,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "".join(parse(html).text).count("<script>alert(1)</script>") >= 10
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     """In this process and in another."""
     folder = folder_with(tmp_path, record())

@@ -67,6 +67,7 @@ def data(spec: NetworkSpec, rows: int = 12) -> tuple[torch.Tensor, torch.Tensor]
     return x, (y > 0).to(x.dtype) if spec.task is BINARY else y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: f"{s.kind}-{s.task}")
 def test_outputs_losses_and_steps_equal_torchs_own(spec: NetworkSpec) -> None:
     """Three networks at once, each against nn.Sequential: outputs, losses, and two gradient steps."""

@@ -12,6 +12,7 @@ from kernfed.errors import DataError, NumericalError
 from kernfed.features.spec import FeatureForm
 from kernfed.tensors.feature_maps import random_features
 from kernfed.tensors.ridge import LocalRidge, one_hot
+from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import RidgeClients, load_golden
 
 SHAPES = [(40, 12), (12, 40), (20, 40), (21, 40), (1, 5), (0, 5)]
@@ -120,7 +121,7 @@ def test_golden_fedprox() -> None:
         np.testing.assert_allclose(w, want, rtol=0, atol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 100))
 def test_gradient_vanishes_at_the_solution(n: int, m: int, seed: int) -> None:
     """Any shape: the local solution has gradient 0."""

@@ -19,6 +19,7 @@ from kernfed.v1 import data_pb2, evaluation_pb2, ridge_pb2, tensor_pb2
 from kernfed.wire.codec import check_schema, decode, decode_header, encode
 from kernfed.wire.payload import MAX_HEADER_BYTES
 from kernfed_testing.messages import message_classes, messages
+from kernfed_testing.properties import examples
 
 CLASSES = message_classes()
 FLOAT64 = tensor_pb2.ELEMENT_TYPE_FLOAT64
@@ -52,7 +53,7 @@ def equal(a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
     """A message is decoded to itself, and to the same bytes again."""
@@ -77,14 +78,14 @@ def assert_survives_or_refused(cls, header: bytes, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=st.binary(max_size=80), body=st.binary(max_size=80))
 def test_garbage_is_a_wire_error(cls, header: bytes, body: bytes) -> None:
     """Any bytes are a WireError or a message that survives the wire."""
     assert_survives_or_refused(cls, header, body)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_bent_header_is_a_wire_error(data: st.DataObject) -> None:
     """A good message with some of its bytes changed is a WireError or a message that survives the wire."""

@@ -18,6 +18,7 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import FragmentView
 from kernfed.wire.incoming import IncomingPayload
+from kernfed_testing.properties import examples
 
 MAX_BYTES = 1 << 20
 KINDS = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
@@ -74,7 +75,7 @@ def test_empty_tensors(spool: Path | None) -> None:
     assert receive(message, spool).weights.shape == (0, 2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     size=st.integers(1, 300),
     where=st.integers(0, 299),

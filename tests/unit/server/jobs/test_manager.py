@@ -41,6 +41,7 @@ def closed(num: int) -> Callable[[JobUpdate], bool]:
     return lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED and u.event.event.round_num == num)
 
 
+@pytest.mark.slow
 async def test_a_job_runs_to_its_artifacts(tmp_path: Path) -> None:
     """The files tell settings, rounds, what was measured and what left each client."""
     async with world(tmp_path, "a", "b", report=True) as w:
@@ -219,6 +220,7 @@ async def test_after_a_restart_a_job_without_names_waits_for_those_who_were_ther
         assert (await again.finished(job.job_id)).clients == ("a", "b")
 
 
+@pytest.mark.slow
 async def test_errors_of_a_workflow_become_the_jobs(tmp_path: Path) -> None:
     """Ours keep reason and text; a surprise is told in a fixed text, and its trace stays in the log."""
 
@@ -343,6 +345,7 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path: Path) -> None:
         assert any("report.html" in e.event.message for e in await w.store.events(job.job_id))
 
 
+@pytest.mark.slow
 def test_the_coordinators_modules_load_no_heavy_library() -> None:
     """Start-up time and memory: no torch, no plots, no data frames."""
     code = (

@@ -4,30 +4,50 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from safetensors.numpy import load_file
+from sqlalchemy.engine import Engine
 
-from kernfed.disk_space import is_full
-from kernfed.errors import DiskFullError, UnavailableError
+from kernfed import files
+from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobUpdate
-from kernfed_server.jobs import task as job_task
-from kernfed_server.keeping import checkpoints, store
 from kernfed_server.keeping.disk import until_kept
 from kernfed_testing.job_world import world
 
 
-def no_space(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+class Disk:
+    """The disk below the coordinator's data folder and database.
+
+    `full` names what finds no space: a folder, or `database`; empty: nothing.
+    """
+
+    def __init__(self) -> None:
+        self.full = ""
+
+    def sync(self, handle: int) -> None:
+        if self.full and self.full in Path(os.readlink(f"/proc/self/fd/{handle}")).parts:
+            raise files.no_space()
+
+    def execute(self, _connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if self.full == "database" and statement.startswith("INSERT INTO events"):
+            raise files.no_space()
 
 
-def half_written(path: Path, state: object) -> None:
-    """As `checkpoints._write` on a disk that fills up under it."""
-    path.write_bytes(b"half")
-    no_space()
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """A disk that a test can fill; it has space at first."""
+    disk = Disk()
+    monkeypatch.setattr(os, "fsync", disk.sync)
+    sa.event.listen(Engine, "before_cursor_execute", disk.execute)
+    yield disk
+    sa.event.remove(Engine, "before_cursor_execute", disk.execute)
 
 
 def waits_for_the_disk(update: JobUpdate) -> bool:
@@ -40,34 +60,33 @@ class Told(list):
         self.append(event)
 
 
-async def test_a_checkpoint_waits_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_checkpoint_waits_for_space(tmp_path: Path, disk: Disk) -> None:
     """The job says what it waits for, keeps its last checkpoint, leaves no half file, and ends as it would have."""
     async with world(tmp_path, "a", "b") as w:
         job = await w.submit("demo", ["a", "b"])
         w.script.go("demo")
         await w.until(job.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED))
         kept = await w.store.load_checkpoint(job.job_id)
-        write = checkpoints._write
-        monkeypatch.setattr(checkpoints, "_write", half_written)
+        disk.full = "checkpoints"
         w.script.go("demo", 2)
         await w.until(job.job_id, waits_for_the_disk)
         info = await w.runs.get(job.job_id)
         assert (info.state, info.waiting_for) == (JobState.RUNNING, "waiting: disk full: the checkpoint of round 2")
         assert (await w.store.load_checkpoint(job.job_id)).checkpoint.round_num == kept.checkpoint.round_num == 1
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1
-        monkeypatch.setattr(checkpoints, "_write", write)
+        disk.full = ""
         done = await w.finished(job.job_id)
         assert (done.state, done.round_num, done.waiting_for) == (JobState.SUCCEEDED, 3, "")
 
 
-async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path: Path, disk: Disk) -> None:
     """After `cohort.wait_s` it fails with a reason that says why, and leaves its last good state."""
     async with world(tmp_path, "a") as w:
         job = await w.submit("demo", ["a"], wait_s=0.5)
         w.script.go("demo")
         await w.until(job.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED))
         await w.store.load_checkpoint(job.job_id)
-        monkeypatch.setattr(checkpoints, "_write", no_space)
+        disk.full = "checkpoints"
         w.script.go("demo", 2)
         done = await w.finished(job.job_id)
         assert (done.state, done.error_reason) == (JobState.FAILED, "DISK_FULL")
@@ -76,62 +95,52 @@ async def test_a_job_cannot_wait_for_space_longer_than_it_may(tmp_path: Path, mo
         np.testing.assert_array_equal(left["total"], [1.0, 1.0])
 
 
-async def test_artifacts_wait_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_artifacts_wait_for_space(tmp_path: Path, disk: Disk) -> None:
     """None appears before all are there; then they are what they would have been."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
-        write = job_task.write_folder
-
-        def half(folder: Path, *arguments: object) -> None:
-            folder.mkdir(parents=True)
-            (folder / "job.json").write_text("{")
-            no_space()
-
-        monkeypatch.setattr(job_task, "write_folder", half)
+        disk.full = "artifacts.new"
         job = await w.submit("demo", ["a"])
         await w.until(job.job_id, waits_for_the_disk)
         assert (await w.runs.get(job.job_id)).waiting_for == "waiting: disk full: the artifacts"
         assert await w.runs.artifacts(job.job_id) == []
-        monkeypatch.setattr(job_task, "write_folder", write)
+        disk.full = ""
         assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
         record = json.loads((w.runs.artifact_folder(job.job_id) / "job.json").read_text())
         assert record["participation"] == {"a": {"rounds_answered": 3, "rounds_failed": 0, "rounds_missed": 0}}
 
 
-async def test_artifacts_that_never_fit_fail_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_artifacts_that_never_fit_fail_the_job(tmp_path: Path, disk: Disk) -> None:
     """The operator reads that the artifacts are missing, and why; the next job is not held up."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
-        monkeypatch.setattr(job_task, "write_folder", no_space)
+        disk.full = "artifacts.new"
         job = await w.submit("demo", ["a"], wait_s=0.3)
         done = await w.finished(job.job_id)
         assert (done.state, done.error_reason) == (JobState.FAILED, "DISK_FULL")
         assert (await w.store.find_job(job.job_id)).state is JobState.FAILED
 
 
-async def test_a_full_database_holds_the_job_and_loses_no_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_database_holds_the_job_and_loses_no_event(tmp_path: Path, disk: Disk) -> None:
     """Events wait in memory; `watch` shows them all the same, and afterwards they are stored."""
     async with world(tmp_path, "a") as w:
-        real = store.event_columns
         job = await w.submit("demo", ["a"], rounds=2)
         await w.script.wait_started(1)
-        monkeypatch.setattr(store, "event_columns", no_space)
+        disk.full = "database"
         w.script.go("demo", 2)
         await w.until(job.job_id, waits_for_the_disk)
-        monkeypatch.setattr(store, "event_columns", real)
+        disk.full = ""
         assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
         kinds = [e.event.kind for e in await w.store.events(job.job_id)]
         assert kinds.count(EventKind.ROUND_CLOSED) == 2
         assert [e.sequence for e in await w.store.events(job.job_id)] == list(range(1, len(kinds) + 1))
 
 
-async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None:
     """Cancelling ends the wait for a checkpoint that does not fit."""
     async with world(tmp_path, "a") as w:
         w.script.free = True
-        monkeypatch.setattr(checkpoints, "_write", no_space)
+        disk.full = "checkpoints"
         job = await w.submit("demo", ["a"])
         await w.until(job.job_id, waits_for_the_disk)
         assert (await w.runs.cancel(job.job_id, "bob")).state is JobState.CANCELLED
@@ -158,11 +167,3 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     faults = [UnavailableError("no connection")] * 9
     with pytest.raises(UnavailableError, match="no connection; gave up"):
         await until_kept(attempt, "the file", told, limit_s=0)
-
-
-def test_what_counts_as_full() -> None:
-    """By error number, or by the words of SQLite, PostgreSQL and safetensors."""
-    assert is_full(OSError(errno.EDQUOT, "x"))
-    assert is_full(DiskFullError("x"))
-    assert is_full(RuntimeError("(sqlite3.OperationalError) database or disk is full"))
-    assert not is_full(OSError(errno.EACCES, "Permission denied"))

@@ -119,6 +119,7 @@ def test_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 @pytest.mark.usefixtures("store", "url")
 async def test_commands(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def differences(engine: sa.Engine) -> list[Any]:
         return compare_metadata(MigrationContext.configure(db), metadata)
 
 
+@pytest.mark.slow
 def test_the_migrations_make_the_tables_that_the_code_uses(engine: sa.Engine) -> None:
     """Alembic itself finds no difference, and the newest migration is the one that the code names."""
     bring_up_to_date(engine)

@@ -24,6 +24,8 @@ from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.distill import made_job, made_rows
 
+pytestmark = pytest.mark.slow
+
 TREES = {
     "kind": "scikit-learn",
     "class_name": "sklearn.ensemble.RandomForestRegressor",

@@ -92,6 +92,7 @@ def test_the_papers_step_is_bounded_where_it_would_not_be_stable() -> None:
     assert (none, count) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_clients", [1, 40])
 def test_the_adaptive_step_stays_bounded(num_clients: int) -> None:
     """With noise, few clients and one kernel in 20 sent at a time, parameters stay of the size of the targets."""

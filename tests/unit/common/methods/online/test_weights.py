@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.weights import KEEPS, FewHedge, Hedge, Tracking
+from kernfed_testing.properties import examples
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,7 +32,7 @@ def track(f: Floats, y: Floats, keeps: tuple[float, ...] = KEEPS) -> tuple[Track
     return state, told
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), num=st.integers(1, 12), scale=st.sampled_from([1e-150, 1e-6, 1.0, 1e6, 1e100]))
 def test_weights_are_on_the_simplex(seed: int, num: int, scale: float) -> None:
     """Whatever the size of predictions, weights are finite, not negative and sum to 1."""

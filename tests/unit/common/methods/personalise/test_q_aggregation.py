@@ -25,6 +25,7 @@ from kernfed.methods.personalise.q_aggregation import (
     solve_paper,
 )
 from kernfed.tensors.feature_maps import polynomial_features
+from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import load_golden
 
 GOLDEN = load_golden("personalise")
@@ -106,7 +107,7 @@ def problem(seed: int, num: int, size: int = 8, rows: int = 6) -> tuple[Any, Any
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(1, 25))
 @example(25, 25)  # on the way, F falls straight among clients whose embeddings depend on each other
 def test_all_targets_at_once_equal_one_after_another(seed: int, num: int) -> None:
@@ -123,7 +124,7 @@ def test_all_targets_at_once_equal_one_after_another(seed: int, num: int) -> Non
     assert (together.objective <= solve_paper(gram, targets, linear).objective + 1e-10).all()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.integers(0, 2**32))
 def test_order_of_clients_does_not_matter(seed: int) -> None:
     """A permutation of clients permutes the weights."""
@@ -151,7 +152,7 @@ def test_duplicated_clients_share_weight() -> None:
     assert both[2] + both[6] == pytest.approx(one[2], abs=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.floats(0.1, 50))
 def test_a_client_like_the_target_never_loses_to_a_distant_one(seed: int, distance: float) -> None:
     """Whatever the constants, the one with the target's embedding gets at least as much as one further away."""

@@ -96,6 +96,7 @@ def test_a_client_that_counts_its_rows_wrongly_is_refused(tmp_path: Path, apart:
         clients(tmp_path, tamper={("site-1", "head.open"): wrong}).run(head_job("newton", rounds=2))
 
 
+@pytest.mark.slow
 def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -> None:
     """Local training is slow on small features: the ridge is asked for later, and no cut changes a bit."""
     job = head_job(rounds=12, frequencies=100, features="lengthscale = 4.0", ridge=1e-4)

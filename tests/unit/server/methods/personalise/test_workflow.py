@@ -27,6 +27,8 @@ from kernfed_server.methods.personalise.state import Collaboration, targets_of
 from kernfed_testing.in_process import bench, with_nan
 from kernfed_testing.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run, without
 
+pytestmark = pytest.mark.slow
+
 TRAINERS: dict[str, dict[str, Any]] = {
     "exact": {},
     "newton": {"trainer": "newton", "rounds": 20},

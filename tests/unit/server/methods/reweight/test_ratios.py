@@ -23,6 +23,8 @@ from kernfed_testing.in_process import make_job
 from kernfed_testing.personalise import notes, run
 from kernfed_testing.reweight import finding, sharing, weights
 
+pytestmark = pytest.mark.slow
+
 CLASSES = ("columns", "rows")
 NAMES = ("ant", "bee", "cat")
 STRIPES = {"source": "torch:kernfed_testing.backbones.Stripes", "channels": 1, "mean": [0.5], "deviation": [0.5]}

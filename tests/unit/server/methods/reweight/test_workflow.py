@@ -43,6 +43,8 @@ from kernfed_testing.reweight import (
     weights,
 )
 
+pytestmark = pytest.mark.slow
+
 TRAINERS: dict[str, dict[str, Any]] = {
     "newton": {"rounds": 6},
     "adam": {"trainer": "adam", "rounds": 5, "network": 'kind = "mlp"\nwidths = [8]'},

@@ -69,6 +69,7 @@ def test_components_are_what_the_ratio_is_a_function_of() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_network_finds_the_ratio() -> None:
     """An MLP that stops on held-out points: better than ratios of 1 by a third."""
     x, xt = normal(1500, 2, 4), normal(1500, 2, 5, 0.7)
@@ -77,6 +78,7 @@ def test_a_network_finds_the_ratio() -> None:
     assert relative_error(match(x, xt, equal(1500), spec), x, 0.7) < 0.67 * float(((1 - true).abs() / true).mean())
 
 
+@pytest.mark.slow
 def test_a_cnn_tells_images_apart() -> None:
     """Images with a bright corner, of which there are more at test time, weigh more."""
     random = np.random.default_rng(0)
@@ -132,6 +134,7 @@ def test_one_outlier_does_not_move_the_others() -> None:
     assert effective_sample_size(ratios.numpy()) > 0.8 * 400
 
 
+@pytest.mark.slow
 def test_plain_matching_runs_away_where_the_non_negative_does_not() -> None:
     """Few points, a flexible network and no early stop: plain ratios at test points leave all bounds."""
     x, xt = normal(60, 2, 14), normal(60, 2, 15, SHIFT)
@@ -149,6 +152,7 @@ def test_plain_matching_runs_away_where_the_non_negative_does_not() -> None:
     assert float(plain.mean()) > 3 * float(non_negative.mean())
 
 
+@pytest.mark.slow
 def test_early_stopping_cuts_the_error_by_a_third() -> None:
     """The same network, plain divergence, with and without held-out points, at 300 rows."""
     x, xt = normal(300, 2, 16), normal(300, 2, 17, SHIFT)

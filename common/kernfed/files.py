@@ -1,0 +1,367 @@
+"""Files that are there whole or not at all, files that only grow, and the wait for a disk that is full.
+
+A file is written beside its place under a name that `is_part` knows, and moved there once it is whole: `replace` does
+it for bytes, `Part` for what is written piece by piece. A crash leaves the file of before. `durable=True` also waits
+for the disk, so that the new file outlasts a loss of power; docs/architecture.md tells which files do, and why the
+others need not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import os
+import secrets
+import shutil
+import struct
+import time
+import weakref
+import zlib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final, Self, TypeVar
+
+import structlog
+
+from kernfed.errors import DiskFullError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+NEW: Final = ".new"
+"""Ends the name of a folder that is being made; it stands behind the name that the folder will have."""
+LEFT_AFTER_S: Final = 3600.0
+"""A part that is older is not being written any more."""
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 5.0
+
+_PART: Final = ".part"
+_PARTS: Final = (_PART, ".tmp")
+"""The second is of earlier releases."""
+_CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
+"""Said by file systems that sync no folders."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL_TEXTS: Final = (
+    "database or disk is full",  # SQLite
+    "No space left on device",  # PostgreSQL, safetensors, and whatever a subprocess says
+    "Disk quota exceeded",
+)
+
+
+class Part:
+    """A file beside its place, which it takes by `keep`; where its block ends before that, it is removed."""
+
+    def __init__(self, target: Path, *, mode: int | None = None, buffering: int = -1) -> None:
+        """Begin a file.
+
+        Args:
+            target: Its place; what is there stays until `keep`.
+            mode: Its permissions; unset: as the umask has them.
+            buffering: As of `open`.
+        """
+        self.target = target
+        self._path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_PART}")
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        self.file: BinaryIO = os.fdopen(handle, "wb", buffering)
+        if mode is not None:
+            os.fchmod(handle, mode)  # what the umask took away
+
+    def keep(self, *, durable: bool) -> None:
+        """Move the file to `target`, which may have been changed meanwhile.
+
+        Args:
+            durable: Whether to wait until file and name are on the disk.
+
+        Raises:
+            OSError: The disk is full, or gone; what was at `target` is still there.
+        """
+        self.file.flush()
+        if durable:
+            os.fsync(self.file.fileno())
+        self.file.close()
+        os.replace(self._path, self.target)
+        if durable:
+            sync_folder(self.target.parent)
+
+    def close(self) -> None:
+        """Remove the file, unless it was kept."""
+        with contextlib.suppress(OSError):  # what is buffered and finds no space goes anyway
+            self.file.close()
+        with contextlib.suppress(OSError):  # it has its name by now, or its folder is gone
+            self._path.unlink()
+
+    def __enter__(self) -> Self:
+        """Begin the block at whose end it is closed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
+
+
+def replace(path: Path, data: bytes, *, durable: bool, mode: int | None = None) -> None:
+    """Write a file in place of the one there: whole, or not at all.
+
+    Args:
+        path: The file; its folder exists.
+        data: Its content.
+        durable: Whether it must outlast a loss of power.
+        mode: Its permissions; unset: as the umask has them.
+
+    Raises:
+        OSError: The disk is full, or gone; the file of before is still there.
+    """
+    with Part(path, mode=mode) as part:
+        part.file.write(data)
+        part.keep(durable=durable)
+
+
+def is_part(path: Path) -> bool:
+    """Whether a name is that of a file on its way, of this release or an earlier one."""
+    return path.name.endswith(_PARTS)
+
+
+def remove_parts(folder: Path, *, older_than_s: float = LEFT_AFTER_S) -> None:
+    """Remove the parts that crashes left in a folder and below."""
+    now = time.time()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # somebody finished it, or it is not ours
+            if is_part(path) and path.is_file() and now - path.stat().st_mtime >= older_than_s:
+                path.unlink()
+
+
+def move_folder(made: Path, folder: Path, *, over: bool) -> None:
+    """Give a folder its final name, once all that is in it is on the disk.
+
+    Args:
+        made: The folder.
+        folder: Its name from now on.
+        over: Whether an older one there goes; else none is there, or an empty one.
+
+    Raises:
+        OSError: The disk is full, or gone, or a folder is in the way.
+    """
+    for path in [*(p for p in made.rglob("*") if not p.is_symlink()), made]:
+        sync_folder(path) if path.is_dir() else _sync(path)
+    if over and folder.exists():
+        shutil.rmtree(folder)
+    made.rename(folder)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlast a loss of power, where the file system can."""
+    try:
+        _sync(folder)
+    except OSError as err:
+        if err.errno not in _CANNOT_SYNC:
+            raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def append(handle: int, data: bytes) -> None:
+    """Write at the end of a file that is open for appending: whole, or not at all.
+
+    Raises:
+        OSError: The disk is full, or gone; the file is as before.
+    """
+    size = os.fstat(handle).st_size
+    if os.write(handle, data) < len(data):  # what is half there must not precede others
+        os.ftruncate(handle, size)
+        raise no_space()
+
+
+class Framing:
+    """How records lie in a file: a mark, the length of each part, the CRC-32 of all parts, the parts."""
+
+    def __init__(self, mark: bytes, lengths: str) -> None:
+        """Choose a mark, and for each part of a record the `struct` letter of its length."""
+        self._mark = mark
+        self._head = struct.Struct(f"<{len(mark)}s{lengths}I")
+
+    def pack(self, *parts: bytes) -> bytes:
+        """A record."""
+        return b"".join([self._head.pack(self._mark, *map(len, parts), _crc(parts)), *parts])
+
+    def unpack(self, data: bytes, at: int = 0) -> tuple[list[bytes], int] | None:
+        """Parts of the record at a position, and where it ends; None where there is no whole one."""
+        end = self.end(data, at)
+        if end is None or end > len(data):
+            return None
+        _, *lengths, checksum = self._head.unpack_from(data, at)
+        parts = []
+        at += self._head.size
+        for length in lengths:
+            parts.append(data[at : at + length])
+            at += length
+        return (parts, end) if _crc(parts) == checksum else None
+
+    def end(self, data: bytes, at: int) -> int | None:
+        """Where the record at a position says that it ends; None where none begins."""
+        if len(data) - at < self._head.size:
+            return len(data) + 1 if data[at:].startswith(self._mark[: len(data) - at]) else None
+        mark, *lengths, _ = self._head.unpack_from(data, at)
+        return at + self._head.size + sum(lengths) if mark == self._mark else None
+
+
+class Journal:
+    """A file that grows by records, for its owner alone; closed at the latest when nobody holds it any more.
+
+    A record outlasts the process that wrote it. It is not synced: after a loss of power the last ones may be missing or
+    damaged, and do not count.
+    """
+
+    def __init__(self, path: Path, framing: Framing) -> None:
+        """Open or begin it. What is there must be read before records are added."""
+        self._path, self._framing = path, framing
+        self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._closing = weakref.finalize(self, os.close, self._handle)
+        self.num_bytes = os.fstat(self._handle).st_size
+
+    def read(self) -> list[list[bytes]]:
+        """The parts of each record, in order; the first that is not whole is cut off, with all behind it."""
+        data = self._path.read_bytes()
+        records, at = [], 0
+        while (found := self._framing.unpack(data, at)) is not None:
+            parts, at = found
+            records.append(parts)
+        if at < len(data):
+            end = self._framing.end(data, at)
+            if end is not None and end >= len(data):
+                log.warning(
+                    "the last record of a journal was not written whole and does not count", file=str(self._path)
+                )
+            else:
+                log.error(
+                    "a journal is damaged; what is behind the damage does not count",
+                    file=str(self._path),
+                    first_byte=at,
+                    num_bytes=len(data) - at,
+                )
+            self.truncate(at)
+        return records
+
+    def add(self, record: bytes) -> None:
+        """Add a record, packed by the journal's framing.
+
+        Raises:
+            OSError: The disk is full, or gone; the journal is as before.
+        """
+        append(self._handle, record)
+        self.num_bytes += len(record)
+
+    def truncate(self, num_bytes: int = 0) -> None:
+        """Drop what is behind so many bytes."""
+        os.ftruncate(self._handle, num_bytes)
+        self.num_bytes = num_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more records."""
+        return self._handle < 0
+
+    def close(self) -> None:
+        """Close the file; the journal takes no more records."""
+        self._closing()
+        self._handle = -1  # not the number of a file that is opened after this one
+
+
+def _crc(parts: Iterable[bytes]) -> int:
+    return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
+
+
+def no_space() -> OSError:
+    """The error of a write that ended short: the disk is full."""
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def is_full(err: BaseException) -> bool:
+    """Whether an error says that a disk, here or at the database, has no space left."""
+    if isinstance(err, OSError) and err.errno in _FULL:
+        return True
+    return isinstance(err, DiskFullError) or says_full(str(err))
+
+
+def says_full(text: str) -> bool:
+    """Whether a text, such as the last words of a subprocess, says that a disk has no space left."""
+    return any(full in text for full in _FULL_TEXTS)
+
+
+@dataclass(slots=True)
+class DiskWait:
+    """One wait for the disk: how long, what is said, and what happens in the end. Pauses grow up to a limit.
+
+    Attributes:
+        limit_s: How long to wait.
+        cause: Words for a fault that may pass, such as a full disk; None: it is not waited for. It may raise.
+        tell: Called with these words and the fault whenever the words change, and without them when the wait is over.
+        give_up: What to raise after `limit_s`: (the words, the fault, seconds waited) -> error.
+    """
+
+    limit_s: float
+    cause: Callable[[Exception], str | None]
+    tell: Callable[[str, Exception | None], None]
+    give_up: Callable[[str, Exception, float], Exception]
+    _began: float = field(default_factory=time.monotonic)
+    _pause_s: float = FIRST_PAUSE_S
+    _said: str = ""
+
+    def pause_s(self, err: Exception) -> float | None:
+        """How long to pause after a fault; None: it does not pass."""
+        cause = self.cause(err)
+        if cause is None:
+            return None
+        waited = time.monotonic() - self._began
+        if waited + self._pause_s > self.limit_s:
+            raise self.give_up(cause, err, waited) from err
+        if cause != self._said:
+            self._said = cause
+            self.tell(cause, err)
+        pause, self._pause_s = self._pause_s, min(self._pause_s * 1.5, LONGEST_PAUSE_S)
+        return pause
+
+    def over(self) -> None:
+        """It went."""
+        if self._said:
+            self.tell("", None)
+
+
+def until_kept(attempt: Callable[[], T], wait: DiskWait) -> T:
+    """Do what writes to the disk, and may be repeated; while the disk does not take it, wait and do it again."""
+    while True:
+        try:
+            result = attempt()
+        except Exception as err:
+            pause = wait.pause_s(err)
+            if pause is None:
+                raise
+        else:
+            wait.over()
+            return result
+        time.sleep(pause)
+
+
+async def until_kept_async(attempt: Callable[[], Awaitable[T]], wait: DiskWait) -> T:
+    """As `until_kept`, on the event loop."""
+    while True:
+        try:
+            result = await attempt()
+        except Exception as err:
+            pause = wait.pause_s(err)
+            if pause is None:
+                raise
+        else:
+            wait.over()
+            return result
+        await asyncio.sleep(pause)

@@ -1,0 +1,45 @@
+"""Numbers, durations, settings and lists of names as text, for commands, reports and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+MAX_LISTED = 12
+"""Names in a sentence, unless the caller wants fewer."""
+
+
+def number(value: float) -> str:
+    """A number for reading: four significant digits."""
+    return f"{value:.4g}"
+
+
+def duration(seconds: float, digits: int = 1) -> str:
+    """A duration for reading, such as `3.2 s`, `1 min 5 s` or `2 h 30 min`.
+
+    Args:
+        seconds: At least 0.
+        digits: Least number of digits of the second number, e.g. 2 in a column of a table.
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:0{digits}} min" if hours else f"{minutes} min {rest:0{digits}} s"
+
+
+def listed(names: Sequence[str], limit: int = MAX_LISTED, more: str = "") -> str:
+    """Names with commas between them: the first `limit`, then `more`, in which `{left}` is the number left out."""
+    shown = ", ".join(names[:limit])
+    return shown + more.format(left=len(names) - limit) if len(names) > limit else shown
+
+
+def flat(settings: Mapping[str, Any], unset: str = "", prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings as dotted keys and values; `unset` stands for None."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, unset, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{key}", ", ".join(map(str, value))
+        else:
+            yield f"{prefix}{key}", unset if value is None else str(value)

@@ -1,0 +1,293 @@
+"""Files are there whole or not at all, journals tell what was lost, and a full disk is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from kernfed import files
+from kernfed.errors import DiskFullError, StepFailedError
+from kernfed.files import DiskWait, Framing, Journal, Part
+
+FRAMING = Framing(b"TST1", "IQ")
+RECORDS = [[b"one", b"1" * 40], [b"two", b""], [b"three", b"3" * 7]]
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of what was synced, in order; a part by the name that it will have."""
+    names: list[str] = []
+
+    def spy(handle: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{handle}")).name
+        names.append(name[1:].rsplit(".", 2)[0] if name.endswith(".part") else name)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    return names
+
+
+def test_a_crash_before_the_move_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old content is there, and what was written beside it goes with the next sweep."""
+    path = tmp_path / "state.json"
+    files.replace(path, b"old", durable=False)
+
+    def crash(*_: object) -> None:
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", crash)
+        patch.setattr(Part, "close", lambda part: part.file.close())  # a process that is killed cleans up nothing
+        with pytest.raises(CrashError):
+            files.replace(path, b"new", durable=True)
+    [left] = [p for p in tmp_path.iterdir() if p != path]
+    assert (path.read_bytes(), left.read_bytes()) == (b"old", b"new")
+    assert files.is_part(left)
+    assert not files.is_part(path)
+    files.remove_parts(tmp_path)
+    assert left.exists()  # somebody may be at it still
+    os.utime(left, (0, 0))
+    files.remove_parts(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def write_half(part: Part) -> None:
+    """What a writer does whose disk fills up."""
+    part.file.write(b"half")
+    raise files.no_space()
+
+
+def test_a_fault_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    """A block that ends in an error removes what it wrote."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="No space left"), Part(path) as part:
+        write_half(part)
+    assert [p.name for p in tmp_path.iterdir()] == ["table.csv"]
+    assert path.read_bytes() == b"old"
+
+
+def test_durable_waits_for_file_and_folder(tmp_path: Path, synced: list[str]) -> None:
+    """First the content, then the name; without it, for neither."""
+    files.replace(tmp_path / "a", b"1", durable=False)
+    assert synced == []
+    files.replace(tmp_path / "a", b"2", durable=True)
+    assert synced == ["a", tmp_path.name]
+    assert (tmp_path / "a").read_bytes() == b"2"
+
+
+def test_a_folder_that_cannot_be_synced_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems sync no folders; any other error is told."""
+
+    def refuse(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    code = errno.EINVAL
+    files.sync_folder(tmp_path)
+    code = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        files.sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(None, 0o640), (0o600, 0o600), (0o644, 0o644)])
+def test_permissions(tmp_path: Path, mode: int | None, expected: int) -> None:
+    """Those that were asked for, exactly; else what the umask leaves."""
+    before = os.umask(0o027)
+    try:
+        files.replace(tmp_path / "a", b"", durable=False, mode=mode)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == expected
+
+
+def test_parts_of_one_target_do_not_meet(tmp_path: Path) -> None:
+    """Two writers of one file each have a part of their own; the last that is kept counts."""
+    path = tmp_path / "a"
+    with Part(path) as first, Part(path) as second:
+        first.file.write(b"first")
+        second.file.write(b"second")
+        second.keep(durable=False)
+        first.keep(durable=False)
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_moves_once_all_in_it_is_on_the_disk(tmp_path: Path, synced: list[str]) -> None:
+    """Files, folders, and last the name; an older folder gives way only where that is wanted."""
+    made, folder = tmp_path / f"out{files.NEW}", tmp_path / "out"
+    for place in (made, folder):
+        (place / "sub").mkdir(parents=True)
+        (place / "sub" / "file").write_text(place.name)
+    with pytest.raises(OSError, match="not empty"):
+        files.move_folder(made, folder, over=False)
+    synced.clear()
+    files.move_folder(made, folder, over=True)
+    assert sorted(synced[:-1]) == sorted(["file", "sub", made.name])
+    assert synced[-1] == tmp_path.name
+    assert (folder / "sub" / "file").read_text() == made.name
+    assert not made.exists()
+
+
+def filled(path: Path) -> Journal:
+    """A journal with three records."""
+    journal = Journal(path, FRAMING)
+    for record in RECORDS:
+        journal.add(FRAMING.pack(*record))
+    return journal
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    """In order, part by part, after the process ended in whatever way."""
+    filled(tmp_path / "j")
+    journal = Journal(tmp_path / "j", FRAMING)
+    assert journal.read() == RECORDS
+    journal.truncate()
+    assert journal.read() == []
+    journal.close()
+
+
+@given(cut=st.integers(1, 22))
+def test_a_torn_last_record_is_dropped(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    """The records before it are there, and what is added next is read back."""
+    path = tmp_path_factory.mktemp("journal") / "j"
+    filled(path).close()
+    os.truncate(path, path.stat().st_size - cut)
+    journal = Journal(path, FRAMING)
+    with capture_logs() as logs:
+        assert journal.read() == RECORDS[:2]
+    assert [(e["log_level"], e["file"]) for e in logs] == [("warning", str(path))]
+    journal.add(FRAMING.pack(b"four", b"4"))
+    assert Journal(path, FRAMING).read() == [*RECORDS[:2], [b"four", b"4"]]
+
+
+@pytest.mark.parametrize(("at", "whole"), [(1, 0), (17, 0), (25, 0), (64, 1)])
+def test_damage_in_the_middle_is_told(tmp_path: Path, at: int, whole: int) -> None:
+    """In mark, checksum or content: what is behind it does not count, and the log says from where on."""
+    path = tmp_path / "j"
+    filled(path).close()
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x40
+    path.write_bytes(bytes(content))
+    with capture_logs() as logs:
+        assert Journal(path, FRAMING).read() == RECORDS[:whole]
+    size = whole * len(FRAMING.pack(*RECORDS[0]))
+    [said] = logs
+    assert said["event"].startswith("a journal is damaged")
+    assert (said["log_level"], said["first_byte"], said["num_bytes"]) == ("error", size, len(content) - size)
+    assert path.stat().st_size == size
+
+
+def test_a_record_that_does_not_fit_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a record would hide those behind it."""
+    journal = filled(tmp_path / "j")
+    honest = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda handle, data: honest(handle, data[: len(data) // 2]))
+        with pytest.raises(OSError, match="No space left") as caught:
+            journal.add(FRAMING.pack(b"four", b"4"))
+    assert files.is_full(caught.value)
+    journal.add(FRAMING.pack(b"five", b"5"))
+    assert journal.num_bytes == (tmp_path / "j").stat().st_size
+    assert journal.read() == [*RECORDS, [b"five", b"5"]]
+
+
+def test_what_counts_as_full() -> None:
+    """By error number, or by the words of SQLite, PostgreSQL and safetensors."""
+    assert files.is_full(OSError(errno.EDQUOT, "x"))
+    assert files.is_full(files.no_space())
+    assert files.is_full(DiskFullError("x"))
+    assert files.is_full(RuntimeError("(sqlite3.OperationalError) database or disk is full"))
+    assert not files.is_full(OSError(errno.EACCES, "Permission denied"))
+
+
+class Wait:
+    """Faults to come, and all that a wait does about them."""
+
+    def __init__(self, *faults: Exception) -> None:
+        self.faults = list(faults)
+        self.said: list[str] = []
+        self.pauses: list[float] = []
+
+    def attempt(self) -> int:
+        if self.faults:
+            raise self.faults.pop(0)
+        return 7
+
+    async def attempt_async(self) -> int:
+        return self.attempt()
+
+    def rule(self, limit_s: float = 60.0) -> DiskWait:
+        return DiskWait(
+            limit_s,
+            cause=lambda err: str(err) if isinstance(err, OSError) else None,
+            tell=lambda words, _: self.said.append(words),
+            give_up=lambda words, _, waited_s: StepFailedError(f"{words} for {waited_s:.0f} s"),
+        )
+
+    def sleep(self, pause_s: float) -> None:
+        self.pauses.append(pause_s)
+
+    async def sleep_async(self, pause_s: float) -> None:
+        self.pauses.append(pause_s)
+
+
+async def blocking(wait: Wait, rule: DiskWait) -> int:
+    return files.until_kept(wait.attempt, rule)
+
+
+async def on_the_loop(wait: Wait, rule: DiskWait) -> int:
+    return await files.until_kept_async(wait.attempt_async, rule)
+
+
+Face = Callable[[Wait, DiskWait], Awaitable[int]]
+faces = pytest.mark.parametrize("face", [blocking, on_the_loop])
+
+
+@faces
+async def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch, face: Face) -> None:
+    """Each cause is said once, pauses grow up to a limit, and in the end it goes on."""
+    full, readonly = files.no_space(), OSError(errno.EROFS, "Read-only file system")
+    wait = Wait(*[full] * 12, readonly)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", wait.sleep)
+        patch.setattr(asyncio, "sleep", wait.sleep_async)
+        assert await face(wait, wait.rule()) == 7
+    assert wait.said == [str(full), str(readonly), ""]
+    assert len(wait.pauses) == 13
+    assert wait.pauses == sorted(wait.pauses)
+    assert (wait.pauses[0], wait.pauses[-1]) == (files.FIRST_PAUSE_S, files.LONGEST_PAUSE_S)
+
+
+@faces
+async def test_a_wait_has_an_end(face: Face) -> None:
+    """The error tells the cause and how long it was waited for; another fault is not waited for."""
+    wait = Wait(files.no_space())
+    with pytest.raises(StepFailedError, match="No space left on device for 0 s"):
+        await face(wait, wait.rule(limit_s=0.1))
+    wait = Wait(ValueError("a fault of the program"))
+    with pytest.raises(ValueError, match="of the program"):
+        await face(wait, wait.rule())
+    assert wait.said == []
+
+
+@faces
+async def test_what_goes_at_once_says_nothing(face: Face) -> None:
+    """There was no wait to tell of."""
+    wait = Wait()
+    assert await face(wait, wait.rule()) == 7
+    assert wait.said == []
