@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, files that only grow, and the wait for a disk that is full.
+"""Files that are there whole or not at all, and the wait for a disk that is full.
 
 A file is written beside its place under a name that `is_part` knows, and moved there once it is whole: `replace` does
 it for bytes, `Part` for what is written piece by piece. A crash leaves the file of before. `durable=True` also waits
@@ -11,24 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
 import os
-import secrets
 import shutil
-import struct
 import time
-import weakref
-import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Self, TypeVar
 
-import structlog
-
 from kernfed.errors import DiskFullError
-
-log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -64,7 +55,7 @@ class Part:
             buffering: As of `open`.
         """
         self.target = target
-        self._path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_PART}")
+        self._path = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_PART}")
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
         self.file: BinaryIO = os.fdopen(handle, "wb", buffering)
         if mode is not None:
@@ -168,117 +159,6 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def append(handle: int, data: bytes) -> None:
-    """Write at the end of a file that is open for appending: whole, or not at all.
-
-    Raises:
-        OSError: The disk is full, or gone; the file is as before.
-    """
-    size = os.fstat(handle).st_size
-    if os.write(handle, data) < len(data):  # what is half there must not precede others
-        os.ftruncate(handle, size)
-        raise no_space()
-
-
-class Framing:
-    """How records lie in a file: a mark, the length of each part, the CRC-32 of all parts, the parts."""
-
-    def __init__(self, mark: bytes, lengths: str) -> None:
-        """Choose a mark, and for each part of a record the `struct` letter of its length."""
-        self._mark = mark
-        self._head = struct.Struct(f"<{len(mark)}s{lengths}I")
-
-    def pack(self, *parts: bytes) -> bytes:
-        """A record."""
-        return b"".join([self._head.pack(self._mark, *map(len, parts), _crc(parts)), *parts])
-
-    def unpack(self, data: bytes, at: int = 0) -> tuple[list[bytes], int] | None:
-        """Parts of the record at a position, and where it ends; None where there is no whole one."""
-        end = self.end(data, at)
-        if end is None or end > len(data):
-            return None
-        _, *lengths, checksum = self._head.unpack_from(data, at)
-        parts = []
-        at += self._head.size
-        for length in lengths:
-            parts.append(data[at : at + length])
-            at += length
-        return (parts, end) if _crc(parts) == checksum else None
-
-    def end(self, data: bytes, at: int) -> int | None:
-        """Where the record at a position says that it ends; None where none begins."""
-        if len(data) - at < self._head.size:
-            return len(data) + 1 if data[at:].startswith(self._mark[: len(data) - at]) else None
-        mark, *lengths, _ = self._head.unpack_from(data, at)
-        return at + self._head.size + sum(lengths) if mark == self._mark else None
-
-
-class Journal:
-    """A file that grows by records, for its owner alone; closed at the latest when nobody holds it any more.
-
-    A record outlasts the process that wrote it. It is not synced: after a loss of power the last ones may be missing or
-    damaged, and do not count.
-    """
-
-    def __init__(self, path: Path, framing: Framing) -> None:
-        """Open or begin it. What is there must be read before records are added."""
-        self._path, self._framing = path, framing
-        self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        self._closing = weakref.finalize(self, os.close, self._handle)
-        self.num_bytes = os.fstat(self._handle).st_size
-
-    def read(self) -> list[list[bytes]]:
-        """The parts of each record, in order; the first that is not whole is cut off, with all behind it."""
-        data = self._path.read_bytes()
-        records, at = [], 0
-        while (found := self._framing.unpack(data, at)) is not None:
-            parts, at = found
-            records.append(parts)
-        if at < len(data):
-            end = self._framing.end(data, at)
-            if end is not None and end >= len(data):
-                log.warning(
-                    "the last record of a journal was not written whole and does not count", file=str(self._path)
-                )
-            else:
-                log.error(
-                    "a journal is damaged; what is behind the damage does not count",
-                    file=str(self._path),
-                    first_byte=at,
-                    num_bytes=len(data) - at,
-                )
-            self.truncate(at)
-        return records
-
-    def add(self, record: bytes) -> None:
-        """Add a record, packed by the journal's framing.
-
-        Raises:
-            OSError: The disk is full, or gone; the journal is as before.
-        """
-        append(self._handle, record)
-        self.num_bytes += len(record)
-
-    def truncate(self, num_bytes: int = 0) -> None:
-        """Drop what is behind so many bytes."""
-        os.ftruncate(self._handle, num_bytes)
-        self.num_bytes = num_bytes
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more records."""
-        return self._handle < 0
-
-    def close(self) -> None:
-        """Close the file; the journal takes no more records."""
-        self._closing()
-        self._handle = -1  # not the number of a file that is opened after this one
-
-
-def _crc(parts: Iterable[bytes]) -> int:
-    return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
 
 
 def no_space() -> OSError:

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from kernfed import files
 from kernfed.errors import DataError
 from kernfed.federation.messages.base import Kind, Message, fields_of
+from kernfed.journal import append
 
 AUDIT_FILE = "audit.jsonl"
 """Its name in the state folder."""
@@ -99,7 +99,7 @@ class AuditLog:
                 line["after_torn_line"] = True
             line["previous"] = self._previous
             text = json.dumps(line, separators=(",", ":")).encode()
-            files.append(self._file, text + b"\n")  # half a line would break the chain
+            append(self._file, text + b"\n")  # half a line would break the chain
             self._torn = False
             self._previous = _digest(text)
 

@@ -21,7 +21,8 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed import files
-from kernfed.files import Framing, Journal, Part
+from kernfed.files import Part
+from kernfed.journal import Framing, Journal
 from kernfed.v1 import task_pb2
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload, aligned

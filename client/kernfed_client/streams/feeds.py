@@ -22,9 +22,9 @@ from typing import BinaryIO
 
 import structlog
 
-from kernfed import files
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import ClientFile
+from kernfed.journal import append
 from kernfed_client.streams.streams import spool_folder
 
 log = structlog.get_logger(__name__)
@@ -99,7 +99,7 @@ class Spool:
                 self._file = self._open()
                 for old in sorted(self._folder.glob("*.jsonl"))[:-KEPT_SEGMENTS]:
                     old.unlink(missing_ok=True)
-            files.append(self._file.fileno(), text + b"\n")  # where it fails, the sender is told, and sends it again
+            append(self._file.fileno(), text + b"\n")  # where it fails, the sender is told, and sends it again
             self.num_rows += 1
             return self.num_rows
 

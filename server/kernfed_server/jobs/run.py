@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.methods.finding import Finding
 from kernfed_server.jobs.state import Arrays, State
 
 R = TypeVar("R")
@@ -150,15 +151,13 @@ class Run:
         """The model of a job that was cancelled; None where its method keeps none."""
         return self._kept() if self._kept is not None else None
 
-    def publish(self, name: str, finding: Mapping[str, Any]) -> None:
+    def publish(self, finding: Finding) -> None:
         """Keep a result of the method for the artifacts (`findings.json`) and the report.
 
-        Args:
-            name: Which result; a later one of the same name takes its place. The report shows those that
-                `kernfed.report.sections` knows.
-            finding: JSON values.
+        A later one of the same name takes its place. The report shows those that `kernfed.report.sections` knows.
         """
-        self._journal.event(JobEvent(EventKind.FINDING, self._round, message=name, finding=finding))
+        event = JobEvent(EventKind.FINDING, self._round, message=finding.name, finding=finding.to_json())
+        self._journal.event(event)
 
     async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:
         """Replies that the job can do without.

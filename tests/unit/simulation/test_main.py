@@ -70,6 +70,20 @@ def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     ]
 
 
+def test_a_job_without_a_report_leaves_none(tmp_path: Path) -> None:
+    """`report = false` acts as at a coordinator, and the record lists the settings that act and no others."""
+    job = tmp_path / "job.toml"
+    job.write_text("report = false\n" + (HEART / "local.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    done = run_module("kernfed_simulation", job, *FILES, "--out", "results", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    left = {p.name for p in (tmp_path / "results").iterdir()}
+    assert {"job.json", "metrics.csv"} <= left
+    assert "report.html" not in left
+    settings = json.loads((tmp_path / "results" / "job.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["report"] is False
+    assert "evaluate_every" not in settings
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [

@@ -23,7 +23,7 @@ import structlog
 
 from kernfed import files
 from kernfed.arrays import Array, Floats
-from kernfed.files import Framing, Journal
+from kernfed.journal import Framing, Journal
 from kernfed.methods.online.learner import Learner
 from kernfed_client.streams.streams import Position
 

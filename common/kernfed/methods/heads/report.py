@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from kernfed.methods.finding import reading
+from kernfed.methods.heads.finding import HeadFinding
 from kernfed.report.charts import Series, line_chart
 from kernfed.report.sections import Chart, Section, TableOf
 
@@ -22,21 +23,15 @@ _WORDS = {
 }
 
 
-def head_section(finding: Mapping[str, Any]) -> Section:
-    """Make the section.
-
-    Args:
-        finding: As the workflow publishes it: facts by name, and in `course` lists of `rounds`, `seconds` since the
-            first round began, and `accuracy` (or another main metric, named by `metric`) on all test rows.
-    """
-    rows = [[words, _text(finding[key])] for key, words in _WORDS.items() if key in finding]
-    course: Mapping[str, Any] = finding.get("course", {})
-    charts = []
-    if len(course.get("rounds", ())) > 1:
-        metric = str(course["metric"])
-        title = f"{metric} by seconds"
-        seconds = tuple(float(s) for s in course["seconds"])
-        svg = line_chart(title, metric, [Series("global", seconds, tuple(course["values"]))], x_label="seconds")
+def head_section(finding: HeadFinding) -> Section:
+    """Make the section."""
+    facts = {words: getattr(finding, key) for key, words in _WORDS.items()}
+    rows = [[words, _text(value)] for words, value in facts.items() if value is not None]
+    charts, course = [], finding.course
+    if course is not None and len(course.rounds) > 1:
+        title = f"{course.metric} by seconds"
+        drawn = [Series("global", course.seconds, course.values)]
+        svg = line_chart(title, course.metric, drawn, x_label="seconds")
         charts.append(Chart(title, svg, "Since the first round began, evaluation and waiting included."))
     return Section(
         title="Head on frozen features",
@@ -50,4 +45,4 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-SECTIONS = {"head": head_section}
+SECTIONS = {HeadFinding.name: reading(HeadFinding, head_section)}

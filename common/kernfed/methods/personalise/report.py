@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.methods.finding import reading
+from kernfed.methods.personalise.finding import Learner, PersonaliseFinding
 from kernfed.report.charts import MAX_BARS, heat_map
 from kernfed.report.sections import Chart, Overview, Section, TableOf
 
@@ -18,17 +19,12 @@ _WEIGHTS = {
 }
 
 
-def personalise_section(finding: Mapping[str, Any]) -> Section:
-    """Make the section.
-
-    Args:
-        finding: As `kernfed_server.methods.personalise.findings` makes it.
-    """
-    clients = list(finding["clients"])
-    names = [str(c["client"]) for c in clients]
+def personalise_section(finding: PersonaliseFinding) -> Section:
+    """Make the section."""
+    names = [c.client for c in finding.clients]
     charts = []
-    if "matrix" in finding and 1 < len(names) <= MAX_BARS:
-        matrix, distances = np.array(finding["matrix"]), np.array(finding["distances"])
+    if finding.matrix is not None and finding.distances is not None and 1 < len(names) <= MAX_BARS:
+        matrix, distances = np.array(finding.matrix), np.array(finding.distances)
         order = cluster(distances)
         shown = [names[i] for i in order]
         title = "Collaboration weights"
@@ -39,41 +35,40 @@ def personalise_section(finding: Mapping[str, Any]) -> Section:
         svg = heat_map(title, shown, distances[np.ix_(order, order)], "MMD, unbiased", limit=None)
         charts.append(Chart(title, svg, "0: no further apart than the noise of their rows."))
     text = (
-        f"Weights: {_WEIGHTS.get(str(finding['weights']), str(finding['weights']))}. Trainer: {finding['trainer']}. "
-        + " ".join(f"{str(w)[:1].upper()}{str(w)[1:]}." for w in finding["words"])
+        f"Weights: {_WEIGHTS.get(finding.weights, finding.weights)}. Trainer: {finding.trainer}. "
+        + " ".join(f"{w[:1].upper()}{w[1:]}." for w in finding.words)
         + " Each client keeps its model, for kernfed-client predict."
     )
-    return Section("Who learns from whom", text, charts, _table(clients))
+    return Section("Who learns from whom", text, charts, _table(finding.clients))
 
 
-def personalise_overview(finding: Mapping[str, Any]) -> Overview:
+def personalise_overview(finding: PersonaliseFinding) -> Overview:
     """Whom each client learns from."""
-    clients = list(finding.get("clients", []))
-    rows = [[str(c["client"]), teachers(c), str(c["choice"])] for c in clients]
+    rows = [[c.client, teachers(c), c.choice] for c in finding.clients]
     table = TableOf(["client", "learns from", "found by"], rows)
-    return Overview("learns_from", clients, "who learns from whom", table)
+    return Overview("learns_from", finding.to_json()["clients"], "who learns from whom", table)
 
 
-def teachers(client: Mapping[str, Any], limit: int = 3) -> str:
+def teachers(learner: Learner, limit: int = 3) -> str:
     """Whom a client learns from, most weight first, e.g. `itself 62 %, va 30 %`; the rest in one."""
-    if not client["told"]:
+    if not learner.told:
         return "not told"
-    found = list(client["learns_from"])
+    found = learner.learns_from
     parts = [
-        f"{'itself' if t['client'] == client['client'] else t['client']} {100 * float(t['weight']):.0f} %"
+        f"{'itself' if t.client == learner.client else t.client} {100 * t.weight:.0f} %"
         for t in found[:limit]
-        if float(t["weight"]) >= 0.005
+        if t.weight >= 0.005
     ]
-    rest = 1.0 - sum(float(t["weight"]) for t in found[: len(parts)])
+    rest = 1.0 - sum(t.weight for t in found[: len(parts)])
     if rest >= 0.005:
         parts.append(f"others {100 * rest:.0f} %")
     return ", ".join(parts)
 
 
-def gain_metric(clients: Sequence[Mapping[str, Any]]) -> str | None:
+def gain_metric(clients: Sequence[Learner]) -> str | None:
     """The metric that gains are told in: mean squared error, or log-loss of classes."""
     for metric in ("log_loss", "mse"):
-        if any(metric in c["scores"].get("personal", {}) for c in clients):
+        if any(metric in c.scores.get("personal", {}) for c in clients):
             return metric
     return None
 
@@ -93,7 +88,7 @@ def cluster(distances: Floats) -> list[int]:
     return [int(i) for i in leaves_list(tree)]
 
 
-def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
+def _table(clients: Sequence[Learner]) -> TableOf:
     metric = gain_metric(clients)
     columns = ["client", "rows", "learns from", "worth rows", "found by"]
     if metric:
@@ -101,18 +96,17 @@ def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
         columns += [f"{label}, personal", "less than local by", "less than fedavg by"]
     rows = []
     for c in clients:
-        cells = [str(c["client"]), str(c["num_rows"]), teachers(c)]
-        cells += [f"{float(c['effective_rows']):.0f}" if c["told"] else "–", str(c["choice"]) or "–"]
+        cells = [c.client, str(c.num_rows), teachers(c)]
+        cells += [f"{c.effective_rows:.0f}" if c.told else "–", c.choice or "–"]
         if metric:
-            scores = c["scores"]
-            personal = scores.get("personal", {}).get(metric)
+            personal = c.scores.get("personal", {}).get(metric)
             cells.append("–" if personal is None else f"{personal:.4g}")
             for model in ("local", "global"):
-                other = scores.get(model, {}).get(metric)
+                other = c.scores.get(model, {}).get(metric)
                 cells.append("–" if personal is None or other is None else f"{other - personal:+.4g}")
         rows.append(cells)
     return TableOf(columns, rows)
 
 
-SECTIONS = {"personalise": personalise_section}
-OVERVIEWS = {"personalise": personalise_overview}
+SECTIONS = {PersonaliseFinding.name: reading(PersonaliseFinding, personalise_section)}
+OVERVIEWS = {PersonaliseFinding.name: reading(PersonaliseFinding, personalise_overview)}

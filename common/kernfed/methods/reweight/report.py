@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from kernfed.methods.finding import reading
+from kernfed.methods.reweight.finding import RatiosOfClient, ReweightFinding
 from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES
 from kernfed.report.charts import MAX_BARS, bar_chart, histograms
 from kernfed.report.sections import Chart, Section, TableOf
@@ -22,30 +23,26 @@ _SOURCES = {
 _OTHERS = {"fedavg": "without weights (fedavg)", "own": "with own ratios", "local": "alone (local)"}
 
 
-def reweight_section(finding: Mapping[str, Any]) -> Section:
-    """Make the section.
-
-    Args:
-        finding: As `kernfed_server.methods.reweight.findings` makes it.
-    """
-    clients = list(finding["clients"])
+def reweight_section(finding: ReweightFinding) -> Section:
+    """Make the section."""
+    clients = finding.clients
     shown = clients[:MAX_BARS]
-    names = [str(c["client"]) for c in shown]
+    names = [c.client for c in shown]
     charts = []
     if shown:
         title = "Weights of the training rows"
-        svg = histograms(title, "weight, up to", names, [c["histogram"] for c in shown], edge_labels(), _bin_of_one())
+        svg = histograms(title, "weight, up to", names, [c.histogram for c in shown], edge_labels(), _bin_of_one())
         note = "Share of each client's training rows by weight; weights have mean 1 (dotted), 0 counts for nothing."
         charts.append(Chart(title, svg, note))
         title = "Effective sample size, of the training rows"
-        shares = [float(c["effective_rows"]) / max(int(c["num_rows"]), 1) for c in shown]
+        shares = [c.effective_rows / max(c.num_rows, 1) for c in shown]
         charts.append(Chart(title, bar_chart(title, "share of the rows", names, {"global": shares})))
-    target = f" ({finding['target']})" if finding["target"] else ""
+    target = f" ({finding.target})" if finding.target else ""
     text = (
-        f"Weights are for {_SCOPES.get(str(finding['scope']), str(finding['scope']))}{target}, found "
-        f"{_SOURCES.get(str(finding['source']), str(finding['source']))}. "
-        f"In means clients count {'alike' if finding['client_weights'] == 'equal' else 'by their rows'}. "
-        + " ".join(f"{w}." for w in finding["words"])
+        f"Weights are for {_SCOPES.get(finding.scope, finding.scope)}{target}, found "
+        f"{_SOURCES.get(finding.source, finding.source)}. "
+        f"In means clients count {'alike' if finding.client_weights == 'equal' else 'by their rows'}. "
+        + " ".join(f"{w}." for w in finding.words)
         + f" {verdict(clients)}"
     )
     return Section("Test distributions and weights", text.strip(), charts, _table(clients))
@@ -57,26 +54,28 @@ def edge_labels() -> list[str]:
     return [*found, "more"]
 
 
-def metric_of(clients: Sequence[Mapping[str, Any]]) -> str | None:
+def metric_of(clients: Sequence[RatiosOfClient]) -> str | None:
     """The metric that models are compared in: accuracy, or the mean squared error of numbers."""
     for metric in ("accuracy", "mse"):
-        if any(metric in c["scores"].get("global", {}) for c in clients):
+        if any(metric in c.scores.get("global", {}) for c in clients):
             return metric
     return None
 
 
-def gains(clients: Sequence[Mapping[str, Any]], other: str) -> dict[str, float]:
+def gains(clients: Sequence[RatiosOfClient], other: str) -> dict[str, float]:
     """By how much each client's metric is better than with another model, where both were measured."""
     metric = metric_of(clients)
+    if metric is None:
+        return {}
     found = {}
     for c in clients:
-        here, there = (c["scores"].get(model, {}).get(metric) for model in ("global", other))
+        here, there = (c.scores.get(model, {}).get(metric) for model in ("global", other))
         if here is not None and there is not None:
-            found[str(c["client"])] = float(here - there if metric == "accuracy" else there - here)
+            found[c.client] = here - there if metric == "accuracy" else there - here
     return found
 
 
-def verdict(clients: Sequence[Mapping[str, Any]]) -> str:
+def verdict(clients: Sequence[RatiosOfClient]) -> str:
     """Clients that gain and lose, and the worst client, in words; empty where nothing was compared."""
     metric = metric_of(clients)
     if metric is None:
@@ -91,9 +90,7 @@ def verdict(clients: Sequence[Mapping[str, Any]]) -> str:
                 f"Against the model {_OTHERS[other]}, {len(better)} of {len(found)} clients gain"
                 + (f"; {len(worse)} lose ({', '.join(worse[:6])}{', …' if len(worse) > 6 else ''})." if worse else ".")
             )
-    values = {
-        str(c["client"]): c["scores"]["global"][metric] for c in clients if metric in c["scores"].get("global", {})
-    }
+    values = {c.client: c.scores["global"][metric] for c in clients if metric in c.scores.get("global", {})}
     worst = (min if metric == "accuracy" else max)(values, key=lambda c: values[c])
     words.append(f"Worst served is {worst}: {_LABEL[metric]} {values[worst]:.4g}.")
     return " ".join(words)
@@ -106,7 +103,7 @@ def _bin_of_one() -> float:
     return HISTOGRAM_EDGES.index(1.0) + 0.5
 
 
-def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
+def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
     metric = metric_of(clients)
     columns = ["client", "rows", "worth", "greatest weight", "mean ratio / wanted", "cut", "uncovered", "shared"]
     others = [o for o in ("fedavg", "own", "local") if metric and gains(clients, o)]
@@ -116,21 +113,21 @@ def _table(clients: Sequence[Mapping[str, Any]]) -> TableOf:
     rows = []
     for c in clients:
         cells = [
-            str(c["client"]),
-            str(c["num_rows"]),
-            f"{float(c['effective_rows']):.1f}",
-            f"{float(c['greatest']):.3g}",
-            f"{float(c['mean']):.3g} / {float(c['total']):.3g}",
-            str(c["num_cut"]),
-            f"{100 * float(c['uncovered']):.0f} %",
-            str(c["shared"]),
+            c.client,
+            str(c.num_rows),
+            f"{c.effective_rows:.1f}",
+            f"{c.greatest:.3g}",
+            f"{c.mean:.3g} / {c.total:.3g}",
+            str(c.num_cut),
+            f"{100 * c.uncovered:.0f} %",
+            c.shared,
         ]
         if metric:
-            value = c["scores"].get("global", {}).get(metric)
+            value = c.scores.get("global", {}).get(metric)
             cells.append("–" if value is None else f"{value:.4g}")
-            cells += [f"{found[o][c['client']]:+.4g}" if c["client"] in found[o] else "–" for o in others]
+            cells += [f"{found[o][c.client]:+.4g}" if c.client in found[o] else "–" for o in others]
         rows.append(cells)
     return TableOf(columns, rows)
 
 
-SECTIONS = {"reweight": reweight_section}
+SECTIONS = {ReweightFinding.name: reading(ReweightFinding, reweight_section)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from kernfed.maths.sampling import sample_clients
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
+from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
 from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,
@@ -185,7 +186,7 @@ class _Distillation:
             await self.run.optional(kept, "not all clients could keep their models")
             words = self._words(state, round_num)
             self.run.note(words)
-            self.run.publish("distillation", self._finding(state, round_num, words))
+            self.run.publish(self._finding(state, round_num, words))
         await self.run.record(round_num, state.to_arrays(), metrics)
 
     def result(self, state: Iteration) -> PublicConsensus:
@@ -260,16 +261,9 @@ class _Distillation:
         more = int(np.ceil(np.log(1e-3 / found.distance) / np.log(found.contraction)))
         return f"still moving: {moved}; {rate}, and some {more} more rounds would bring it to 0.001"
 
-    def _finding(self, state: Iteration, round_num: int, words: str) -> Mapping[str, object]:
-        return {
-            "rounds": round_num,
-            "num_points": len(self.public),
-            "words": words,
-            "movements": state.movements,
-            "clients": [
-                {"client": c, "first": state.first[c], "last": state.last[c]} for c in state.clients if c in state.last
-            ],
-        }
+    def _finding(self, state: Iteration, round_num: int, words: str) -> DistillationFinding:
+        clients = tuple(ClientDistance(c, state.first[c], state.last[c]) for c in state.clients if c in state.last)
+        return DistillationFinding(round_num, len(self.public), words, tuple(state.movements), clients)
 
 
 WORKFLOWS = {"distill": Workflow(run)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.heads.settings import NewtonSettings
@@ -32,7 +34,13 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
     auto = settings.step == "auto"
     fraction = _share_apart(settings, sum(setup.num_rows.values())) if auto and settings.warm_start else 0.0
     problem = await open_head(
-        setup, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run, validation_fraction=fraction
+        setup,
+        method=settings.name,
+        loss=settings.loss,
+        ridge=settings.ridge,
+        cohort=cohort,
+        run=run,
+        validation_fraction=fraction,
     )
     solver = _choose(problem, settings)
     _warn_few_rows(problem, settings, solver)
@@ -59,17 +67,7 @@ def _choose(problem: HeadProblem, settings: NewtonSettings) -> str:
     else:
         solver, reason = settings.solver, "named in the job"
     problem.run.note(f"solver {solver}: {reason}")
-    problem.facts |= {
-        "method": "newton",
-        "loss": problem.loss.value,
-        "step": settings.step,
-        "solver": solver,
-        "reason": reason,
-        "features": d,
-        "outputs": c,
-        "rows": rows,
-        "ridge": problem.ridge,
-    }
+    problem.finding = replace(problem.finding, step=settings.step, solver=solver, reason=reason)
     return solver
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -169,7 +169,7 @@ class _Training:
                 "are trained on too"
             )
             point = point.with_more_ridge(ridge - problem.ridge)
-            problem.ridge = problem.facts["ridge"] = ridge
+            problem.ridge, problem.finding = ridge, replace(problem.finding, ridge=ridge)
         return state.restarted(point)
 
     def _wanted_ridge(self, measured: _Measured) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,8 +56,8 @@ class HeadTrainer:
 
     def record(self, *, damping: float) -> None:
         """Put the damping into the job's record."""
-        facts = self.problem.facts
-        facts["damping"] = damping
+        problem = self.problem
+        problem.finding = replace(problem.finding, damping=damping)
         if self.settings.damping == "auto":
-            self.problem.run.note(f"damping {damping:.4g}: the mean of the diagonal of the clients' Hessians")
-        self.problem.publish()
+            problem.run.note(f"damping {damping:.4g}: the mean of the diagonal of the clients' Hessians")
+        problem.run.publish(problem.finding)

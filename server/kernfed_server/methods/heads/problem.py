@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
+from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
@@ -29,8 +28,6 @@ from kernfed_server.jobs.run import Members, Run
 _MAIN_METRIC = {LearningTask.REGRESSION: "mse", LearningTask.BINARY: "auc", LearningTask.CLASSIFICATION: "accuracy"}
 _TELL_EVERY = 25
 """Measured rounds between reports of the course; the whole of it is told each time."""
-FINDING = "head"
-"""Name of what these methods publish; `kernfed.methods.heads.report` shows it."""
 
 
 @dataclass
@@ -48,8 +45,8 @@ class HeadProblem:
     """The number of these that rounds of local training keep apart."""
     memory_bytes: int
     """Memory that a solver may take at the client that has the least."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """For the job's record: JSON values."""
+    finding: HeadFinding
+    """For the job's record."""
     uploads: float = 0.0
     """Replies asked for so far, per client."""
     started: float = field(default_factory=time.monotonic)
@@ -137,16 +134,11 @@ class HeadProblem:
         metric = _MAIN_METRIC[self.setup.schema.task]
         if metric not in scores:
             return
-        course = self.facts.setdefault("course", {"metric": metric, "rounds": [], "seconds": [], "values": []})
-        course["rounds"].append(round_num)
-        course["seconds"].append(round(time.monotonic() - self.started, 3))
-        course["values"].append(scores[metric])
-        if last or len(course["rounds"]) % _TELL_EVERY == 0:
-            self.publish()
-
-    def publish(self) -> None:
-        """Put the facts into the job's record; the last ones count."""
-        self.run.publish(FINDING, copy.deepcopy(self.facts))
+        seconds = round(time.monotonic() - self.started, 3)
+        course = (self.finding.course or Course(metric)).then(round_num, seconds, scores[metric])
+        self.finding = replace(self.finding, course=course)
+        if last or len(course.rounds) % _TELL_EVERY == 0:
+            self.run.publish(self.finding)
 
     async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
         """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""
@@ -179,7 +171,14 @@ def head_loss(name: str, task: LearningTask) -> HeadLoss:
 
 
 async def open_head(
-    setup: Setup, *, loss: str, ridge: float, cohort: Cohort, run: Run, validation_fraction: float = 0.0
+    setup: Setup,
+    *,
+    method: str,
+    loss: str,
+    ridge: float,
+    cohort: Cohort,
+    run: Run,
+    validation_fraction: float = 0.0,
 ) -> HeadProblem:
     """Open a head at every client, and measure what each can do alone.
 
@@ -199,15 +198,24 @@ async def open_head(
         ),
         lambda _, reply: _check_rows(reply, validation_fraction),
     )
+    rows = {client: reply.num_rows for client, reply in opened.items()}
     problem = HeadProblem(
         setup=setup,
         ridge=ridge,
         loss=kind,
         cohort=cohort,
         run=run,
-        rows={client: reply.num_rows for client, reply in opened.items()},
+        rows=rows,
         validation_rows={client: reply.num_validation_rows for client, reply in opened.items()},
         memory_bytes=min(reply.memory_bytes for reply in opened.values()),
+        finding=HeadFinding(
+            method=method,
+            loss=kind.value,
+            features=setup.num_features + int(setup.intercept),
+            outputs=setup.num_outputs,
+            rows=max(rows.values()),
+            ridge=ridge,
+        ),
     )
     problem.setup = replace(setup, baseline=await problem.measure_local())
     problem.started = time.monotonic()

@@ -107,8 +107,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
 
     Source: Elgabli et al. (2022), Algorithm 1.
     """
-    problem = await open_head(setup, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run)
-    _record(problem, settings.name)
+    problem = await _opened(setup, settings, cohort, run)
     names = tuple(sorted(problem.rows))
     weights, mean, duals = np.zeros(problem.shape), np.zeros(problem.shape), np.zeros((len(names), *problem.shape))
     if run.resumed:
@@ -144,8 +143,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
 async def _averaged(
     setup: Setup, settings: Averaged, cohort: Cohort, run: Run, request: Callable[[Array, int], Request[HeadWeights]]
 ) -> Array | None:
-    problem = await open_head(setup, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run)
-    _record(problem, settings.name)
+    problem = await _opened(setup, settings, cohort, run)
     weights = run.resumed["weights"] if run.resumed else np.zeros(problem.shape)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
@@ -156,9 +154,9 @@ async def _averaged(
     return weights
 
 
-def _record(problem: HeadProblem, method: str) -> None:
-    d, c = problem.shape
-    rows = max(problem.rows.values())
-    problem.facts |= {"method": method, "loss": problem.loss.value, "features": d, "outputs": c, "rows": rows}
-    problem.facts["ridge"] = problem.ridge
-    problem.publish()
+async def _opened(setup: Setup, settings: Averaged | FedNewSettings, cohort: Cohort, run: Run) -> HeadProblem:
+    problem = await open_head(
+        setup, method=settings.name, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run
+    )
+    run.publish(problem.finding)
+    return problem

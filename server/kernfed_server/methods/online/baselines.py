@@ -15,6 +15,7 @@ from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.online import meta as online_meta
+from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.messages import (
     LocalStep,
@@ -86,7 +87,7 @@ async def run_perfedavg(setup: Setup, settings: PerFedAvgSettings, cohort: Cohor
     """
     opened = await open_streams(setup, settings, cohort, run)
     method = _Network(setup, settings, run)
-    facts = {"method": "perfedavg", "num_parameters": len(method.weights)}
+    facts = OnlineFinding(method="perfedavg", num_parameters=len(method.weights))
     return await StreamLoop(setup, opened, settings, cohort, run).go(method, facts)
 
 
@@ -105,7 +106,7 @@ async def _uniform(
     )
     step = fixed_rate(rate, "learning_rate", settings, opened)
     kernels = KernelParameters(setup, settings, opened, dictionary, run, step, 1.0, len(scales))
-    facts = {"method": "ofskl" if len(scales) == 1 else "ofmkl-avg", "num_kernels": len(scales)}
+    facts = OnlineFinding(method="ofskl" if len(scales) == 1 else "ofmkl-avg", num_kernels=len(scales))
     return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)
 
 
@@ -125,7 +126,7 @@ async def _mixed(
     kernels = KernelParameters(setup, settings, opened, dictionary, run, step, 1.0, len(scales))
     rate = fixed_rate(settings.weight_learning_rate, "weight_learning_rate", settings, opened)
     made = method(kernels, settings, run, setup.schema.seed, (step, rate))
-    facts = {"method": settings.name, "num_kernels": len(scales), "num_frequencies": settings.num_frequencies}
+    facts = OnlineFinding(method=settings.name, num_kernels=len(scales), num_frequencies=settings.num_frequencies)
     return await StreamLoop(setup, opened, settings, cohort, run).go(made, facts)
 
 

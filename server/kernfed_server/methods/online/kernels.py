@@ -10,6 +10,7 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.bins import num_bins
 from kernfed.methods.online.dictionary import Dictionary
+from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
@@ -52,15 +53,15 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
     rate = fixed_rate(settings.learning_rate, "learning_rate", settings, opened) if paper else None
     least = settings.exploration / num_bins(dictionary.num_kernels, bin_size)
     kernels = KernelParameters(setup, settings, opened, dictionary, run, rate, least, bin_size)
-    facts = {
-        "method": "online",
-        "rates": settings.rates,
-        "num_kernels": dictionary.num_kernels,
-        "kernels_per_round": bin_size,
-        "num_frequencies": num_frequencies,
-        "budget": settings.budget,
-        "budget_unit": settings.budget_unit,
-    }
+    facts = OnlineFinding(
+        method="online",
+        rates=settings.rates,
+        num_kernels=dictionary.num_kernels,
+        kernels_per_round=bin_size,
+        num_frequencies=num_frequencies,
+        budget=settings.budget,
+        budget_unit=settings.budget_unit,
+    )
     return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)
 
 

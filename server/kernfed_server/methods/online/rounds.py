@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.base import Reply, Request, fields_of
 from kernfed.federation.messages.evaluation import MetricSums
+from kernfed.methods.online.finding import OnlineFinding, StreamOfClient
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
 from kernfed.methods.online.settings import StreamSettings
 from kernfed_server.jobs.preparation import Setup
@@ -103,7 +105,7 @@ class StreamLoop:
         self._kept: tuple[int, dict[str, Array]] = (-1, {})
         self._writing: asyncio.Future[None] | None = None
 
-    async def go(self, method: Method, facts: Mapping[str, Any]) -> Model | None:
+    async def go(self, method: Method, facts: OnlineFinding) -> Model | None:
         """Run rounds until the streams end, or as many as asked for.
 
         Args:
@@ -278,24 +280,20 @@ class StreamLoop:
         self._measured += 1
         return self._measured & (self._measured - 1) == 0 or round_num == self._settings.rounds
 
-    def _publish(self, found: Mapping[str, StreamMetrics], facts: Mapping[str, Any]) -> None:
-        finding = {
-            **facts,
-            "rows": self._num_rows,
-            **{f"bytes_{way}": round(total / max(self._answers, 1), 1) for way, total in self._bytes.items()},
-            "clients": {
-                client: {
-                    "rows": m.sums.num_rows,
-                    "mse": m.sums.squared_error / m.sums.num_rows,
-                    "regret": m.total_loss - m.best_kernel_loss,
-                    "regret_bound": None if m.regret_bound < 0 else m.regret_bound,
-                    "effective_kernels": m.effective_kernels,
-                }
-                for client, m in sorted(found.items())
-                if m.sums.num_rows
-            },
+    def _publish(self, found: Mapping[str, StreamMetrics], facts: OnlineFinding) -> None:
+        clients = {
+            client: StreamOfClient(
+                rows=m.sums.num_rows,
+                mse=m.sums.squared_error / m.sums.num_rows,
+                regret=m.total_loss - m.best_kernel_loss,
+                regret_bound=None if m.regret_bound < 0 else m.regret_bound,
+                effective_kernels=m.effective_kernels,
+            )
+            for client, m in sorted(found.items())
+            if m.sums.num_rows
         }
-        self._run.publish("online", finding)
+        up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
+        self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
 
 
 def array_bytes(message: Request[Any] | Reply, float_bytes: int) -> int:

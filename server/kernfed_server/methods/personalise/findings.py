@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.federation.events import RoundMetrics
+from kernfed.methods.finding import told
+from kernfed.methods.personalise.finding import Learner, PersonaliseFinding, Teacher
 from kernfed_server.methods.personalise.state import Collaboration
 
 MAX_MATRIX = 200
@@ -18,8 +20,8 @@ MAX_TEACHERS = 10
 
 def finding_of(
     found: Collaboration, distances: Floats, metrics: RoundMetrics, *, weights: str, trainer: str, words: Sequence[str]
-) -> Mapping[str, Any]:
-    """JSON values for `kernfed job show` and the report.
+) -> PersonaliseFinding:
+    """The finding of a job.
 
     Args:
         found: The weights.
@@ -34,24 +36,24 @@ def finding_of(
         row = found.weights[i]
         order = [int(k) for k in np.argsort(-row, kind="stable")[:MAX_TEACHERS] if row[k] > 0]
         clients.append(
-            {
-                "client": client,
-                "num_rows": int(found.num_rows[i]),
-                "told": bool(row.any()),
-                "choice": found.choices[i],
-                "learns_from": [{"client": found.clients[k], "weight": round(float(row[k]), 4)} for k in order],
-                "effective_rows": round(_effective_rows(row, found.num_rows), 1),
-                "scores": {
-                    model: {name: float(value) for name, value in scores.items()}
-                    for model, scores in metrics.clients.get(client, {}).items()
-                },
-            }
+            Learner(
+                client=client,
+                num_rows=int(found.num_rows[i]),
+                told=bool(row.any()),
+                choice=found.choices[i],
+                learns_from=tuple(Teacher(found.clients[k], round(float(row[k]), 4)) for k in order),
+                effective_rows=round(_effective_rows(row, found.num_rows), 1),
+                scores=told(metrics.clients.get(client, {})),
+            )
         )
-    finding: dict[str, Any] = {"weights": weights, "trainer": trainer, "words": list(words), "clients": clients}
-    if len(found.clients) <= MAX_MATRIX:
-        finding["matrix"] = np.round(found.weights, 4).tolist()
-        finding["distances"] = np.round(distances, 4).tolist()
-    return finding
+    finding = PersonaliseFinding(weights, trainer, tuple(words), tuple(clients))
+    if len(found.clients) > MAX_MATRIX:
+        return finding
+    return replace(finding, matrix=_rounded(found.weights), distances=_rounded(distances))
+
+
+def _rounded(matrix: Floats) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in np.round(matrix, 4).tolist())
 
 
 def _effective_rows(weights: Floats, num_rows: Floats) -> float:

@@ -240,7 +240,7 @@ class Personalisation:
             trainer=settings.trainer,
             words=self.words,
         )
-        self.run.publish("personalise", finding)
+        self.run.publish(finding)
 
     def _distances(self) -> Floats:
         parts = [self._embeddings[c] for c in self.clients]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernfed.methods.distill.finding import DistillationFinding
 from kernfed.methods.distill.report import distillation_section
 from kernfed.report.sections import sections
 
@@ -21,7 +22,7 @@ def finding(num_clients: int = 2, movements: tuple[float, ...] = (0.5, 0.05, 0.0
 
 def test_the_section_shows_movement_clients_and_words() -> None:
     """Two charts, one row a client, and convergence in words; names are escaped."""
-    section = distillation_section(finding())
+    section = distillation_section(DistillationFinding.from_json(finding()))
     assert [chart.title for chart in section.charts] == [
         "Movement of the consensus",
         "Clients' predictions against the consensus",
@@ -34,7 +35,7 @@ def test_the_section_shows_movement_clients_and_words() -> None:
 
 def test_one_round_has_no_movement_and_many_clients_no_bars() -> None:
     """What cannot be drawn is left out; the table stays."""
-    section = distillation_section(finding(60, ()))
+    section = distillation_section(DistillationFinding.from_json(finding(60, ())))
     assert section.charts == []
     assert section.table is not None
     assert len(section.table.rows) == 60

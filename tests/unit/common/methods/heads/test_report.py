@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernfed.methods.heads.finding import HeadFinding
 from kernfed.methods.heads.report import head_section
 
 FACTS = {
@@ -16,7 +17,7 @@ FACTS = {
 def test_the_section_explains_the_solver_and_draws_the_course() -> None:
     """Facts in words, and a metric by seconds."""
     course = {"metric": "accuracy", "rounds": [1, 2], "seconds": [0.5, 1.5], "values": [0.4, 0.8]}
-    section = head_section({**FACTS, "course": course})
+    section = head_section(HeadFinding.from_json({**FACTS, "course": course}))
     assert section.table is not None
     rows = dict(map(tuple, section.table.rows))  # type: ignore[arg-type]
     assert rows["why this solver"] == "more than may be used"
@@ -28,4 +29,4 @@ def test_the_section_explains_the_solver_and_draws_the_course() -> None:
 
 def test_a_run_without_measured_rounds_has_no_chart() -> None:
     """The table stands alone."""
-    assert not head_section(FACTS).charts
+    assert not head_section(HeadFinding.from_json(FACTS)).charts

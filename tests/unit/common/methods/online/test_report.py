@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.report import online_section
 
 FINDING: dict[str, Any] = {
@@ -25,7 +26,7 @@ FINDING: dict[str, Any] = {
 
 def test_each_client_has_a_line_and_a_bar() -> None:
     """Rows are in the order of names; a client without a bound says so."""
-    section = online_section(FINDING)
+    section = online_section(OnlineFinding.from_json(FINDING))
     assert section.table is not None
     assert section.table.rows == [
         ["a", "500", "0.01", "-0.1", "-", "3.0"],
@@ -37,8 +38,8 @@ def test_each_client_has_a_line_and_a_bar() -> None:
 
 def test_what_was_sent_stands_beside_the_budget() -> None:
     """The text tells the parameters chosen, the budget, and the bytes that were measured."""
-    text = online_section(FINDING).text
+    text = online_section(OnlineFinding.from_json(FINDING)).text
     assert "1000 parameters per round; the budget is 1000 parameters" in text
     assert "8025 bytes" in text
     plain = {k: v for k, v in FINDING.items() if k not in ("budget", "budget_unit")}
-    assert "budget" not in online_section({**plain, "clients": {}}).text
+    assert "budget" not in online_section(OnlineFinding.from_json({**plain, "clients": {}})).text

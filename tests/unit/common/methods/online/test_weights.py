@@ -88,6 +88,7 @@ def test_drift_is_followed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a million updates, on a machine that may have other work
 def test_a_million_rows_neither_underflow_nor_overflow() -> None:
     """Weights of the paper's rule stay exact where products of factors would stick at a subnormal number."""
     hedge, losses = Hedge.start(3), np.array([0.05, 0.06, 0.5])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernfed.methods.personalise.finding import Learner, PersonaliseFinding
 from kernfed.methods.personalise.report import cluster, gain_metric, personalise_section, teachers
 from kernfed.report.charts import heat_map
 from kernfed.report.sections import sections
@@ -41,7 +42,7 @@ def finding(num: int = 3) -> dict[str, Any]:
 
 def test_the_section_shows_weights_distances_and_gains() -> None:
     """Two heat maps, escaped names, and each client's gain over both references."""
-    section = personalise_section(finding())
+    section = personalise_section(PersonaliseFinding.from_json(finding()))
     assert [chart.title for chart in section.charts] == [
         "Collaboration weights",
         "Distance between clients' embeddings (MMD)",
@@ -56,7 +57,7 @@ def test_the_section_shows_weights_distances_and_gains() -> None:
 
 def test_many_clients_are_a_table_alone() -> None:
     """What cannot be drawn is left out."""
-    section = personalise_section(finding(60))
+    section = personalise_section(PersonaliseFinding.from_json(finding(60)))
     assert section.charts == []
     assert section.table is not None
     assert len(section.table.rows) == 60
@@ -71,9 +72,9 @@ def test_clients_that_are_near_are_neighbours() -> None:
 
 def test_gains_are_told_in_log_loss_for_classes() -> None:
     """Of regression in squared error; without metrics not at all."""
-    assert gain_metric([{"scores": {"personal": {"mse": 1.0, "log_loss": 2.0}}}]) == "log_loss"
-    assert gain_metric([{"scores": {}}]) is None
-    assert teachers({"client": "a", "told": False}) == "not told"
+    assert gain_metric([Learner("a", scores={"personal": {"mse": 1.0, "log_loss": 2.0}})]) == "log_loss"
+    assert gain_metric([Learner("a")]) is None
+    assert teachers(Learner("a", told=False)) == "not told"
 
 
 @pytest.mark.parametrize("num", [1, 3, 30])

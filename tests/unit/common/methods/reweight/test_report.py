@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernfed.methods.reweight.finding import ReweightFinding
 from kernfed.methods.reweight.report import edge_labels, gains, metric_of, reweight_section, verdict
 from kernfed.report.sections import sections
 
@@ -47,7 +48,7 @@ def finding(num: int = 3, metric: str = "accuracy") -> dict[str, Any]:
 
 def test_the_section_shows_weights_and_who_gains() -> None:
     """Histograms, effective rows, a table with gains over each reference; names are escaped."""
-    section = reweight_section(finding())
+    section = reweight_section(ReweightFinding.from_json(finding()))
     assert [c.title for c in section.charts] == [
         "Weights of the training rows",
         "Effective sample size, of the training rows",
@@ -72,7 +73,7 @@ def test_the_section_shows_weights_and_who_gains() -> None:
 
 def test_smaller_errors_are_better() -> None:
     """For numbers a gain is a smaller error, and the worst client the one with the largest."""
-    clients = finding(metric="mse")["clients"]
+    clients = ReweightFinding.from_json(finding(metric="mse")).clients
     assert metric_of(clients) == "mse"
     assert gains(clients, "fedavg")["<site-2>"] > 0
     assert "Worst served is <site-0>" in verdict(clients)
@@ -84,7 +85,7 @@ def test_nothing_measured_says_nothing() -> None:
     for client in told["clients"]:
         client["scores"] = {}
     section = sections()["reweight"](told)
-    assert verdict(told["clients"]) == ""
+    assert verdict(ReweightFinding.from_json(told).clients) == ""
     assert section.table is not None
     assert len(section.table.columns) == 8
 

@@ -1,0 +1,86 @@
+"""A method's own result, as a typed value with one writer and one reader of its JSON.
+
+Each room has its findings in a module `finding`: the coordinator publishes them, the report and `kernfed job show` read
+them from the job's `findings.json`, which an earlier release may have written.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Any, ClassVar, Self, TypeVar, Union
+
+F = TypeVar("F", bound="Finding")
+T = TypeVar("T")
+
+UNLESS_NONE = {"unless_none": True}
+"""Metadata of a field that has no key in the JSON where it is None."""
+
+Told = Mapping[str, Mapping[str, float]]
+"""Model measured to metric to value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Base of all findings; fields are plain values, tuples, mappings by text, and dataclasses of these."""
+
+    name: ClassVar[str]
+    """Under which it is published; a later one of the same name takes its place."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values by field name, in the order of the fields."""
+        written: dict[str, Any] = _plain(self)
+        return written
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` gave; a missing key is the field's default, an unknown key is passed over.
+
+        Raises:
+            TypeError: A key is missing whose field has no default.
+        """
+        found: Self = _typed(cls, data)
+        return found
+
+
+def reading(kind: type[F], show: Callable[[F], T]) -> Callable[[Mapping[str, Any]], T]:
+    """A function of a finding as a function of its JSON."""
+    return lambda data: show(kind.from_json(data))
+
+
+def told(scores: Mapping[str, Mapping[str, float]]) -> Told:
+    """Metrics as plain numbers."""
+    return {model: {name: float(value) for name, value in of.items()} for model, of in scores.items()}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        parts = [(f, getattr(value, f.name)) for f in fields(value)]
+        return {f.name: _plain(part) for f, part in parts if part is not None or not f.metadata.get("unless_none")}
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if isinstance(kind, type) and is_dataclass(kind):
+        return kind(**{name: _typed(hint, value[name]) for name, hint in _hints(kind).items() if name in value})
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, UnionType):
+        return None if value is None else _typed(next(k for k in inner if k is not type(None)), value)
+    if origin is tuple:
+        return tuple(_typed(inner[0], part) for part in value)
+    if origin is not None and issubclass(origin, Mapping):
+        return {str(key): _typed(inner[1], part) for key, part in value.items()}
+    return value if kind is Any else kind(value)
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
