@@ -16,13 +16,13 @@ from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, Scores
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile, load_job, named_files
+from kernfed.maths.tasks import TASKS
 
 if TYPE_CHECKING:
     from kernfed_client.data.local_job import LocalJob
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-_MAIN_METRIC = {"regression": "mse", "binary": "auc", "classification": "accuracy"}
 _MODELS = ("local", "global", "personal", "central")
 
 
@@ -150,7 +150,7 @@ def _sweep(
 
     if job.data is None or named_files(job):
         raise ConfigError(f"--sweep is for methods on data that name no file; {job.method.name} is none of them")
-    metric = _MAIN_METRIC[job.data.task]
+    metric = TASKS[job.data.task].main_metric
     runs = sweeps.combinations(job, [sweeps.parse_axis(text) for text in sweep])
 
     def run(chosen: JobFile) -> Simulated:
@@ -179,7 +179,7 @@ class _Progress:
     """One line per round on stderr."""
 
     def __init__(self, job: JobFile, *, quiet: bool) -> None:
-        self._metric = _MAIN_METRIC[job.data.task] if job.data else ""
+        self._metric = TASKS[job.data.task].main_metric if job.data else ""
         self._quiet = quiet
 
     def __call__(self, event: JobEvent) -> None:
@@ -201,7 +201,7 @@ class _Progress:
 
 def _print_scores(job: JobFile, clients: Mapping[str, Mapping[str, Scores]], pooled: Mapping[str, Scores]) -> None:
     assert job.data is not None  # noqa: S101  # scores are of data
-    metric = _MAIN_METRIC[job.data.task]
+    metric = TASKS[job.data.task].main_metric
     models = [m for m in _MODELS if m in pooled]
     rows = [[name, *(_score(clients[name].get(m, {}), metric) for m in models)] for name in sorted(clients)]
     rows.append(["pooled", *(_score(pooled[m], metric) for m in models)])

@@ -22,6 +22,7 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
+from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
 from kernfed_client.data.device import choose_device
@@ -159,7 +160,7 @@ class LocalJob:
     @property
     def num_outputs(self) -> int:
         """Columns of the targets C: one per class of a classification, else 1."""
-        return len(self.classes) if self.task is LearningTask.CLASSIFICATION else 1
+        return TASKS[self.task].num_outputs(self.classes)
 
     @property
     def mean(self) -> Floats:
@@ -380,7 +381,7 @@ class LocalJob:
         return targets.to(torch.float64).reshape(-1, 1)
 
     def _check_classes(self, classes: tuple[str, ...]) -> None:
-        if self.task is LearningTask.REGRESSION:
+        if not TASKS[self.task].has_classes:
             if classes:
                 raise DataError(f"the task is regression, but {len(classes)} classes are agreed on; name none")
             return

@@ -18,6 +18,7 @@ from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import FORMATS, ClientFile, PartitionFile
+from kernfed.maths.tasks import TASKS
 from kernfed.rng import stream
 from kernfed.tables.csv import read_csv
 from kernfed.tables.npz import read_npz
@@ -133,7 +134,7 @@ def prepare(
     if test is None:
         held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client)
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
-    if schema.task is LearningTask.REGRESSION:
+    if not TASKS[schema.task].has_classes:
         return LocalData(train, test, dropped, ())
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())

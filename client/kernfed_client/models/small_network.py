@@ -10,6 +10,7 @@ import torch
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, layout
 from kernfed.tensors.networks import dtype_of, scores
 from kernfed_client.data.local_job import LocalJob
@@ -39,7 +40,7 @@ def network_scorer(arrays: Any, details: Any) -> Any:
                 for rows in np.array_split(x, max(1, len(x) // 4096))
             ]
         found: Floats = np.concatenate(parts)
-        if spec.task is LearningTask.REGRESSION:
+        if not TASKS[spec.task].has_classes:
             found = found * arrays["target_deviation"] + arrays["target_mean"]
         return found
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation
+from kernfed.maths.tasks import TASKS
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.own_ridge import own_weights
 
@@ -48,9 +47,7 @@ def held_out_targets(job: LocalJob) -> Array:
 
 def encode_targets(job: LocalJob, targets: Array) -> Array:
     """Targets as columns, shape (n, C): values, 0/1, or one-hot, of values or class indices, (n,)."""
-    if job.task is LearningTask.CLASSIFICATION:
-        return np.eye(job.num_outputs)[targets]
-    return np.asarray(targets, dtype=np.float64).reshape(-1, 1)
+    return TASKS[job.task].encode(targets, job.classes)
 
 
 STEPS: dict[type[Any], Any] = {EvaluateRequest: evaluate}

@@ -9,10 +9,8 @@ from typing import Any
 
 from kernfed.federation.events import EventKind, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.maths.metrics import METRICS, telling_first
 from kernfed.wording import duration, number
-
-_HEADLINES = ("auc", "accuracy", "r2", "rmse", "log_loss")
-"""Metrics worth a place in a line, most telling first."""
 
 
 def clean(text: str) -> str:
@@ -22,7 +20,7 @@ def clean(text: str) -> str:
 
 def scores_text(scores: Scores, limit: int = 2) -> str:
     """The most telling metrics, e.g. `auc 0.8912, accuracy 0.83`."""
-    names = [name for name in _HEADLINES if name in scores] or sorted(scores)
+    names = [name for name in METRICS if name in scores] or sorted(scores)
     return ", ".join(f"{clean(name)} {number(scores[name])}" for name in names[:limit])
 
 
@@ -108,7 +106,7 @@ def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: per client, each metric of each model; pooled in the last row."""
     models = sorted({m for models in metrics.clients.values() for m in models} | set(metrics.pooled))
     everything = [*metrics.pooled.values(), *(s for models in metrics.clients.values() for s in models.values())]
-    names = _ordered({name for scores in everything for name in scores})
+    names = telling_first({name for scores in everything for name in scores})
     keys = [(name, model) for name in names for model in models]
     columns = ["client", *(f"{clean(name)} {clean(model)}" for name, model in keys)]
     rows = [[clean(client), *_cells(metrics.clients[client], keys)] for client in sorted(metrics.clients)]
@@ -119,11 +117,6 @@ def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:
 
 def _cells(models: Mapping[str, Scores], keys: Sequence[tuple[str, str]]) -> list[str]:
     return [number(models[model][name]) if model in models and name in models[model] else "" for name, model in keys]
-
-
-def _ordered(names: set[str]) -> list[str]:
-    known = [name for name in _HEADLINES if name in names]
-    return known + sorted(names - set(known))
 
 
 def _nested(clients: Mapping[str, Mapping[str, Scores]]) -> dict[str, dict[str, dict[str, float]]]:

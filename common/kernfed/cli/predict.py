@@ -9,6 +9,7 @@ import typer
 
 from kernfed import files
 from kernfed.errors import ConfigError, DataError
+from kernfed.maths.tasks import TASKS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,10 +137,8 @@ def predict_rows(model: Predictor, rows: pd.DataFrame, source: Path, *, device: 
     """
     import pandas as pd
 
-    from kernfed.federation.messages.data import LearningTask
-
-    classes = model.classes if model.task is LearningTask.CLASSIFICATION else ()
-    names = [f"score_{name}" for name in classes] or ["score"] * (model.task is LearningTask.BINARY)
+    task = TASKS[model.task]
+    names = task.score_names(model.classes)
     taken = [name for name in ("prediction", *names) if name in rows.columns]
     if taken:
         raise DataError(f"{source}: column {taken[0]!r} is in the way of the predictions; rename it")
@@ -148,13 +147,8 @@ def predict_rows(model: Predictor, rows: pd.DataFrame, source: Path, *, device: 
         scores = model.predict_scores(numbers, device=device)
     except (RuntimeError, AssertionError) as err:  # what torch raises for a device that is not there
         raise ConfigError(f"--device {device}: cannot be used: {str(err).splitlines()[0]}") from err
-    if model.task is LearningTask.REGRESSION:
-        chosen: list[object] = list(scores[:, 0])
-    elif model.task is LearningTask.BINARY:
-        chosen = [model.classes[int(score >= 0.5)] for score in scores[:, 0]]
-    else:
-        chosen = [model.classes[i] for i in scores.argmax(axis=1)]
-    added = {"prediction": chosen} | {name: list(scores[:, i]) for i, name in enumerate(names)}
+    added = {"prediction": task.predictions(scores, model.classes).tolist()}
+    added |= {name: list(scores[:, i]) for i, name in enumerate(names)}
     return pd.concat([rows, pd.DataFrame(added, index=rows.index)], axis=1)
 
 

@@ -1,8 +1,6 @@
 """Metrics of a client's test rows as sums that may be pooled: no score and no label leaves a site.
 
-Predictions are scores, shape (n, C), in the units of the targets: one column for regression; one column for binary,
-near 1 for the positive class, which is predicted from 1/2 on; one column per class for classification, where the
-largest wins (the first of equals). Targets have the same shape: numbers, 0/1, or one-hot rows.
+Predictions are scores, shape (n, C), in the units of the targets; `kernfed.maths.tasks` says what they predict.
 
 Log-loss needs probabilities, and least-squares scores are not: binary scores are clipped to [1e-3, 1 - 1e-3];
 classification scores are clipped to [1e-3, 1] and divided by their sum. It compares models; it calibrates nothing.
@@ -18,15 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError, NumericalError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import MetricSums
-
-PROBABILITY_FLOOR = 1e-3
-"""Scores are clipped to at least this before their logarithm is taken."""
+from kernfed.maths.tasks import TASKS
 
 
 def measure(model: str, task: LearningTask, predictions: Floats, targets: Floats) -> MetricSums:
@@ -56,23 +51,17 @@ def measure(model: str, task: LearningTask, predictions: Floats, targets: Floats
     if p.shape[0] == 0:
         return MetricSums(model, 0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)
     mean = float(y[:, 0].mean())
-    correct, log_loss, area, pairs = 0, 0.0, 0.0, 0.0
-    if task is LearningTask.BINARY:
-        correct, log_loss = _binary(p[:, 0], y[:, 0] >= 0.5)
-        area, pairs = auc(p[:, 0], y[:, 0] >= 0.5)
-    elif task is LearningTask.CLASSIFICATION:
-        correct, log_loss = _classification(p, y.argmax(axis=1))
-        area, pairs = _macro_auc(p, y >= 0.5)
+    of_classes = TASKS[task].sums(p, y)
     return MetricSums(
         model=model,
         num_rows=p.shape[0],
         squared_error=float(np.square(p - y).sum()),
         target_mean=mean,
         target_sum_squares=float(np.square(y[:, 0] - mean).sum()),
-        num_correct=correct,
-        log_loss=log_loss,
-        auc=area,
-        auc_pairs=pairs,
+        num_correct=of_classes.num_correct,
+        log_loss=of_classes.log_loss,
+        auc=of_classes.auc,
+        auc_pairs=of_classes.auc_pairs,
     )
 
 
@@ -88,7 +77,7 @@ def metrics(sums: MetricSums, task: LearningTask) -> dict[str, float]:
     if n == 0:
         return {}
     mse = sums.squared_error / n
-    if task is LearningTask.REGRESSION:
+    if not TASKS[task].has_classes:
         found = {"mse": mse, "rmse": float(np.sqrt(mse))}
         if sums.target_sum_squares > 0:
             found["r2"] = 1.0 - sums.squared_error / sums.target_sum_squares
@@ -135,45 +124,3 @@ def pool_sums(parts: Sequence[MetricSums]) -> MetricSums:
 def pool(parts: Sequence[MetricSums], task: LearningTask) -> dict[str, float]:
     """Compute the metrics of all clients' rows together: `metrics(pool_sums(parts), task)`."""
     return metrics(pool_sums(parts), task)
-
-
-def auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Compute the area under the ROC curve.
-
-    Args:
-        scores: Shape (n,).
-        positive: Whether each row is of the positive class, shape (n,).
-
-    Returns:
-        The area, in [0, 1], and the number of (positive, negative) pairs; both 0 where one class is missing.
-
-    Source: Mann & Whitney (1947); ties count one half.
-    """
-    num_positive = int(positive.sum())
-    pairs = num_positive * (positive.size - num_positive)
-    if pairs == 0:
-        return 0.0, 0.0
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2
-    ordered = float(ranks[inverse][positive].sum()) - num_positive * (num_positive + 1) / 2
-    return ordered / pairs, float(pairs)
-
-
-def _macro_auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    areas = [auc(scores[:, c], positive[:, c]) for c in range(scores.shape[1])]
-    defined = [area for area, pairs in areas if pairs > 0]
-    if not defined:
-        return 0.0, 0.0
-    return sum(defined) / len(defined), sum(pairs for _, pairs in areas)
-
-
-def _binary(p: Floats, positive: npt.NDArray[np.bool_]) -> tuple[int, float]:
-    probability = np.clip(p, PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
-    return int(((p >= 0.5) == positive).sum()), float(-np.log(np.where(positive, probability, 1.0 - probability)).sum())
-
-
-def _classification(p: Floats, truth: npt.NDArray[np.intp]) -> tuple[int, float]:
-    probability = np.clip(p, PROBABILITY_FLOOR, 1.0)
-    probability /= probability.sum(axis=1, keepdims=True)
-    of_truth = np.take_along_axis(probability, truth[:, None], axis=1)
-    return int((p.argmax(axis=1) == truth).sum()), float(-np.log(of_truth).sum())

@@ -38,7 +38,9 @@ class PartitionFile(Section):
     missing: Annotated[list[str], Only(format="csv"), Only(format="parquet", text=GIVEN)] = Field(
         ["", "NA", "NaN", "nan", "null", "?"], description="Cells that stand for a gap."
     )
-    columns: dict[str, str] = Field({}, description="Column names of the job, each with the name used in this file.")
+    columns: Annotated[dict[str, str], Only(format=("csv", "parquet", "npz"))] = Field(
+        {}, description="Column names of the job, each with the name used in this file."
+    )
     labels: dict[str, str] = Field({}, description="Target values of this file, each with the class name of the job.")
     x_key: Annotated[str, Only(format="npz")] = Field("x", description="Array of features, shape (rows, columns).")
     y_key: Annotated[str, Only(format="npz")] = Field("y", description="Array of targets, shape (rows,).")

@@ -14,6 +14,7 @@ from kernfed.features.kernels import RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.toml_file import parse_toml, read_toml
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import Lengthscale, Needs
 from kernfed.methods.registry import AnyMethod, method_of
 from kernfed.section import ACCEPTED, Only, Section
@@ -109,7 +110,7 @@ class DataSection(Section):
         if self.target in self.features:
             raise ValueError(f"target {self.target!r} is also a feature; remove it from features")
         if self.classes is not None:
-            if self.task is LearningTask.REGRESSION:
+            if not TASKS[self.task].has_classes:
                 raise ValueError("classes are given but task is regression; remove one of the two")
             if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
                 raise ValueError("classes must be at least two different names")

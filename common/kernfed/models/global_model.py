@@ -20,14 +20,12 @@ from kernfed.features import spec as features
 from kernfed.features.spec import FeatureSpec, Frequencies
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
+from kernfed.maths.tasks import TASKS
 from kernfed.models import global_model_file as model_file
 from kernfed.models.global_model_file import ARRAYS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_TASK_OF_LINK = {Link.SOFTMAX: LearningTask.CLASSIFICATION, Link.LOGISTIC: LearningTask.BINARY}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +81,7 @@ class GlobalModel:
             )
         if not (self.deviation > 0).all():
             raise ConfigError("model: deviation holds a number that is not above 0")
-        if self.link is not Link.IDENTITY and self.task is not _TASK_OF_LINK[self.link]:
+        if self.link not in (Link.IDENTITY, TASKS[self.task].link):
             raise ConfigError(f"model: the link {self.link} does not fit a {self.task} task")
         if features.fingerprint(self.spec, self._frequencies) != self.fingerprint:
             raise ConfigError(
@@ -105,14 +103,7 @@ class GlobalModel:
         Raises:
             DataError: A column is missing, doubled or not numeric, or a value is missing or infinite; names them.
         """
-        scores = self.predict_scores(rows, device=device)
-        if self.task is LearningTask.REGRESSION:
-            return scores[:, 0]
-        classes: npt.NDArray[Any] = np.array(self.classes)
-        binary = self.task is LearningTask.BINARY
-        chosen = (scores[:, 0] >= 0.5).astype(np.intp) if binary else scores.argmax(axis=1)
-        named: npt.NDArray[Any] = classes[chosen]
-        return named
+        return TASKS[self.task].predictions(self.predict_scores(rows, device=device), self.classes)
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Compute the scores behind `predict`, shape (n, C); its arguments and errors.
@@ -147,7 +138,7 @@ class GlobalModel:
         wanted = {LearningTask.REGRESSION: len(self.classes) == 0, LearningTask.BINARY: len(self.classes) == 2}
         if not wanted.get(self.task, len(self.classes) >= 2) or len(set(self.classes)) != len(self.classes):
             raise ConfigError(f"model: classes {self.classes} do not fit a {self.task} task")
-        return len(self.classes) if self.task is LearningTask.CLASSIFICATION else 1
+        return TASKS[self.task].num_outputs(self.classes)
 
     def _columns(self, rows: pd.DataFrame | npt.ArrayLike) -> Floats:
         """Check the input and bring its columns into order, float64, shape (n, d)."""

@@ -18,23 +18,18 @@ from kernfed import files
 from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
+from kernfed.maths.metrics import METRICS, telling_first
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import sections
 from kernfed.wording import duration, flat, number
 
 _LABELS = {
-    "auc": "AUC",
-    "accuracy": "accuracy",
-    "r2": "R²",
-    "rmse": "root mean squared error",
-    "mse": "mean squared error",
-    "log_loss": "log-loss",
+    **METRICS,
     "relative_distance_bound": "relative distance, at most",
     "objective": "objective",
     "seconds": "seconds",
     "megabytes_per_second": "MB/s",
 }
-_HEADLINES = ("auc", "accuracy", "r2", "rmse", "mse")
 _TRAINING_FIRST = ("relative_distance_bound", "objective", "effective_kernels")
 _RECENT = "recent"
 """Name under which a stream's rows since the measurement before are measured; jobs on streams have no test rows."""
@@ -76,7 +71,7 @@ class Measured:
 
     def metrics(self) -> list[str]:
         """Metrics of models, most telling first."""
-        return _ordered({line.metric for line in self.lines if line.model != TRAINING}, _HEADLINES)
+        return telling_first({line.metric for line in self.lines if line.model != TRAINING})
 
     def clients(self) -> list[str]:
         """Clients with metrics of their own, sorted."""

@@ -16,8 +16,9 @@ import numpy as np
 
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
-from kernfed.federation.messages.data import DataSchema, LearningTask
+from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import PartitionFile
+from kernfed.maths.tasks import TASKS
 
 MAX_LISTED = 12
 """Most columns or faults that a message lists."""
@@ -51,7 +52,7 @@ class Source:
     @property
     def has_labels(self) -> bool:
         """Whether the target is a class and not a number."""
-        return self.schema.task is not LearningTask.REGRESSION
+        return TASKS[self.schema.task].has_classes
 
     def in_file(self, column: str) -> str:
         """Name in the file of a column of the job."""

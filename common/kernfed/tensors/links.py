@@ -8,7 +8,7 @@ from kernfed.maths.losses import Link
 
 
 def linked(link: Link, scores: Tensor) -> Tensor:
-    """Turn scores into predictions, shape (n, C): numbers, or probabilities of classes."""
+    """Turn scores into predictions, shape (..., C): numbers, or probabilities of classes."""
     if link is Link.IDENTITY:
         return scores
-    return scores.softmax(1) if link is Link.SOFTMAX else scores.sigmoid()
+    return scores.softmax(-1) if link is Link.SOFTMAX else scores.sigmoid()

@@ -13,7 +13,9 @@ from torch.nn import functional
 from kernfed import rng
 from kernfed.errors import NumericalError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import KERNEL_SIZE, NORM_RATE, Layer, NetworkKind, NetworkSpec, layout, norm_entries
+from kernfed.tensors.links import linked
 
 NORM_EPSILON = 1e-5
 """Added to variances."""
@@ -57,10 +59,7 @@ def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor]
 
 def scores(spec: NetworkSpec, parameters: Tensor, x: Tensor) -> Tensor:
     """Compute predictions in the units of encoded targets, shape (N, n, C): numbers, or probabilities of classes."""
-    found = outputs(spec, parameters, x)
-    if spec.task is LearningTask.REGRESSION:
-        return found
-    return torch.sigmoid(found) if spec.task is LearningTask.BINARY else torch.softmax(found, dim=2)
+    return linked(TASKS[spec.task].link, outputs(spec, parameters, x))
 
 
 def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -40,6 +40,7 @@ from kernfed.federation.messages.data import (
 from kernfed.jobs.job_file import DataSection, JobFile, data_schema, lengthscale, lengthscale_key
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
+from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 
@@ -119,7 +120,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
 
     median = lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
     standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
-    num_outputs = len(classes) if schema.task is LearningTask.CLASSIFICATION else 1
+    num_outputs = TASKS[schema.task].num_outputs(classes)
     spec = agree_features(job, standardised, run)
     if not map_features:
         present = {client: num_rows[client] for client in cohort.clients}
@@ -186,7 +187,7 @@ def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple
     Raises:
         DataError: There are too few, or the task is binary and there are not two.
     """
-    if schema.task is LearningTask.REGRESSION:
+    if not TASKS[schema.task].has_classes:
         return ()
     classes = schema.classes or tuple(_sorted_classes({c for classes in found for c in classes}))
     names = listed(classes, more=", ...")
@@ -273,7 +274,7 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
         raise InvalidReplyError("states no training row")
     if (description.sum_squares < 0).any():
         raise InvalidReplyError("states a negative sum of squares")
-    if schema.task is not LearningTask.REGRESSION:
+    if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
             raise InvalidReplyError(

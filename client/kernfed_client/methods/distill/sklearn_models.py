@@ -15,6 +15,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_file import SklearnModelSection
+from kernfed.maths.tasks import TASKS
 from kernfed_client.methods.distill.import_class import import_class
 from kernfed_client.methods.distill.learner import Lesson
 from kernfed_client.models.private_model import Scorer
@@ -125,7 +126,7 @@ def sklearn_scorer(task: LearningTask, arrays: Mapping[str, Array], details: Map
 
 def _check_estimator(made: Any, task: LearningTask, *, weighted: bool) -> None:
     name = type(made).__name__
-    if is_classifier(made) and task is LearningTask.REGRESSION:
+    if is_classifier(made) and not TASKS[task].has_classes:
         raise ConfigError(
             f"[models] of the client file: {name} is a classifier, but the job's task is regression; name a regressor"
         )

@@ -18,9 +18,11 @@ from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.losses import Link
+from kernfed.maths.tasks import TASKS
 from kernfed.memory import available_bytes
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -28,7 +30,6 @@ from kernfed.methods.heads.messages import (
     HeadDirectionRequest,
     HeadGradient,
     HeadGradientRequest,
-    HeadLoss,
     HeadLosses,
     HeadLossesRequest,
     HeadOpened,
@@ -71,8 +72,7 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
             f"{request.step}: {request.num_features} features and {request.num_outputs} outputs, but this client has "
             f"{want[0]} and {want[1]}"
         )
-    expected = {LearningTask.CLASSIFICATION: HeadLoss.SOFTMAX, LearningTask.BINARY: HeadLoss.LOGISTIC}
-    if request.loss not in (HeadLoss.SQUARED, expected.get(job.task)):
+    if FACTS[request.loss].link not in (Link.IDENTITY, TASKS[job.task].link):
         raise DataError(f'the {request.loss} loss does not fit a {job.task} task; use loss = "squared"')
     job.forget("head")
     opened = job.memo("head", lambda: _open(job, request))

@@ -19,7 +19,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError
-from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
 from kernfed.methods.online.dictionary import Dictionary
@@ -92,7 +92,7 @@ class OnlineClient:
         self.least_rows = job.file.policy.min_rows
         self.norm = request.norm
         low, span = request.target_low, request.target_span
-        binary = job.task is not LearningTask.REGRESSION
+        binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)
         self.dictionary: Dictionary | None = None
         self._shared: Floats | None = None

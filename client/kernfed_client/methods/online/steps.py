@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kernfed.errors import JobStateMissingError
-from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import MetricSums
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.online.messages import (
     DictionaryDrawn,
     DrawDictionaryRequest,
@@ -39,7 +39,7 @@ def ranges(job: LocalJob, request: RangesRequest) -> Ranges:
     del request
     norm = float(np.sqrt(np.square(job.x_train).sum(axis=1)).max())
     y = np.asarray(job.targets_train, dtype=np.float64)
-    if job.task is not LearningTask.REGRESSION:
+    if TASKS[job.task].has_classes:
         return Ranges(job.num_rows, norm, 0.0, 1.0)
     return Ranges(job.num_rows, norm, float(y.min()), float(y.max()))
 

@@ -12,9 +12,9 @@ from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
-from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
@@ -135,7 +135,7 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
 
 
 def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
-    if job.task is not LearningTask.REGRESSION:
+    if TASKS[job.task].has_classes:
         return np.zeros(job.num_outputs), np.ones(job.num_outputs)
     request = personal(job).request
     return np.asarray(request.target_mean, np.float64), np.asarray(request.target_deviation, np.float64)

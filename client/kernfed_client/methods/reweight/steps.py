@@ -14,8 +14,8 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.base import Kind
-from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.statistics import median_distance
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
 from kernfed.methods.reweight.messages import (
     ClassPrior,
@@ -193,7 +193,7 @@ def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
     Raises:
         DataError: The task is a regression, or there are no test points.
     """
-    if job.task is LearningTask.REGRESSION:
+    if not TASKS[job.task].has_classes:
         raise DataError('a regression has no classes whose shares could shift; use method.ratios.source = "matching"')
     if source is PriorSource.LABELS:
         if job.num_test_rows == 0:

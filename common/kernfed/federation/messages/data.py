@@ -23,9 +23,6 @@ class LearningTask(enum.StrEnum):
     CLASSIFICATION = "classification"
 
 
-Task = LearningTask
-
-
 class MissingRule(enum.StrEnum):
     """Treatment of a row with a missing value in a column that the job uses."""
 

@@ -13,6 +13,7 @@ from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 
 ARRAYS_FILE = "consensus.safetensors"
 TABLE_FILE = "consensus.csv"
@@ -46,26 +47,15 @@ class PublicConsensus:
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"points": self.points, "consensus": self.values}
         data: bytes = save({name: np.ascontiguousarray(a, dtype=np.float64) for name, a in arrays.items()})
+        task = TASKS[self.task]
+        names, predictions = task.score_names(self.classes), task.predictions(self.values, self.classes).tolist()
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
-        writer.writerow([*self.feature_names, *self._columns()])
-        for point, scores in zip(self.points.tolist(), self.values.tolist(), strict=True):
-            writer.writerow([*map(repr, point), *self._cells(scores)])
+        writer.writerow([*self.feature_names, "prediction", *names])
+        for point, told, scores in zip(self.points.tolist(), predictions, self.values.tolist(), strict=True):
+            writer.writerow([*point, told, *scores[: len(names)]])
         files.replace(folder / ARRAYS_FILE, data, durable=durable)
         files.replace(folder / TABLE_FILE, table.getvalue().encode(), durable=durable)
-
-    def _columns(self) -> list[str]:
-        if self.task is LearningTask.REGRESSION:
-            return ["prediction"]
-        scores = ["score"] if self.task is LearningTask.BINARY else [f"score_{name}" for name in self.classes]
-        return ["prediction", *scores]
-
-    def _cells(self, scores: list[float]) -> list[str]:
-        if self.task is LearningTask.REGRESSION:
-            return [repr(scores[0])]
-        binary = self.task is LearningTask.BINARY
-        chosen = int(scores[0] >= 0.5) if binary else int(np.argmax(scores))
-        return [self.classes[chosen], *map(repr, scores)]
 
 
 def load_consensus(folder: Path | str) -> tuple[Floats, Floats]:

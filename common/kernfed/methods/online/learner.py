@@ -17,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
+from kernfed.maths.metrics import PROBABILITY_FLOOR
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import Drawn, draw_bin
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.weights import AdaHedge, FewHedge, Hedge, Tracking
 
 Arrays = Mapping[str, npt.NDArray[np.float64]]
-
-PROBABILITY_FLOOR = 1e-3
 
 
 class Mixing(enum.StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.maths.metrics import METRICS
 from kernfed.methods.finding import reading
 from kernfed.methods.personalise.finding import Learner, PersonaliseFinding
 from kernfed.report.charts import MAX_BARS, heat_map
@@ -92,8 +93,7 @@ def _table(clients: Sequence[Learner]) -> TableOf:
     metric = gain_metric(clients)
     columns = ["client", "rows", "learns from", "worth rows", "found by"]
     if metric:
-        label = {"mse": "mean squared error", "log_loss": "log-loss"}[metric]
-        columns += [f"{label}, personal", "less than local by", "less than fedavg by"]
+        columns += [f"{METRICS[metric]}, personal", "less than local by", "less than fedavg by"]
     rows = []
     for c in clients:
         cells = [c.client, str(c.num_rows), teachers(c)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernfed.maths.metrics import METRICS
 from kernfed.methods.finding import reading
 from kernfed.methods.reweight.finding import RatiosOfClient, ReweightFinding
 from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES
@@ -92,11 +93,8 @@ def verdict(clients: Sequence[RatiosOfClient]) -> str:
             )
     values = {c.client: c.scores["global"][metric] for c in clients if metric in c.scores.get("global", {})}
     worst = (min if metric == "accuracy" else max)(values, key=lambda c: values[c])
-    words.append(f"Worst served is {worst}: {_LABEL[metric]} {values[worst]:.4g}.")
+    words.append(f"Worst served is {worst}: {METRICS[metric]} {values[worst]:.4g}.")
     return " ".join(words)
-
-
-_LABEL = {"accuracy": "accuracy", "mse": "mean squared error"}
 
 
 def _bin_of_one() -> float:
@@ -108,7 +106,7 @@ def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
     columns = ["client", "rows", "worth", "greatest weight", "mean ratio / wanted", "cut", "uncovered", "shared"]
     others = [o for o in ("fedavg", "own", "local") if metric and gains(clients, o)]
     if metric:
-        columns += [_LABEL[metric], *(f"better than {_OTHERS[o]} by" for o in others)]
+        columns += [METRICS[metric], *(f"better than {_OTHERS[o]} by" for o in others)]
     found = {o: gains(clients, o) for o in others}
     rows = []
     for c in clients:

@@ -19,13 +19,14 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.finding import Course, HeadFinding
+from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Members, Run
 
-_MAIN_METRIC = {LearningTask.REGRESSION: "mse", LearningTask.BINARY: "auc", LearningTask.CLASSIFICATION: "accuracy"}
 _TELL_EVERY = 25
 """Measured rounds between reports of the course; the whole of it is told each time."""
 
@@ -131,7 +132,7 @@ class HeadProblem:
 
     def _tell(self, round_num: int, scores: Scores, *, last: bool) -> None:
         """Publish the course so far: a metric by seconds, of this life of the run."""
-        metric = _MAIN_METRIC[self.setup.schema.task]
+        metric = TASKS[self.setup.schema.task].main_metric
         if metric not in scores:
             return
         seconds = round(time.monotonic() - self.started, 3)
@@ -165,9 +166,9 @@ def head_loss(name: str, task: LearningTask) -> HeadLoss:
     """
     if name == "squared":
         return HeadLoss.SQUARED
-    if task is LearningTask.REGRESSION:
+    if not TASKS[task].has_classes:
         raise ConfigError('method.loss = "cross-entropy" needs classes, but the task is regression; use "squared"')
-    return HeadLoss.LOGISTIC if task is LearningTask.BINARY else HeadLoss.SOFTMAX
+    return next(loss for loss, facts in FACTS.items() if facts.link is TASKS[task].link)
 
 
 async def open_head(

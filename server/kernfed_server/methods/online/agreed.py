@@ -13,8 +13,9 @@ import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.data import DescribeDataRequest, LearningTask, StandardiseRequest
+from kernfed.federation.messages.data import DescribeDataRequest, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.online.losses import Loss
 from kernfed_server.jobs.preparation import LaterDescription, Setup, agree_features
 from kernfed_server.jobs.run import Run
@@ -71,7 +72,7 @@ def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
         deviation=deviation,
         spec=agree_features(job, {}, run),
         fingerprint="",
-        num_outputs=len(classes) if schema.task is LearningTask.CLASSIFICATION else 1,
+        num_outputs=TASKS[schema.task].num_outputs(classes),
         feature_mean=np.zeros(0),
         target_mean=np.zeros(1),
         num_rows=facts["num_rows"],

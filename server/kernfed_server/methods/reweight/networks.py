@@ -12,10 +12,10 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R
-from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.adam import Adam
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
     KeepOwnNetworkRequest,
     MeasureNetworksRequest,
@@ -205,7 +205,7 @@ class _Networks:
 def _target_scale(job: Reweighting) -> NetworkScale:
     """Of a regression: mean and deviation of the weighted targets, over clients."""
     num = job.setup.num_outputs
-    if job.setup.schema.task is not LearningTask.REGRESSION:
+    if TASKS[job.setup.schema.task].has_classes:
         return NetworkScale(np.zeros(num), np.ones(num))
     told = job.summaries[job.scope]
     mean = np.mean([told[c].target_mean for c in sorted(told)], axis=0)

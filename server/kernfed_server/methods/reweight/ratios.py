@@ -13,7 +13,7 @@ from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidReplyError, JobError
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
     ClassPriorRequest,
     LabelRatiosRequest,
@@ -109,7 +109,7 @@ class Reweighting:
                 f"({', '.join(self.cohort.clients)}); name one of them"
             )
         source = self.settings.ratios.source
-        if source != "matching" and self.setup.schema.task is LearningTask.REGRESSION:
+        if source != "matching" and not TASKS[self.setup.schema.task].has_classes:
             raise JobError(
                 f'method.ratios.source is "{source}", which is for classes, and the task is regression; use "matching"'
             )

@@ -185,14 +185,10 @@ def test_draws_are_a_matter_of_the_seed() -> None:
 
 
 @pytest.mark.parametrize("loss", list(Loss))
-def test_slopes_and_gradients_are_derivatives(loss: Loss) -> None:
-    """The derivative of each loss, and the gradient by the parameters, agree with differences."""
+def test_gradients_are_derivatives(loss: Loss) -> None:
+    """The gradient by the parameters agrees with differences."""
     random = np.random.default_rng(0)
-    f, y, h = random.normal(size=50), random.integers(0, 2, 50).astype(float), 1e-6
-    slope = (LOSSES[loss].value(f + h, y) - LOSSES[loss].value(f - h, y)) / (2 * h)
-    np.testing.assert_allclose(LOSSES[loss].slope(f, y), slope, atol=1e-8)
-    bend = (LOSSES[loss].slope(f + h, y) - LOSSES[loss].slope(f - h, y)) / (2 * h)
-    assert bend.max() <= LOSSES[loss].curvature + 1e-6
+    y, h = random.integers(0, 2, 50).astype(float), 1e-6
     z, theta = random.normal(size=(3, 4, 6)), random.normal(size=(4, 6))
 
     def mean_loss(theta: Floats) -> float:
@@ -205,10 +201,3 @@ def test_slopes_and_gradients_are_derivatives(loss: Loss) -> None:
         moved = np.zeros_like(theta)
         moved[2, j] = h
         assert g[0, j] == pytest.approx((mean_loss(theta + moved) - mean_loss(theta - moved)) / (2 * h), abs=1e-7)
-
-
-def test_logistic_losses_of_far_predictions_are_finite() -> None:
-    """Log-odds of ±1000 give probabilities 0 and 1 and losses of 0 or 1000."""
-    f = np.array([-1000.0, 1000.0])
-    np.testing.assert_array_equal(LOSSES[Loss.LOGISTIC].served(f), [0.0, 1.0])
-    np.testing.assert_allclose(LOSSES[Loss.LOGISTIC].value(f, 1.0), [1000.0, 0.0])

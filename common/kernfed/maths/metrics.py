@@ -1,0 +1,72 @@
+"""Metrics of predictions: their names in the order of what they tell, and the sums that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.arrays import Floats
+
+METRICS: Mapping[str, str] = {
+    "auc": "AUC",
+    "accuracy": "accuracy",
+    "r2": "R²",
+    "rmse": "root mean squared error",
+    "log_loss": "log-loss",
+    "mse": "mean squared error",
+}
+"""Metrics by name, the most telling first, and what a reader calls them; metrics are listed in this order."""
+
+PROBABILITY_FLOOR = 1e-3
+"""Scores are clipped to at least this before their logarithm is taken."""
+
+
+def telling_first(names: set[str]) -> list[str]:
+    """Put names in the order of `METRICS`; others follow, sorted."""
+    return [name for name in METRICS if name in names] + sorted(names - METRICS.keys())
+
+
+def auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Compute the area under the ROC curve.
+
+    Args:
+        scores: Shape (n,).
+        positive: Whether each row is of the positive class, shape (n,).
+
+    Returns:
+        The area, in [0, 1], and the number of (positive, negative) pairs; both 0 where one class is missing.
+
+    Source: Mann & Whitney (1947); ties count one half.
+    """
+    num_positive = int(positive.sum())
+    pairs = num_positive * (positive.size - num_positive)
+    if pairs == 0:
+        return 0.0, 0.0
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2
+    ordered = float(ranks[inverse][positive].sum()) - num_positive * (num_positive + 1) / 2
+    return ordered / pairs, float(pairs)
+
+
+def macro_auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Compute the mean of `auc` over the classes that have it, and the sum of their pairs; both shapes (n, C)."""
+    areas = [auc(scores[:, c], positive[:, c]) for c in range(scores.shape[1])]
+    defined = [area for area, pairs in areas if pairs > 0]
+    if not defined:
+        return 0.0, 0.0
+    return sum(defined) / len(defined), sum(pairs for _, pairs in areas)
+
+
+def binary_log_loss(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
+    """Sum the log-loss of scores of the positive class, shape (n,), clipped to probabilities."""
+    probability = np.clip(scores, PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
+    return float(-np.log(np.where(positive, probability, 1.0 - probability)).sum())
+
+
+def class_log_loss(scores: Floats, truth: npt.NDArray[np.intp]) -> float:
+    """Sum the log-loss of scores of every class, shape (n, C), clipped and divided by their sum to be probabilities."""
+    probability = np.clip(scores, PROBABILITY_FLOOR, 1.0)
+    probability /= probability.sum(axis=1, keepdims=True)
+    return float(-np.log(np.take_along_axis(probability, truth[:, None], axis=1)).sum())

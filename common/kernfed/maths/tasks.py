@@ -1,0 +1,131 @@
+"""The learning tasks, one class each: how labels become targets, and scores predictions and metrics.
+
+Targets and scores have shape (n, C): numbers; 0/1; or one column per class, of which one is 1. A score near 1 is for
+the positive class, which is predicted from 1/2 on; of several classes the largest score wins (the first of equals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.arrays import Floats
+from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.losses import Link
+from kernfed.maths.metrics import auc, binary_log_loss, class_log_loss, macro_auc
+
+
+class ClassSums(NamedTuple):
+    """Sums over rows of classes; zeros for numbers."""
+
+    num_correct: int = 0
+    log_loss: float = 0.0
+    auc: float = 0.0
+    auc_pairs: float = 0.0
+
+
+class Task(Protocol):
+    """What is learned; by default there is one output, of which labels are the targets."""
+
+    has_classes: bool
+    """Whether labels are classes and not numbers."""
+    link: Link
+    """From linear scores to predictions, where the loss is cross-entropy."""
+    main_metric: str
+    """The one to follow over rounds and to compare settings by."""
+
+    def num_outputs(self, classes: Sequence[str]) -> int:
+        """Count the columns of targets and scores C."""
+        return 1
+
+    def encode(self, labels: npt.NDArray[Any], classes: Sequence[str]) -> Floats:
+        """Turn numbers or class indices, shape (n,), into targets, shape (n, C)."""
+        return np.asarray(labels, dtype=np.float64).reshape(-1, 1)
+
+    def predictions(self, scores: Floats, classes: Sequence[str]) -> npt.NDArray[Any]:
+        """What scores predict: numbers, or names of classes, shape (n,)."""
+        ...
+
+    def score_names(self, classes: Sequence[str]) -> list[str]:
+        """Names of the columns of scores beside a prediction; none where the score is the prediction."""
+        return []
+
+    def sums(self, scores: Floats, targets: Floats) -> ClassSums:
+        """Sum what the metrics of classes are made of; at least one row."""
+        return ClassSums()
+
+
+class Regression(Task):
+    """Numbers; the score is the prediction."""
+
+    has_classes = False
+    link = Link.IDENTITY
+    main_metric = "mse"
+
+    def predictions(self, scores: Floats, classes: Sequence[str]) -> npt.NDArray[Any]:
+        """See `Task`."""
+        return scores[:, 0]
+
+
+class Binary(Task):
+    """Two classes, negative and positive, and one score."""
+
+    has_classes = True
+    link = Link.LOGISTIC
+    main_metric = "auc"
+
+    def predictions(self, scores: Floats, classes: Sequence[str]) -> npt.NDArray[Any]:
+        """See `Task`."""
+        named: npt.NDArray[Any] = np.array(classes)[(scores[:, 0] >= 0.5).astype(np.intp)]
+        return named
+
+    def score_names(self, classes: Sequence[str]) -> list[str]:
+        """See `Task`."""
+        return ["score"]
+
+    def sums(self, scores: Floats, targets: Floats) -> ClassSums:
+        """See `Task`."""
+        p, positive = scores[:, 0], targets[:, 0] >= 0.5
+        return ClassSums(int(((p >= 0.5) == positive).sum()), binary_log_loss(p, positive), *auc(p, positive))
+
+
+class Classification(Task):
+    """Any classes, and one score each."""
+
+    has_classes = True
+    link = Link.SOFTMAX
+    main_metric = "accuracy"
+
+    def num_outputs(self, classes: Sequence[str]) -> int:
+        """See `Task`."""
+        return len(classes)
+
+    def encode(self, labels: npt.NDArray[Any], classes: Sequence[str]) -> Floats:
+        """See `Task`."""
+        targets: Floats = np.eye(len(classes))[labels]
+        return targets
+
+    def predictions(self, scores: Floats, classes: Sequence[str]) -> npt.NDArray[Any]:
+        """See `Task`."""
+        named: npt.NDArray[Any] = np.array(classes)[scores.argmax(axis=1)]
+        return named
+
+    def score_names(self, classes: Sequence[str]) -> list[str]:
+        """See `Task`."""
+        return [f"score_{name}" for name in classes]
+
+    def sums(self, scores: Floats, targets: Floats) -> ClassSums:
+        """See `Task`."""
+        truth = targets.argmax(axis=1)
+        correct = int((scores.argmax(axis=1) == truth).sum())
+        return ClassSums(correct, class_log_loss(scores, truth), *macro_auc(scores, targets >= 0.5))
+
+
+TASKS: Mapping[LearningTask, Task] = {
+    LearningTask.REGRESSION: Regression(),
+    LearningTask.BINARY: Binary(),
+    LearningTask.CLASSIFICATION: Classification(),
+}

@@ -1,0 +1,1 @@
+"""What every part of the federation knows of the method."""
