@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
 from kernfed.jobs.client_file import StreamFile
 from kernfed.pki import folder as files
@@ -62,7 +63,7 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     )
     runner = TaskRunner(
         [StandardiseRequest],
-        lambda: {StandardiseRequest: _forget},
+        lambda: {StandardiseRequest: _no_step},
         _no_job,
         _forget,
         _forget,
@@ -112,6 +113,10 @@ def stream_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
 
 def _forget(*_arguments: object) -> None:
     return None
+
+
+def _no_step(*_arguments: object) -> Reply:
+    raise AssertionError("no step runs here")
 
 
 def _no_job(*_arguments: object) -> object:

@@ -23,7 +23,7 @@ from kernfed.errors import (
     UnknownStepError,
     WireError,
 )
-from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -49,7 +49,7 @@ class Job:
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        self.setup = []
+        self.setup: list[str] = []
 
     @property
     def num_rows(self) -> int:
@@ -88,13 +88,15 @@ class World:
     def __init__(
         self, state: Path, forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False
     ) -> None:
-        self.opened, self.asked, self.recorded = [], [], []
+        self.opened: list[tuple[str, Path]] = []
+        self.asked: list[tuple[str, str, int | None]] = []
+        self.recorded: list[tuple[str, Reply]] = []
 
         def open_job(job_id: str, folder: Path) -> Job:
             self.opened.append((job_id, folder))
             return Job(job_id)
 
-        def permit(request: Request, task: task_pb2.Task, num_rows: int | None) -> None:
+        def permit(request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
             self.asked.append((request.step, task.submitted_by, num_rows))
             if forbid(request, num_rows):
                 raise PolicyError("not allowed")
@@ -180,8 +182,8 @@ def test_rebuilt_after_restart(tmp_path: Path, steps: list[Request[Any]]) -> Non
 def test_setup_asked_again_after_restart(tmp_path: Path) -> None:
     """A coordinator that repeats the setup finds each step done once, in order."""
     first = World(tmp_path)
-    for request in (STANDARDISE, CENTRE):
-        first.answer(request)
+    for setup in (STANDARDISE, CENTRE):
+        first.answer(setup)
     second = World(tmp_path)
     for request in (STANDARDISE, CENTRE, MEANS):
         second.answer(request)
@@ -269,7 +271,7 @@ class FullDisk:
 
 def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
-    pauses = []
+    pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     world = World(tmp_path)
     FullDisk(world, 3)

@@ -19,7 +19,8 @@ from kernfed_server.jobs.outcomes import ClientOutcome, Tally
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import store as store_module
 from kernfed_server.keeping.checkpoints import write_checkpoint
-from kernfed_server.keeping.store import Store
+from kernfed_server.keeping.store import Resumption, Store
+from kernfed_server.keeping.store_rows import event_columns
 from kernfed_testing import postgres
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -40,6 +41,13 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
 async def reopened(store: Store, url: str, tmp_path: Path) -> Store:
     await store.close()
     return await Store.open(url, tmp_path)
+
+
+async def kept(store: Store) -> Resumption:
+    """The checkpoint of the job, which has one."""
+    found = await store.load_checkpoint("a-111111")
+    assert found is not None
+    return found
 
 
 async def test_a_job_reads_back_as_it_was_written(store: Store) -> None:
@@ -101,7 +109,6 @@ async def test_events_come_back_in_order_with_their_metrics(store: Store) -> Non
 async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """No event is lost; reading goes on, the events that wait included, and who writes hears of the fault."""
     await store.submit(job(), "")
-    real = store_module.event_columns
 
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -117,7 +124,7 @@ async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: py
     assert (await store.find_job("a-1")).job_id == "a-111111"
     with pytest.raises(DiskFullError, match="disk is full"):
         await store.update_job(job(round_num=2))
-    monkeypatch.setattr(store_module, "event_columns", real)
+    monkeypatch.setattr(store_module, "event_columns", event_columns)
     await store.update_job(job(round_num=2))
     assert not store._pending
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
@@ -174,18 +181,19 @@ async def test_the_same_checkpoint_again_stays(store: Store, tmp_path: Path) -> 
     await store.submit(job(), "")
     for _ in range(2):
         await store.save_checkpoint(job(), Checkpoint(1, {"w": np.ones(3)}), {})
-    assert (await store.load_checkpoint("a-111111")).checkpoint.round_num == 1
+    assert (await kept(store)).checkpoint.round_num == 1
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
 async def test_a_checkpoint_replaces_the_one_before(store: Store, tmp_path: Path) -> None:
     """One file per job is kept; dtypes, shapes and numbers without dimension come back."""
     await store.submit(job(), "")
-    state = {"w": np.arange(6.0).reshape(2, 3).T, "n": np.int64(7), "b": np.array([True]), "e": np.empty((0, 4))}
+    state: dict[str, Any] = {"w": np.arange(6.0).reshape(2, 3).T}
+    state |= {"n": np.int64(7), "b": np.array([True]), "e": np.empty((0, 4))}
     for round_num in (1, 2):
         await store.save_checkpoint(job(), Checkpoint(round_num, state), {"x": {"s": round_num}})
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
-    back = await store.load_checkpoint("a-111111")
+    back = await kept(store)
     assert (back.checkpoint.round_num, back.answers) == (2, {"x": {"s": 2}})
     for name, value in state.items():
         np.testing.assert_array_equal(back.checkpoint.state[name], value)
@@ -203,7 +211,7 @@ async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(
     write_checkpoint(folder, "a-111111", Checkpoint(2, {"w": np.zeros(3)}))
     (folder / "a-111111.3.x.safetensors.part").write_bytes(b"half")
     again = await reopened(store, url, tmp_path)
-    back = await again.load_checkpoint("a-111111")
+    back = await kept(again)
     assert back.checkpoint.round_num == 1
     np.testing.assert_array_equal(back.checkpoint.state["w"], np.ones(3))
     assert len(list(folder.iterdir())) == 1
