@@ -44,7 +44,8 @@ from kernfed.methods.heads.messages import (
 )
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
-from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
+from kernfed.methods.heads.tensors.solvers.interface import Limits
+from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
