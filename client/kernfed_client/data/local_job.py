@@ -29,6 +29,7 @@ from kernfed_client.data.device import choose_device
 from kernfed_client.data.partitions import LocalData, PartitionData, load_local_data
 
 T = TypeVar("T")
+M = TypeVar("M")
 
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Reads a data set: (name, schema, client) -> rows to train and test on."""
@@ -72,8 +73,6 @@ class LocalJob:
         file: The client file; holds policy and device.
         folder: For files that the job leaves at this client, such as the client's own model; made when needed.
         durable: Whether what a step keeps from round to round is to survive this process.
-        held_ratios: Density ratios of the training rows, by whose test points they are for; see
-            `kernfed_client.methods.reweight.state`.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class LocalJob:
         self._mapped: _Mapped | None = None
         self._memo: dict[Hashable, Any] = {}
         self._row_weights: Floats | None = None
-        self.held_ratios: dict[str, Any] = {}
+        self._memories: dict[type[Any], Any] = {}
 
     @property
     def device(self) -> torch.device:
@@ -235,6 +234,11 @@ class LocalJob:
         """
         self._row_weights = weights
         self._memo.clear()
+
+    def memory(self, kind: type[M]) -> M:
+        """A method's own state, empty when it is first asked for; it lasts as long as the job, unlike a memo."""
+        found: M = self._memories.setdefault(kind, kind())
+        return found
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """Make something once, e.g. a factor of the features, and keep it until rows, features or means change."""

@@ -20,7 +20,7 @@ from kernfed import files
 from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
-from kernfed.maths.metrics import METRICS, telling_first
+from kernfed.metric_names import METRICS, telling_first
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import sections
 from kernfed.wording import duration, flat, number

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernfed.jobs.client_file import load_client_file
-from kernfed.numeric_platform import numeric_platform, split_platform
+from kernfed.jobs.info import split_platform
+from kernfed.numeric_platform import numeric_platform
 from kernfed_client.daemon.maths import prepare
 
 COUNT_THREADS = """

@@ -37,7 +37,15 @@ from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import LocalRidge, one_hot
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import fingerprint_of, test_points, test_rows, train_points
-from kernfed_client.methods.reweight.state import UNWEIGHTED, Facts, Ratios, held_variants, keep_ratios, ratios_of
+from kernfed_client.methods.reweight.state import (
+    UNWEIGHTED,
+    Facts,
+    Ratios,
+    ReweightState,
+    held_variants,
+    keep_ratios,
+    ratios_of,
+)
 from kernfed_client.steps.evaluation import encode_targets
 
 _FOLDS = 5
@@ -172,7 +180,7 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
 
 def keep_in_use(job: LocalJob, variants: Sequence[str]) -> None:
     """Remember which variants the networks are weighted by."""
-    job.held_ratios["in use"] = tuple(variants)
+    job.memory(ReweightState).in_use = tuple(variants)
 
 
 def weights_in_use(job: LocalJob) -> Floats:
@@ -181,7 +189,7 @@ def weights_in_use(job: LocalJob) -> Floats:
     Raises:
         JobStateMissingError: None were asked for.
     """
-    variants = job.held_ratios.get("in use")
+    variants = job.memory(ReweightState).in_use
     if variants is None:
         raise JobStateMissingError("this client's rows are not weighed yet; reweight.use_ratios comes first")
     return np.stack([ratios_of(job, variant).weights for variant in variants])

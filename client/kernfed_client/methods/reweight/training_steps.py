@@ -26,7 +26,7 @@ from kernfed.methods.reweight.messages import (
 from kernfed.models.network_spec import NetworkSpec, norm_entries
 from kernfed.tensors.networks import dtype_of, gradients, train
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.reweight.state import LAST_ROUND, keep_norm, own_norm
+from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
 from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
@@ -111,7 +111,7 @@ def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor
         x_rows, y_rows, w_rows = (torch.as_tensor(a, dtype=kind, device=job.device) for a in arrays)
         return x_rows, y_rows, w_rows
 
-    key = ("weighted rows", dtype_of(spec), mean.tobytes(), deviation.tobytes(), job.held_ratios.get("in use"))
+    key = ("weighted rows", dtype_of(spec), mean.tobytes(), deviation.tobytes(), job.memory(ReweightState).in_use)
     return job.memo(key, make)
 
 

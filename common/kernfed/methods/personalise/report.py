@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.maths.metrics import METRICS
 from kernfed.methods.finding import reading
 from kernfed.methods.personalise.finding import Learner, PersonaliseFinding
+from kernfed.metric_names import METRICS
 from kernfed.report.charts import MAX_BARS, heat_map
 from kernfed.report.sections import Chart, Overview, Section, TableOf
 
