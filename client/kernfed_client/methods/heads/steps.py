@@ -77,7 +77,12 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         raise DataError(f'the {request.loss} loss does not fit a {job.task} task; use loss = "squared"')
     job.forget("head")
     opened = job.memo("head", lambda: _open(job, request))
-    return HeadOpened(job.num_rows, opened.fitting.num_rows, opened.validation.num_rows, _memory(job))
+    return HeadOpened(
+        num_rows=job.num_rows,
+        num_fit_rows=opened.fitting.num_rows,
+        num_validation_rows=opened.validation.num_rows,
+        memory_bytes=_memory(job),
+    )
 
 
 def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
@@ -108,7 +113,9 @@ def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
         max_bytes=min(request.max_bytes, _memory(job)),
     )
     found = solve(request.solver, hessian, _tensor(job, request.direction, request.step), limits)
-    return HeadStep(job.num_rows, found.iterations, found.residual, _array(found.value))
+    return HeadStep(
+        num_rows=job.num_rows, iterations=found.iterations, residual=found.residual, newton_step=_array(found.value)
+    )
 
 
 def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
@@ -116,7 +123,7 @@ def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
     head = _head(_opened(job), request.ridge)
     w, d = _tensor(job, request.weights, request.step), _tensor(job, request.direction, request.step)
     found = [head.value(w - float(size) * d) for size in request.step_sizes]
-    return HeadLosses(job.num_rows, np.array(found))
+    return HeadLosses(num_rows=job.num_rows, losses=np.array(found))
 
 
 def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
@@ -131,7 +138,7 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         proximal=request.proximal,
         seed=_own_seed(job, request.seed),
     )
-    return HeadWeights(job.num_rows, _array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=_array(trained))
 
 
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
@@ -148,7 +155,9 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
         batch_size=request.batch_size,
         seed=_own_seed(job, request.seed),
     )
-    return HeadWarmUp(job.num_rows, head.value(w), validation_loss, _array(trained))
+    return HeadWarmUp(
+        num_rows=job.num_rows, loss=head.value(w), validation_loss=validation_loss, weights=_array(trained)
+    )
 
 
 def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
@@ -165,7 +174,7 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         batch_size=request.batch_size,
         seed=_own_seed(job, request.seed),
     )
-    return HeadWeights(job.num_rows, _array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=_array(trained))
 
 
 def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
@@ -176,7 +185,7 @@ def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
     rhs = slope - dual + request.penalty * previous
     hessian = head.hessian(w).with_damping(request.damping + request.penalty)
     limits = Limits(tolerance=request.tolerance, max_iterations=request.max_iterations)
-    return HeadDirection(job.num_rows, _array(solve(HeadSolver.CG, hessian, rhs, limits).value))
+    return HeadDirection(num_rows=job.num_rows, direction=_array(solve(HeadSolver.CG, hessian, rhs, limits).value))
 
 
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
@@ -189,7 +198,7 @@ def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     if request.include_local:
         alone = job.memo(("own head", request.ridge), lambda: own_weights(job, request.ridge))
         sums.append(measure("local", job.task, predictions(job, alone), targets))
-    return Evaluation(job.num_test_rows, tuple(sums))
+    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
 def predictions(job: LocalJob, weights: Array) -> Array:

@@ -18,7 +18,7 @@ from kernfed.federation.messages.base import Kind, Reply
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import Shared, Target
-from kernfed.methods.personalise.embeddings import embed, view_spec
+from kernfed.methods.personalise.embeddings import View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed_client.methods.personalise.state import noise_stream
 from kernfed_client.models.kept_models import load_kept_model
@@ -217,7 +217,17 @@ def test_a_daemons_noise_comes_from_a_secret_that_stays(tmp_path: Path) -> None:
     job = clients(concept_rows(), tmp_path)["ant"]
     job.durable = True
     spec = view_spec("x", 3, 1, num_frequencies=4)  # type: ignore[arg-type]
-    asked = EmbedRequest("x", spec, np.zeros(3), np.ones(3), np.zeros(1), np.ones(1), True, 1.0, 0)  # type: ignore[arg-type]
+    asked = EmbedRequest(
+        view=View.X,
+        features=spec,
+        mean=np.zeros(3),
+        deviation=np.ones(3),
+        target_mean=np.zeros(1),
+        target_deviation=np.ones(1),
+        intercept=True,
+        noise_factor=1.0,
+        seed=0,
+    )
     first = noise_stream(job, asked).normal(4)
     assert np.array_equal(first, noise_stream(job, replace(asked, seed=9)).normal(4))
     assert not np.allclose(first, noise_stream(job, replace(asked, noise_factor=2.0)).normal(4))

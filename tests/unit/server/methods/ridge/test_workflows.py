@@ -329,7 +329,15 @@ async def golden_iterates(
     spec = make_spec(Kernel.LINEAR, FeatureForm.COSINE, num_features, 1.0, 0, 0)
     names = tuple(f"x{i}" for i in range(num_features))
     setup = Setup(
-        schema=DataSchema(LearningTask.REGRESSION, "y", names, (), MissingRule.REFUSE, 0.0, 0),
+        schema=DataSchema(
+            task=LearningTask.REGRESSION,
+            target="y",
+            features=names,
+            classes=(),
+            missing=MissingRule.REFUSE,
+            test_fraction=0.0,
+            seed=0,
+        ),
         classes=(),
         mean=np.zeros(num_features),
         deviation=np.ones(num_features),
