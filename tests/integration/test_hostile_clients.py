@@ -147,7 +147,7 @@ async def test_reply_is_refused(fed: Federation, expected: str, case: str) -> No
         assert [a.refused for a in client.acks if STEP in a.task_id and a.refused]
     failed = ended.of(EventKind.CLIENT_FAILED)
     assert [(e.client, e.step) for e in failed] == [("mallory", STEP)]
-    assert failed[0].message.startswith(reason)
+    assert failed[0].text.startswith(reason)
     assert await fed.model_sha256(ended) == expected
     assert psutil.Process().memory_info().rss - before < 200 << 20
 
