@@ -42,8 +42,8 @@ test-quick: setup ## unit tests of maths, settings, messages and state machines,
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
 	$(PYTEST) tests/unit $(ARGS)
 
-test-profile: setup ## tests of maths with the kernels of an older processor and two threads: no bound may hang on this one's
-	OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2 $(PYTEST) -q -m "not slow" \
+test-profile: setup ## tests of maths with the kernels of an older processor: no bound may hang on those of this one
+	OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default $(PYTEST) -q -m "not slow" \
 	  $(addprefix tests/unit/common/,features maths methods models tensors) $(ARGS)
 
 test-integration: setup ## tests with real sockets and a test CA

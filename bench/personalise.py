@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from kernfed.features.spec import draw_frequencies
 from kernfed.maths.triangles import pack
-from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Grid, Scores, Turns
+from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View, embed, target_terms, view_spec
+from kernfed.methods.personalise.messages import CandidateGrid
 from kernfed.methods.personalise.q_aggregation import (
     Aggregation,
     default_constants,
@@ -132,7 +133,7 @@ def show_default(num_clients: int, num_frequencies: int) -> None:
         np.square(y).mean(axis=1),
     )
 
-    def run(grid: Grid) -> None:
+    def run(grid: CandidateGrid) -> None:
         targets = [Target(t, shared, x[t], y[t][:, None], phi[t], grid, np.ones(COLUMNS)) for t in range(num_clients)]
         turns = Turns(grid)
         while not turns.done:

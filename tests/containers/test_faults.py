@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -21,8 +22,13 @@ async def test_undisturbed_job_repeats(shared: Cluster, undisturbed: str) -> Non
     """The same job on the same data leaves the same bits, and all containers are healthy meanwhile."""
     async with shared.running_job() as job:
         for what in ("coordinator", *shared.names):
-            await asyncio.to_thread(until, lambda what=what: health(shared, what) == "healthy", f"health of {what}")
+            await asyncio.to_thread(until, functools.partial(is_healthy, shared, what), f"health of {what}")
         assert await job.model_sha256() == undisturbed
+
+
+def is_healthy(cluster: Cluster, what: str) -> bool:
+    """Whether a container says that it is."""
+    return health(cluster, what) == "healthy"
 
 
 def health(cluster: Cluster, what: str) -> str:

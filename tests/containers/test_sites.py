@@ -188,8 +188,7 @@ async def test_full_volume_of_the_coordinator(small: Cluster, undisturbed: str) 
     async with small.running_job() as job:
         await job.is_in_mid_job()
         await asyncio.to_thread(fill, small, "coordinator")
-        told = await job.event(lambda e: e.kind is EventKind.WAITING and bool(e.message), "waiting for the disk")
-        assert "disk full" in told.message
+        await job.event(lambda e: e.kind is EventKind.WAITING and "disk full" in e.message, "waiting for the disk")
         before = (await job.info()).round_num
         await asyncio.sleep(2)
         assert (await job.info()).round_num <= before + 1

@@ -18,10 +18,10 @@ from kernfed_testing.gate import Gate
 AB = ["a", "b"]
 
 
-async def stopping(fed: Federation) -> float:
+async def stopping(fed: Federation) -> asyncio.Future[None]:
     """Tell the coordinator to stop; returns once it has begun to."""
-    begun = asyncio.ensure_future(fed.coordinator.stop())
-    await until(lambda: fed._app._stop_by is not None)
+    begun: asyncio.Future[None] = asyncio.ensure_future(fed.coordinator.stop())
+    await until(lambda: fed.app._stop_by is not None)
     return begun
 
 

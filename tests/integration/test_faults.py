@@ -155,12 +155,12 @@ async def test_device_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monk
 async def test_client_that_lost_its_state_is_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose state is gone, on disk too, is taken through the setup again and answers in the same round."""
     honest = STEPS[LocalSolveRequest]
-    lost = []
+    lost: list[LocalJob] = []
 
     def forgetful(job: LocalJob, request: Any) -> Any:
         if job.client == "b" and not lost:
             lost.append(job)
-            job.__init__(job.job_id, job.client, job.file, folder=job.folder)
+            LocalJob.__init__(job, job.job_id, job.client, job.file, folder=job.folder)
             raise JobStateMissingError("nothing is prepared")
         return honest(job, request)
 

@@ -375,6 +375,7 @@ async def test_client_that_asks_and_never_reads(
     async with mallory(fed, reads=False) as client:
         await fed.wait_connected("mallory")
         session = fed.sessions.get("mallory")
+        assert session is not None
         failure = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id="x" * 4000, reason="R"))
         async with asyncio.timeout(LIMIT_S):
             while "mallory" in fed.sessions.present():

@@ -86,8 +86,9 @@ class Coordinator:
         identity = Identity.load(folder, check_dates=False)
         credentials = channel_credentials(identity)
         async with grpc.aio.secure_channel(address or self.address, credentials, options=CHANNEL_OPTIONS) as channel:
+            who: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
             try:
-                return (await channel.unary_unary(method)(b"", timeout=LIMIT_S)).decode()
+                return (await who(b"", timeout=LIMIT_S)).decode()
             except grpc.aio.AioRpcError as err:
                 raise error_from_rpc(err) from None
 
@@ -110,10 +111,11 @@ async def serving(ids: Identities, folder: Path | None = None) -> AsyncIterator[
         ports.append(server.add_secure_port("127.0.0.1:0", credentials))
         await server.start()
         servers.append(server)
-    ids.set_ports(*ports)
+    port, enrolment_port = ports
+    ids.set_ports(port, enrolment_port)
     polling = asyncio.ensure_future(watch.run())
     try:
-        yield Coordinator(ids, *ports, watch)
+        yield Coordinator(ids, port, enrolment_port, watch)
     finally:
         polling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -250,7 +252,7 @@ async def test_revoked(coordinator: Coordinator, ids: Identities) -> None:
     """A revoked client is refused on its next call, and its diagnosis says so."""
     folder = ids.client()
     assert await coordinator.call(folder) == "client/cleveland"
-    told: asyncio.Queue = asyncio.Queue()
+    told: asyncio.Queue[Any] = asyncio.Queue()
     coordinator.watch.on_revoked = told.put_nowait
     await asyncio.to_thread(ids.pki.revoke, "cleveland")
     assert (await asyncio.wait_for(told.get(), LIMIT_S)).name == "cleveland"
@@ -288,8 +290,9 @@ async def test_a_client_cannot_pose_as_the_coordinator(ids: Identities) -> None:
     await server.start()
     try:
         victim = ids.client("victim")
+        posing = Coordinator(ids, port, port, RevocationWatch(ids.pki.registry))
         with pytest.raises(UnavailableError):
-            await Coordinator(ids, port, port, None).call(victim)
+            await posing.call(victim)
         error = await failure_of(f"localhost:{port}", victim)
         assert type(error) is CertificateError
         assert "wrong host name" in str(error) or "wrong role" in str(error)
@@ -362,7 +365,8 @@ async def test_nobody_there(ids: Identities) -> None:
 async def ask(coordinator: Coordinator, ids: Identities, request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
     credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
     async with grpc.aio.secure_channel(f"localhost:{coordinator.enrolment_port}", credentials) as channel:
-        return await rpc.EnrolmentServiceStub(channel).Diagnose(request, timeout=LIMIT_S)
+        answer: pb.DiagnoseResponse = await rpc.EnrolmentServiceStub(channel).Diagnose(request, timeout=LIMIT_S)
+        return answer
 
 
 async def test_enrolment(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
@@ -463,7 +467,7 @@ async def test_daemon_renews_in_time(coordinator: Coordinator, ids: Identities) 
     """The daemon's coroutine renews a certificate that is near its end, by the real coordinator."""
     folder = ids.client(days=1)
     old = Identity.load(folder)
-    told: asyncio.Queue = asyncio.Queue()
+    told: asyncio.Queue[Any] = asyncio.Queue()
     late = old.not_after - timedelta(hours=7)
     task = asyncio.ensure_future(keep_renewed(folder, now=lambda: late, on_renewed=told.put_nowait))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -27,13 +28,13 @@ async def test_an_idle_stream_outlives_many_pings(tmp_path: Path) -> None:
     made = make_identities(tmp_path)
     done = asyncio.Event()
 
-    async def hold(_requests: object, context: grpc.aio.ServicerContext) -> None:  # type: ignore[type-arg]
+    async def hold(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await context.read()
         await done.wait()
         await context.write(b"still here")
 
     server = grpc.aio.server(options=sooner(SERVER_OPTIONS))
-    handler = grpc.stream_stream_rpc_method_handler(hold)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(hold)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", {"Hold": handler}),))
     port = server.add_secure_port("localhost:0", server_credentials(made.coordinator))
     await server.start()
@@ -42,7 +43,7 @@ async def test_an_idle_stream_outlives_many_pings(tmp_path: Path) -> None:
         async with grpc.aio.secure_channel(
             f"localhost:{port}", credentials, options=sooner(CHANNEL_OPTIONS)
         ) as channel:
-            stream = channel.stream_stream("/test/Hold")()
+            stream: Any = channel.stream_stream("/test/Hold")()
             await stream.write(b"hello")
             answer = asyncio.ensure_future(stream.read())
             finished, _ = await asyncio.wait([answer], timeout=8 * KEEPALIVE_INTERVAL_S / FASTER)

@@ -43,7 +43,7 @@ async def run_with_kill(fed: Federation, text: str, point: str, task_end: str) -
     await armed.saw("session open")
     job = await fed.submit(text)
     async with asyncio.timeout(LIMIT_S):
-        assert await armed._process.wait() == -9
+        assert await armed.wait() == -9
     await armed.kill()
     fed.clients["b"] = Process(
         "kernfed_testing.killed_client", "never", "", str(log), "run", cwd=fed.client_folder("b")

@@ -111,7 +111,7 @@ async def test_wall_clock_jumps(
     await start()
     try:
         await fed.wait_connected(*AB)
-        digests = []
+        digests: list[str] = []
         while not digests or asyncio.get_running_loop().time() - begun < 6:
             digests.append(await fed.model_sha256(await fed.run(text_of(fed, 40))))
         assert set(digests) == {undisturbed}

@@ -82,10 +82,13 @@ async def test_a_job_from_submission_to_files(tmp_path: Path) -> None:
         service.world.script.free = True
         job = await operator.submit(probe_toml("demo", ["a", "b"]))
         updates = [update async for update in operator.watch(job.job_id)]
-        assert updates[-1].job.state is JobState.SUCCEEDED
+        final = updates[-1].job
+        assert final is not None
+        assert final.state is JobState.SUCCEEDED
         numbers = [u.event.sequence for u in updates if u.event and u.event.sequence]
         assert numbers == list(range(1, len(numbers) + 1))
         last = [u.event.event for u in updates if u.event and u.event.event.kind is EventKind.ROUND_CLOSED][-1]
+        assert last.metrics is not None
         assert last.metrics.pooled == {"global": {"auc": 0.8}}
         assert last.metrics.clients["b"] == {"global": {"auc": 0.8}}
         assert last.metrics.training == {"seconds": 0.5}
@@ -262,7 +265,8 @@ async def test_the_commands_fail_with_their_codes(tmp_path: Path) -> None:
 async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -> None:
     """The caller sees every event once, and is told of the gap."""
     pki = make_identities(tmp_path / "ids")
-    gaps, numbers = [], []
+    gaps: list[str] = []
+    numbers: list[int] = []
 
     async def start(w: World, port: int) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
@@ -271,7 +275,7 @@ async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -
         await server.start()
         return server, port
 
-    async def follow(operator: OperatorClient, job_id: str, seen: list[int]) -> JobInfo:
+    async def follow(operator: OperatorClient, job_id: str, seen: asyncio.Event) -> JobInfo | None:
         async for update in operator.watch(job_id, on_gap=gaps.append):
             if update.event and update.event.sequence:
                 numbers.append(update.event.sequence)
@@ -294,7 +298,9 @@ async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -
         server, _ = await start(w, port)
         w.script.free = True
         async with asyncio.timeout(LIMIT_S), operator:
-            assert (await watching).state is JobState.SUCCEEDED
+            final = await watching
+        assert final is not None
+        assert final.state is JobState.SUCCEEDED
         await server.stop(0)
     assert len(gaps) >= 1
     assert numbers == list(range(1, len(numbers) + 1))

@@ -45,7 +45,7 @@ async def test_cut_while_computing(
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_cut_in_mid_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: str) -> None:
+async def test_cut_in_mid_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: Direction) -> None:
     """A body cut short is sent again from the start, and arrives as it was."""
     gate = Gate(monkeypatch, EchoRequest, "nobody")
     async with Federation(tmp_path, ["a", "b"], proxied=["a"]) as fed:
@@ -90,7 +90,7 @@ async def test_stall_in_mid_transfer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_half_closed_line(tmp_path: Path, direction: str) -> None:
+async def test_half_closed_line(tmp_path: Path, direction: Direction) -> None:
     """A line that is closed in one direction is given up and dialled again."""
     async with Federation(tmp_path, ["a"], proxied=["a"], heartbeat_s=(0.1, 1.0)) as fed:
         line = fed.proxies["a"]
@@ -161,7 +161,7 @@ async def test_reply_that_comes_before_its_job_resumes(tmp_path: Path, monkeypat
     gate = Gate(monkeypatch, EchoRequest, "a")
     resume, take_up = asyncio.Event(), RunManager._take_up
 
-    async def take_up_late(self, stored: Any) -> None:
+    async def take_up_late(self: RunManager, stored: Any) -> None:
         await resume.wait()
         await take_up(self, stored)
 

@@ -19,7 +19,7 @@ from kernfed.files import Part
 from kernfed_server.__main__ import main
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.jobs import task as job_task
-from kernfed_server.keeping import checkpoints, store
+from kernfed_server.keeping import artifacts, checkpoints, store
 from kernfed_server.keeping.store import Store
 
 ROUND = 2
@@ -27,6 +27,11 @@ ROUND = 2
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _put(owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
+    """Have the owner call a stand-in from now on, until the process dies."""
+    setattr(owner, name, stand_in)
 
 
 def _accepted() -> None:
@@ -37,7 +42,7 @@ def _accepted() -> None:
         await submit(self, *arguments)
         _die()
 
-    Store.submit = submit_and_die  # type: ignore[method-assign]
+    _put(Store, "submit", submit_and_die)
 
 
 def _half_the_replies() -> None:
@@ -49,7 +54,7 @@ def _half_the_replies() -> None:
         if self._call.round_num == ROUND and len(self.outcomes) >= len(self.clients) // 2:
             _die()
 
-    OpenCall.on_message = count_and_die  # type: ignore[method-assign]
+    _put(OpenCall, "on_message", count_and_die)
 
 
 def _all_in() -> None:
@@ -62,7 +67,7 @@ def _all_in() -> None:
             _die()
         return outcomes
 
-    OpenCall.result = result_and_die  # type: ignore[method-assign]
+    _put(OpenCall, "result", result_and_die)
 
 
 def _aggregated() -> None:
@@ -74,7 +79,7 @@ def _aggregated() -> None:
             _die()
         await save(self, info, checkpoint, *arguments)
 
-    Store.save_checkpoint = die_instead  # type: ignore[method-assign]
+    _put(Store, "save_checkpoint", die_instead)
 
 
 def _checkpoint_half_written() -> None:
@@ -87,7 +92,7 @@ def _checkpoint_half_written() -> None:
             _die()
         keep(part, durable=durable)
 
-    Part.keep = keep_half  # type: ignore[method-assign]
+    _put(Part, "keep", keep_half)
 
 
 def _checkpoint_not_named() -> None:
@@ -100,7 +105,7 @@ def _checkpoint_not_named() -> None:
             _die()
         return written
 
-    store.write_checkpoint = write_and_die
+    _put(store, "write_checkpoint", write_and_die)
 
 
 def _not_announced() -> None:
@@ -112,19 +117,19 @@ def _not_announced() -> None:
         if checkpoint.round_num == ROUND:
             _die()
 
-    Store.save_checkpoint = save_and_die  # type: ignore[method-assign]
+    _put(Store, "save_checkpoint", save_and_die)
 
 
 def _artifacts_half_written() -> None:
     """Some of the artifacts are written, aside."""
-    write = job_task.write_folder
+    write = artifacts.write_folder
 
     def write_and_die(folder: Path, *arguments: Any) -> None:
         write(folder, *arguments)
         (folder / "model.safetensors").unlink()
         _die()
 
-    job_task.write_folder = write_and_die
+    _put(job_task, "write_folder", write_and_die)
 
 
 def _job_not_ended() -> None:
@@ -135,7 +140,7 @@ def _job_not_ended() -> None:
         move(made, folder, over=over)
         _die()
 
-    files.move_folder = move_and_die
+    _put(files, "move_folder", move_and_die)
 
 
 POINTS: dict[str, Callable[[], None]] = {
@@ -156,7 +161,7 @@ async def _no_report(*_: object) -> str:
 
 
 if __name__ == "__main__":
-    job_task.render_report = _no_report
+    _put(job_task, "render_report", _no_report)
     if point := os.environ.get("KERNFED_CRASH_AT"):
         POINTS[point]()
     main()

@@ -172,6 +172,11 @@ class Process:
         assert found is not None
         return found
 
+    async def wait(self) -> int:
+        """Wait until it ends of itself; its exit status."""
+        assert self._process is not None
+        return await self._process.wait()
+
     async def stop(self) -> None:
         """See `Node.stop`."""
         await self._end(lambda process: process.terminate())
@@ -264,10 +269,15 @@ class Federation:
         self._stack = contextlib.AsyncExitStack()
 
     @property
+    def app(self) -> Coordinator:
+        """An in-process coordinator."""
+        assert self._app is not None
+        return self._app
+
+    @property
     def sessions(self) -> SessionRegistry:
         """The sessions of an in-process coordinator."""
-        assert self._app is not None
-        return self._app.sessions
+        return self.app.sessions
 
     async def __aenter__(self) -> Self:
         try:

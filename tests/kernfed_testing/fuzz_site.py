@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
 from kernfed.jobs.client_file import StreamFile
 from kernfed.pki import folder as files
@@ -60,7 +61,7 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     task = task_pb2.Task(
         task_id="job/1/x", job_id="job", step=request.step, payload=payload_to_proto(encode(request), 1), float_bits=64
     )
-    runner = TaskRunner({StandardiseRequest: _forget}, _no_job, _forget, _forget, folder / "tasks", 1 << 20)
+    runner = TaskRunner({StandardiseRequest: _no_step}, _no_job, _forget, _forget, folder / "tasks", 1 << 20)
 
     def frame(data: bytes) -> None:
         parsed = connection.parse(data)
@@ -104,6 +105,10 @@ def stream_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
 
 def _forget(*_arguments: object) -> None:
     return None
+
+
+def _no_step(*_arguments: object) -> Reply:
+    raise AssertionError("no step runs here")
 
 
 def _no_job(*_arguments: object) -> object:

@@ -11,7 +11,10 @@ from kernfed.jobs.job_file import JobFile
 from kernfed_testing.in_process import Bench, Outcome, bench, label_skewed_rows, make_job
 
 CLASSES = ("a", "b", "c")
-BARE = {"data": "standardise = false\nclasses = ['a', 'b', 'c']", "features": 'kernel = "linear"\nintercept = false'}
+BARE: dict[str, Any] = {
+    "data": "standardise = false\nclasses = ['a', 'b', 'c']",
+    "features": 'kernel = "linear"\nintercept = false',
+}
 METHODS: dict[str, dict[str, Any]] = {
     "newton": {"loss": "cross-entropy"},
     "newton-paper": {"loss": "cross-entropy", "step": "paper"},
@@ -27,7 +30,11 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def head_job(method: str = "newton", *, rounds: int = 6, columns: int = 6, **settings: Any) -> JobFile:
     """A job on three classes."""
-    texts = {"task": "classification", "data": "classes = ['a', 'b', 'c']", "features": 'kernel = "linear"'}
+    texts: dict[str, Any] = {
+        "task": "classification",
+        "data": "classes = ['a', 'b', 'c']",
+        "features": 'kernel = "linear"',
+    }
     texts |= {
         key: settings.pop(key)
         for key in ("task", "data", "features", "top", "cohort", "frequencies")

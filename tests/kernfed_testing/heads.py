@@ -40,7 +40,8 @@ class HeadClients:
     def shares(self) -> Matrix:
         """p_j."""
         sizes = np.array([head.num_rows for head in self.heads], dtype=np.float64)
-        return sizes / sizes.sum()
+        shares: Matrix = sizes / sizes.sum()
+        return shares
 
     def measure(self, w: Matrix) -> Point:
         """The pooled objective at W."""

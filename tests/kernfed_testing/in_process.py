@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.jobs.job_file import JobFile, parse_job
-from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
@@ -69,7 +68,7 @@ def make_job(
     )
 
 
-INDEPENDENT = {"data": "standardise = false", "features": "lengthscale = 1.5\nintercept = false"}
+INDEPENDENT: dict[str, Any] = {"data": "standardise = false", "features": "lengthscale = 1.5\nintercept = false"}
 """Settings under which a client's preparation says nothing about the others' rows."""
 
 
@@ -98,13 +97,16 @@ def label_skewed_rows(num_clients: int = 4, size: int = 60, num_columns: int = 6
     return rows
 
 
+R = TypeVar("R", bound=Reply)
+
+
 class ReversedExchange:
     """Hands replies on in the opposite order, as if the last client had answered first."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
-    async def ask(self, call: Call[Any]) -> Mapping[str, Reply | Fault]:
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `kernfed.federation.cohort.Exchange.ask`."""
         outcomes = await self._exchange.ask(call)
         return dict(reversed(list(outcomes.items())))
@@ -155,10 +157,11 @@ class Bench:
 
             return run
 
-        exchange: Exchange = InProcessExchange({r: guarded(s) for r, s in STEPS.items()}, dict(self.jobs))
+        honest: Exchange = InProcessExchange({r: guarded(s) for r, s in STEPS.items()}, dict(self.jobs))
+        exchange: Exchange = ReversedExchange(honest) if reverse else honest
         section = job.cohort
         cohort = Cohort(
-            ReversedExchange(exchange) if reverse else exchange,
+            exchange,
             self.jobs,
             job_id=JOB_ID,
             quorum=Quorum(section.min_clients, section.min_fraction),
@@ -178,7 +181,7 @@ class Bench:
         """Run the job; errors are raised."""
         journal = RecordingJournal(stop_before=stop_before)
         cohort = self.cohort(job, journal.event, reverse=reverse)
-        model: GlobalModel | None = None
+        model: Any = None
         stopped = False
         try:
             model = asyncio.run(execute(job, cohort, Run(cohort, journal, resumed, job.evaluate_every)))
@@ -191,7 +194,8 @@ class Bench:
 class Outcome:
     """What a run left."""
 
-    model: GlobalModel | None
+    model: Any
+    """A GlobalModel, of a method that leaves one; None of others, and of a run that was stopped."""
     journal: RecordingJournal
     cohort: Cohort
     stopped: bool
@@ -200,7 +204,8 @@ class Outcome:
     def weights(self) -> Floats:
         """The model's weights."""
         assert self.model is not None
-        return self.model.weights
+        weights: Floats = self.model.weights
+        return weights
 
     @property
     def notes(self) -> list[str]:

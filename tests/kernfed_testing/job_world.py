@@ -19,6 +19,7 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.jobs.info import ClientInfo, JobInfo, JobUpdate
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.methods.probe.settings import ProbeSettings
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.store import Store
@@ -100,12 +101,14 @@ class Script:
             await self.begun.wait_for(lambda: len(self.started) >= num)
 
     async def execute(self, job: JobFile, cohort: Cohort, run: Run) -> None:
+        settings = job.method
+        assert isinstance(settings, ProbeSettings)
         async with self.begun:
             self.started.append(cohort.clients)
             self.begun.notify_all()
         total = np.zeros(2) if run.resumed is None else run.resumed["total"]
         self.states.append(total.copy())
-        async for round_num in run.rounds(job.method.rounds):  # type: ignore[union-attr]  # probe has rounds
+        async for round_num in run.rounds(settings.rounds):
             self.first_rounds.append(round_num)
             replies = await cohort.ask(EchoRequest(np.full(2, float(round_num))))
             if not self.free:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernfed_client.__main__ import main
+from kernfed_client.cli import main
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession
 from kernfed_client.daemon.tasks import TaskRunner

@@ -10,4 +10,5 @@ EVERYDAY = 100
 
 def examples(num: int) -> int:
     """A property's number of examples, in the profile that is loaded."""
+    assert settings.default is not None
     return num * settings.default.max_examples // EVERYDAY

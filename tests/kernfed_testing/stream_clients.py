@@ -76,7 +76,7 @@ class StreamClients:
     def cohort(self, job: JobFile, exchange: Any = None, newcomers: Collection[str] = ()) -> Cohort:
         """Of all clients but `newcomers`, which may join as soon as the exchange has them."""
         section = job.cohort
-        made = exchange or InProcessExchange(STEPS, self.jobs)
+        made: Any = exchange or InProcessExchange(STEPS, self.jobs)
         return Cohort(
             made,
             tuple(c for c in self.jobs if c not in newcomers),

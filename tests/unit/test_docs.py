@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
@@ -177,7 +178,7 @@ def test_commands_exist(where: str, line: str) -> None:
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
         assert {w for w in words if "=" not in w} <= targets
         return
-    command: click.Command = typer.main.get_command(APPS[program])
+    command: Any = typer.main.get_command(APPS[program])
     context = click.Context(command, info_name=program)
     while isinstance(command, click.Group):
         name = words.pop(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -15,7 +15,7 @@ from kernfed.errors import BusyError, KernfedError, QuorumNotMetError, Unavailab
 from kernfed.status import INTERNAL_TEXT, STATUS, PeerStatus, StatusInterceptor, error_from_rpc, status_of
 
 
-def subclasses(cls) -> list[type[KernfedError]]:
+def subclasses(cls: type[KernfedError]) -> list[type[KernfedError]]:
     return [cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))]
 
 
@@ -87,12 +87,12 @@ async def drain(call: Any) -> None:
         await call
 
 
-async def fail(channel: grpc.aio.Channel, shape: str, name: str) -> grpc.aio.AioRpcError:
+async def fail(channel: Any, shape: str, name: str) -> grpc.aio.AioRpcError:
     async def requests() -> AsyncIterator[bytes]:
         yield b"x"
 
     method = f"/{shape}/{name}"
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "uu": lambda: channel.unary_unary(method)(b"x", timeout=LIMIT_S),
         "su": lambda: channel.stream_unary(method)(requests(), timeout=LIMIT_S),
         "us": lambda: channel.unary_stream(method)(b"x", timeout=LIMIT_S),
@@ -131,7 +131,7 @@ async def test_unexpected_errors_stay_here(channel: grpc.aio.Channel, shape: str
     assert "secret detail" in str(entry["exc_info"])
 
 
-async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel: grpc.aio.Channel) -> None:
+async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel: Any) -> None:
     """Whichever of the two comes first, the caller learns with what the peer ended the call."""
 
     async def endless() -> AsyncIterator[bytes]:
@@ -139,7 +139,7 @@ async def test_a_write_that_fails_by_the_end_of_a_call_does_not_hide_it(channel:
             yield b"x" * 100_000
 
     for _ in range(20):
-        call = channel.stream_stream("/ss/QuorumNotMetError")(endless(), timeout=LIMIT_S)
+        call: Any = channel.stream_stream("/ss/QuorumNotMetError")(endless(), timeout=LIMIT_S)
         ended = PeerStatus(call)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await drain(call)

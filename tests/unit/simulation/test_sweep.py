@@ -30,7 +30,7 @@ def test_combinations_are_checked_before_anything_runs() -> None:
     job = make_job("fedavg", task="classification", rounds=3)
     found = combinations(job, [parse_axis("learning_rate=0.1,0.2"), parse_axis("rounds=1,2")])
     assert [list(settings.values()) for settings, _ in found] == [[0.1, 1], [0.1, 2], [0.2, 1], [0.2, 2]]
-    assert [j.method.rounds for _, j in found] == [1, 2, 1, 2]  # type: ignore[union-attr]
+    assert [j.method.model_dump()["rounds"] for _, j in found] == [1, 2, 1, 2]
     for texts, message in (
         (["nonsense=1"], "nonsense 1"),
         (["rounds=0"], "rounds 0"),

@@ -140,8 +140,8 @@ class StateKeeper:
     def _fresh_journal(self, path: Path) -> Journal:
         """A journal with the states that are kept, in place of the one there."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Not durable: see `Journal`; a client that lost its last states reads their rows again.
-        files.replace(path, b"".join(map(_record, self._kept)), durable=False, mode=0o600)
+        # Durable, so that a loss of power costs at most the states of the last seconds, whose rows are then read again.
+        files.replace(path, b"".join(map(_record, self._kept)), durable=True, mode=0o600)
         return Journal(path, _FRAMING)
 
 

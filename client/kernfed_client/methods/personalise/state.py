@@ -12,7 +12,6 @@ import numpy as np
 from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, WireError
-from kernfed.methods.personalise.choice import Grid
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
@@ -42,7 +41,7 @@ class Personal:
     choice: str = ""
     scorer: Scorer | None = None
     """Of the personal model."""
-    fits: dict[Grid, Target] = field(default_factory=dict)
+    fits: dict[CandidateGrid, Target] = field(default_factory=dict)
 
     def target(self, job: LocalJob, grid: CandidateGrid) -> Target:
         """Cross-fit this client over a grid; made once.
@@ -52,10 +51,9 @@ class Personal:
             WireError: What was shared has no normal equations.
             DataError: There are too few rows.
         """
-        made = Grid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds, grid.clusters)
-        if not made.shares or made.shares[-1] != 1.0 or not made.ridges:
+        if not grid.shares or grid.shares[-1] != 1.0 or not grid.ridges:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
-        if made not in self.fits:
+        if grid not in self.fits:
             shared = self.needed_shared()
             if shared.grams.shape[1] == 0:
                 raise WireError("personalise.crossfit: the clients have not shared normal equations")
@@ -70,8 +68,8 @@ class Personal:
             penalised = np.ones(self.inputs.shape[1])
             if self.request.intercept:
                 penalised[0] = 0.0
-            self.fits[made] = Target(self.index(job), sums, self.inputs, self.targets, self.phi, made, penalised)
-        return self.fits[made]
+            self.fits[grid] = Target(self.index(job), sums, self.inputs, self.targets, self.phi, grid, penalised)
+        return self.fits[grid]
 
     def needed_shared(self) -> ShareRequest:
         """The data that all clients shared.

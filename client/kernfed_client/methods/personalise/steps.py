@@ -12,7 +12,8 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.statistics import moments
 from kernfed.maths.triangles import pack, unpack
-from kernfed.methods.personalise.choice import Decision, Family, candidates
+from kernfed.methods.personalise.choice import Family, candidates
+from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.embeddings import embed, target_terms
 from kernfed.methods.personalise.messages import (
     AdoptRequest,
@@ -29,7 +30,6 @@ from kernfed.methods.personalise.messages import (
     ShareRequest,
     SolveModelRequest,
     SolveWeightsRequest,
-    StageDecision,
     Statistics,
     StatisticsRequest,
     TellWeightsRequest,
@@ -107,17 +107,17 @@ def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
 
 def crossfit(job: LocalJob, request: CrossfitRequest) -> CrossfitScores:
     """Held-out errors of the next stage's candidates, summed over this client's rows."""
-    found = personal(job).target(job, request.grid).scores(_decisions(job, request.grid, request.decisions))
+    found = _target(job, request).scores(request.decisions)
     return CrossfitScores(job.num_rows, 1, found.losses, found.squared_differences, found.variances)
 
 
 def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     """Choose, and keep the weights and the model that follow."""
     state = personal(job)
-    decisions = _decisions(job, request.grid, request.decisions)
+    target, decisions = _target(job, request), request.decisions
     if not decisions:
         raise WireError(f"{request.step}: no decision to follow")
-    found = state.target(job, request.grid).adopt(decisions)
+    found = target.adopt(decisions)
     state.weights = found.weights
     c = found.candidate
     wide = "K" if c.family is Family.CLUSTER else "h"
@@ -195,16 +195,17 @@ def _weights(state: Personal) -> Floats:
     return state.weights
 
 
-def _decisions(job: LocalJob, grid: Any, stages: tuple[StageDecision, ...]) -> list[Decision]:
-    """Checked against the candidates that this client lists for each stage."""
-    made = personal(job).target(job, grid).grid
-    found = []
-    for stage, d in enumerate(stages):
-        size = len(candidates(made, stage))
-        if max(d.pooled, d.local, *d.alternatives) >= size:
+def _target(job: LocalJob, request: CrossfitRequest | AdoptRequest) -> Target:
+    """The client's candidates, after those of each stage were held against the decisions.
+
+    Raises:
+        WireError: A decision names a candidate that its stage does not have.
+    """
+    made = personal(job).target(job, request.grid)
+    for stage, d in enumerate(request.decisions):
+        if max(d.pooled, d.local, *d.alternatives) >= len(candidates(made.grid, stage)):
             raise WireError(f"personalise.crossfit: a decision names candidates that stage {stage} does not have")
-        found.append(Decision(d.pooled, d.alternatives, d.local))
-    return found
+    return made
 
 
 STEPS: dict[type[Any], Any] = {

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
+from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
 MIN_STAGES, MAX_STAGES = 3, 8
 """Turns of proposing and choosing: embeddings and clusters; losses of the local model and of the choice; losses of the
@@ -42,26 +43,22 @@ class Family(enum.StrEnum):
     """The same from the model chosen in the second stage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Parameters from which candidates are made."""
-
-    widths: tuple[float, ...] = (0.25, 0.5, 1.0)
-    """h: decay of embedding proposals, in units of the expected error of the distance."""
-    loss_widths: tuple[float, ...] = (0.25, 1.0)
-    """h: decay of loss proposals, in units of the target's held-out loss."""
-    shares: tuple[float, ...] = (0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9, 1.0)
-    """u: how far to lean; 1: as far as the others' effective rows justify. The last must be 1."""
-    ridges: tuple[float, ...] = (1e-4, 0.02, 0.1, 0.3, 1.0)
-    """rho: ridge over the mean diagonal of the mixture's second moments."""
-    num_folds: int = 0
-    """Folds of the target's rows; 0: 10, or 5 from 20 rows on."""
-    clusters: tuple[int, ...] = (2, 3, 5)
-    """Numbers of clusters."""
-
-
-FULL_GRID = Grid()
-LITE_GRID = Grid((0.5,), (0.5,), (0.05, 0.3, 0.7, 1.0), (1e-3, 0.1, 1.0), clusters=(2, 4))
+FULL_GRID = CandidateGrid(
+    widths=(0.25, 0.5, 1.0),
+    loss_widths=(0.25, 1.0),
+    shares=(0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9, 1.0),
+    ridges=(1e-4, 0.02, 0.1, 0.3, 1.0),
+    num_folds=0,
+    clusters=(2, 3, 5),
+)
+LITE_GRID = CandidateGrid(
+    widths=(0.5,),
+    loss_widths=(0.5,),
+    shares=(0.05, 0.3, 0.7, 1.0),
+    ridges=(1e-3, 0.1, 1.0),
+    num_folds=0,
+    clusters=(2, 4),
+)
 """87 candidates instead of 525: about 3 times cheaper with those of clusters, errors within 3 % on linear clients."""
 WIDE_GRID = replace(LITE_GRID, ridges=(0.03, 0.3, 3.0, 30.0))
 """116 candidates for many inputs such as random features: a system costs the cube of their number, and most of their
@@ -84,18 +81,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The choice among a stage's candidates by the clients' sums, as indices."""
-
-    pooled: int
-    """Best for all clients together."""
-    alternatives: tuple[int, ...]
-    """The best of each other family, to which a client may deviate; empty: none may."""
-    local: int
-    """Best of the local family, by its mean loss."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scores:
     """A client's scores of the candidates; a decision needs only sums over clients. G FedAvg candidates."""
 
@@ -107,12 +92,12 @@ class Scores:
     """Squared standard error of L_j - L_b over the client's rows, shape (J, G)."""
 
 
-def default_grid(num_inputs: int) -> Grid:
+def default_grid(num_inputs: int) -> CandidateGrid:
     """The full grid, or the wide one from `WIDE_FROM_INPUTS` inputs on."""
     return WIDE_GRID if num_inputs >= WIDE_FROM_INPUTS else FULL_GRID
 
 
-def candidates(grid: Grid, stage: int) -> tuple[Candidate, ...]:
+def candidates(grid: CandidateGrid, stage: int) -> tuple[Candidate, ...]:
     """List the candidates of a stage, from 0 on: those of earlier stages come first, in the same places."""
     partly = grid.shares[:-1]
 
@@ -137,10 +122,10 @@ class Turns:
     while not turns.done: turns.add(sum of the clients' scores of turns.listed after turns.decisions, their number)
     """
 
-    grid: Grid
+    grid: CandidateGrid
     deviate: bool = True
     """Whether clients may choose from other families."""
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[StageDecision] = field(default_factory=list)
     """Of the stages so far; when done, up to the best stage: clients adopt after these."""
     done: bool = False
     _loss: float = math.inf
@@ -179,7 +164,7 @@ def fedavg_candidates(listed: Sequence[Candidate]) -> npt.NDArray[np.intp]:
     return np.flatnonzero([c.family is Family.FEDAVG for c in listed])
 
 
-def decide(listed: Sequence[Candidate], total: Scores, num_clients: int, *, deviate: bool = True) -> Decision:
+def decide(listed: Sequence[Candidate], total: Scores, num_clients: int, *, deviate: bool = True) -> StageDecision:
     """Choose for all clients: the least mean loss plus its standard error, both relative to the best FedAvg candidate.
 
     The standard error counts differences between clients, or the noise of their rows where that is larger; FedAvg
@@ -211,4 +196,4 @@ def decide(listed: Sequence[Candidate], total: Scores, num_clients: int, *, devi
             local = inside[int(np.argmin(mean[inside]))]
         if deviate and family is not listed[pooled].family:
             alternatives.append(best)
-    return Decision(pooled, tuple(alternatives), local)
+    return StageDecision(pooled, tuple(alternatives), local)

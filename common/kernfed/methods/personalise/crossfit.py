@@ -24,9 +24,10 @@ import numpy.typing as npt
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.maths.triangles import pack, unpack
-from kernfed.methods.personalise.choice import Candidate, Decision, Family, Grid, Scores, candidates, fedavg_candidates
+from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
 from kernfed.methods.personalise.clusters import Clusters, client_losses, cluster
 from kernfed.methods.personalise.embeddings import embed
+from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
 _TINY = 1e-300
 _CLUSTER_WIDTH = 0.25
@@ -115,7 +116,7 @@ class Target:
     """Targets, shape (n, C)."""
     phi: Floats
     """Embedding features, shape (n, M)."""
-    grid: Grid
+    grid: CandidateGrid
     penalised: Floats
     """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
     _parts: list[_Part] = field(default_factory=list, init=False)
@@ -133,7 +134,7 @@ class Target:
         self._parts = [self._part(np.flatnonzero(fold == i)) for i in range(num_folds)]
         self._parts.append(self._part(np.empty(0, dtype=np.intp)))
 
-    def errors(self, decisions: Sequence[Decision]) -> Floats:
+    def errors(self, decisions: Sequence[StageDecision]) -> Floats:
         """Compute held-out squared errors of all candidates of the stage after these decisions, shape (J, n).
 
         Args:
@@ -141,7 +142,7 @@ class Target:
         """
         return np.concatenate([block.errors for block in self._of_stage(decisions)])
 
-    def scores(self, decisions: Sequence[Decision]) -> Scores:
+    def scores(self, decisions: Sequence[StageDecision]) -> Scores:
         """Sum up what this client says about the candidates of the stage after these decisions."""
         errors = self.errors(decisions)
         n = errors.shape[1]
@@ -151,7 +152,7 @@ class Target:
         variances = np.stack([np.var(errors - errors[b], axis=1) for b in fedavg], axis=1) / (n - 1)
         return Scores(losses, np.square(differences), variances)
 
-    def choose(self, decisions: Sequence[Decision]) -> int:
+    def choose(self, decisions: Sequence[StageDecision]) -> int:
         """Follow the last decision, or deviate where this client's rows show it by `needed_errors` standard errors."""
         *before, last = decisions
         errors = self.errors(before)
@@ -164,7 +165,7 @@ class Target:
                 chosen, least = j, bound
         return chosen
 
-    def adopt(self, decisions: Sequence[Decision]) -> Personal:
+    def adopt(self, decisions: Sequence[StageDecision]) -> Personal:
         """Give the model and the weights of the choice after the last stage, from all rows."""
         stage = len(decisions) - 1
         index = self.choose(decisions)
@@ -175,12 +176,7 @@ class Target:
         loss = float(self.errors(decisions[:stage])[index].mean())
         return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
 
-    def all_rows_models(self, decisions: Sequence[Decision]) -> Floats:
-        """Give every candidate's model from all rows, shape (J, p, C), at the stage after these decisions."""
-        models: Floats = np.concatenate([block.models for block in self._of_stage(decisions)])[:, -1]
-        return models
-
-    def _of_stage(self, decisions: Sequence[Decision]) -> list[_Block]:
+    def _of_stage(self, decisions: Sequence[StageDecision]) -> list[_Block]:
         """Blocks that make up the candidates of the stage after these decisions; made where they are not yet."""
         stage = len(decisions)
         while len(self._blocks) <= stage:
@@ -194,7 +190,7 @@ class Target:
         square = float(np.square(y).sum()) / len(y)
         return _Part(own.num_rows, own.mean, own.trace, x.T @ x / len(x), x.T @ y / len(x), square, held)
 
-    def _block(self, decisions: Sequence[Decision]) -> _Block:
+    def _block(self, decisions: Sequence[StageDecision]) -> _Block:
         """Compute the candidates that the stage after these decisions adds, or computes anew."""
         stage = len(decisions)
         listed = candidates(self.grid, stage)
@@ -219,7 +215,7 @@ class Target:
                 errors[:, part.held] = np.square(self.y[part.held] - predicted).sum(axis=2)
         return _Block(errors, models, leanings)
 
-    def _sources(self, decisions: Sequence[Decision]) -> dict[Family, tuple[Floats, float]]:
+    def _sources(self, decisions: Sequence[StageDecision]) -> dict[Family, tuple[Floats, float]]:
         """The model of each part, and the held-out loss, from which each family of loss proposals starts."""
         origins: dict[Family, int] = {}
         if decisions:

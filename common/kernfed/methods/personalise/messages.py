@@ -158,23 +158,32 @@ class SolveWeightsRequest(Request[WeightsSolved]):
 
 @dataclass(frozen=True, slots=True)
 class CandidateGrid:
-    """Parameters from which candidates are made; see `kernfed.methods.personalise.choice.Grid`."""
+    """Parameters from which candidates are made."""
 
     widths: Factors
+    """h: decay of embedding proposals, in units of the expected error of the distance."""
     loss_widths: Factors
+    """h: decay of loss proposals, in units of the target's held-out loss."""
     shares: Factors
+    """u: how far to lean; 1: as far as the others' effective rows justify. The last must be 1."""
     ridges: Factors
+    """rho: ridge over the mean diagonal of the mixture's second moments."""
     num_folds: Annotated[int, Range(0, 1000)]
+    """Folds of the target's rows; 0: 10, or 5 from 20 rows on."""
     clusters: Annotated[tuple[int, ...], MaxLength(16), Range(1, 1000)]
+    """Numbers of clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageDecision:
-    """The choice among a stage's candidates by all clients' sums; see `kernfed.methods.personalise.choice.Decision`."""
+    """The choice among a stage's candidates by all clients' sums, as indices."""
 
     pooled: Index
+    """Best for all clients together."""
     alternatives: Annotated[tuple[int, ...], MaxLength(64), Range(0, 1_000_000)]
+    """The best of each other family, to which a client may deviate; empty: none may."""
     local: Index
+    """Best of the local family, by its mean loss."""
 
 
 Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]

@@ -20,7 +20,6 @@ from kernfed.methods.personalise.choice import (
     LITE_GRID,
     WIDE_GRID,
     Family,
-    Grid,
     Scores,
     Turns,
     default_grid,
@@ -38,7 +37,6 @@ from kernfed.methods.personalise.messages import (
     EvaluatePersonalRequest,
     ShareRequest,
     SolveWeightsRequest,
-    StageDecision,
     Statistics,
     StatisticsRequest,
     TellWeightsRequest,
@@ -269,16 +267,11 @@ class Personalisation:
     async def _crossfit(self) -> None:
         """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""
         grid = self._grid()
-        sent = CandidateGrid(grid.widths, grid.loss_widths, grid.shares, grid.ridges, grid.num_folds, grid.clusters)
         deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
         turns = Turns(grid, bool(deviate))
-
-        def told() -> tuple[StageDecision, ...]:
-            return tuple(StageDecision(d.pooled, d.alternatives, d.local) for d in turns.decisions)
-
         while not turns.done:
             listed = turns.listed
-            request = CrossfitRequest(sent, told(), len(listed), len(fedavg_candidates(listed)))
+            request = CrossfitRequest(grid, tuple(turns.decisions), len(listed), len(fedavg_candidates(listed)))
             summed = total(list((await self.cohort.ask(request, everyone=True)).values()))
             turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
         chosen = turns.chosen
@@ -287,9 +280,9 @@ class Personalisation:
             f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
             f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
         )
-        await self.cohort.ask(AdoptRequest(sent, told()), everyone=True)
+        await self.cohort.ask(AdoptRequest(grid, tuple(turns.decisions)), everyone=True)
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> CandidateGrid:
         named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}
         grid = named.get(self.settings.grid, default_grid(self.num_inputs))
         return replace(grid, num_folds=self.settings.folds)

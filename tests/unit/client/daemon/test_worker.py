@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Iterator
 
@@ -22,10 +23,14 @@ def worker() -> Iterator[Worker]:
 
 async def test_one_at_a_time_in_order(worker: Worker) -> None:
     """Work is done by one thread in the order in which it was asked for."""
-    done = []
+    done: list[tuple[int, str]] = []
+
+    def note(i: int) -> None:
+        done.append((i, threading.current_thread().name))
+
     async with asyncio.TaskGroup() as group:
         for i in range(20):
-            group.create_task(worker.run(lambda i=i: done.append((i, threading.current_thread().name))))
+            group.create_task(worker.run(functools.partial(note, i)))
     assert done == [(i, "kernfed-steps") for i in range(20)]
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernfed.federation.messages.evaluation import EvaluateRequest
-from kernfed_client.methods.ridge import steps as ridge
 from kernfed_client.steps import evaluation
+from kernfed_client.steps.own_ridge import own_weights
 from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
 
 
@@ -38,7 +38,7 @@ def test_models_asked_for_are_measured_and_no_others(tmp_path: Path) -> None:
     assert models(0.0, True) == ["global"]
     assert models(0.1, True) == ["global", "local"]
     assert models(0.1, False) == ["local"]
-    own = ridge.own_weights(job, 0.1)
+    own = own_weights(job, 0.1)
     local = evaluation.evaluate(job, EvaluateRequest(w, 0.1, False)).sums[0]
     as_global = evaluation.evaluate(job, EvaluateRequest(own, 0.0, True)).sums[0]
     assert local.squared_error == as_global.squared_error

@@ -38,22 +38,29 @@ async def stream(*updates: JobUpdate) -> AsyncIterator[JobUpdate]:
         yield update
 
 
+def said(numbered: NumberedEvent, num_rounds: int = 0) -> str:
+    """The line of an event that has one."""
+    line = event_line(numbered, num_rounds)
+    assert line is not None
+    return line
+
+
 def test_events_in_a_line_each() -> None:
     """Failures name client and step; what is told in passing gets no line."""
     failed = event(EventKind.CLIENT_FAILED, client="va", step="newton.gradient", reason="X", message="holds NaN")
-    line = event_line(failed)
+    line = said(failed)
     assert line.endswith("va failed newton.gradient: X: holds NaN")
-    line = event_line(event(EventKind.ROUND_CLOSED, round_num=3, metrics=METRICS), 9)
+    line = said(event(EventKind.ROUND_CLOSED, round_num=3, metrics=METRICS), 9)
     expected = "round 3/9  global auc 0.8765, accuracy 0.8 | local auc 0.8 | relative_distance_bound 1e-09"
     assert line.endswith(expected)
     assert event_line(event(EventKind.STEP_ASKED)) is None
-    assert event_line(event(EventKind.WAITING)).endswith("no longer waiting")
+    assert said(event(EventKind.WAITING)).endswith("no longer waiting")
 
 
 def test_text_from_elsewhere_cannot_steer_the_terminal() -> None:
     """Escape sequences and carriage returns are made visible."""
     assert clean("\x1b[2Jgone\r\x9b1m") == "�[2Jgone��1m"
-    assert "\x1b" not in event_line(event(EventKind.NOTE, message="\x1b]0;title\x07"))
+    assert "\x1b" not in said(event(EventKind.NOTE, message="\x1b]0;title\x07"))
 
 
 async def test_piped_output_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from kernfed.errors import (
 from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
-from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -36,6 +36,7 @@ from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.ridge.messages import Gradient, GradientRequest, LocalModel
 
 ABC = ("a", "b", "c")
+Steps = dict[type[Request[Any]], Callable[[Any, Any], Reply]]
 Answer = Callable[[str, Call[Any]], Any]
 """What a client says to a call: a reply, a fault, or None."""
 LOST = Fault("JOB_STATE_MISSING", "nothing is prepared")
@@ -211,7 +212,7 @@ class Forgetful:
     """Clients that know what they were told; some forget everything once."""
 
     def __init__(self, forgets: str) -> None:
-        self.told = {c: [] for c in ABC}
+        self.told: dict[str, list[str]] = {c: [] for c in ABC}
         self._forgets = dict.fromkeys(forgets, True)
 
     def __call__(self, client: str, call: Call[Any]) -> Any:
@@ -286,7 +287,7 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
     if fault is None:
         assert clients.told["d"] == [r.step for r in SETUP]
         asked.admit("d")
-        assert asked.candidates == ()
+        assert not asked.candidates
         assert list(await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))) == ["a", "b", "c", "d"]
     assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
 
@@ -332,7 +333,7 @@ async def test_float32_in_process() -> None:
 
 async def test_each_client_answers_its_own_request() -> None:
     """Requests may differ in size; each reply is checked against the request it answers."""
-    steps = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}
+    steps: Steps = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}
     asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
     replies = await asked.ask_each({"b": EchoRequest(np.arange(3.0)), "a": EchoRequest(np.ones(2))})
     assert list(replies) == ["a", "b"]
@@ -342,7 +343,7 @@ async def test_each_client_answers_its_own_request() -> None:
 
 async def test_a_reply_in_another_clients_shape_is_refused() -> None:
     """A reply that would fit a neighbour's request does not count."""
-    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(3))}
+    steps: Steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(3))}
     asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
     replies = await asked.ask_each({"a": EchoRequest(np.ones(2)), "b": EchoRequest(np.ones(3))})
     assert list(replies) == ["b"]
@@ -351,7 +352,7 @@ async def test_a_reply_in_another_clients_shape_is_refused() -> None:
 
 async def test_nobody_to_ask_is_a_missed_quorum() -> None:
     """When every client is out of the round, the step fails by its quorum."""
-    steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(9))}
+    steps: Steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(9))}
     asked = Cohort(InProcessExchange(steps, {"a": None}), "a", job_id="j")
     with pytest.raises(QuorumNotMetError):
         await asked.ask_each({"a": EchoRequest(np.ones(2))})

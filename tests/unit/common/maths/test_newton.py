@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ def pooled_solution(clients: RidgeClients) -> tuple[Matrix, Matrix]:
     """W* and H from the pooled system."""
     c = clients.mean(LocalRidge.moment)
     h = clients.hessian_product(np.eye(c.shape[0]))
-    return np.linalg.solve(h, c), h
+    return np.linalg.solve(h, c).astype(np.float64, copy=False), h
 
 
 def distance(w: Matrix, solution: Matrix, h: Matrix) -> float:
@@ -65,7 +67,7 @@ def test_golden_iterates_and_certificates() -> None:
     """Iterates after trips 1, 2, 4, 6 and 8 and the certificates between, of an independent program."""
     golden = load_golden("newton-default")
     clients = RidgeClients.of(list(zip(golden["X"], golden["Y"], strict=True)), golden["lam"])
-    close = {"rtol": 0, "atol": 1e-9}
+    close: dict[str, Any] = {"rtol": 0, "atol": 1e-9}
     np.testing.assert_allclose(clients.mean(LocalRidge.solve), golden["iterates"][0], **close)
     state = clients.start_auto()
     for k, bound in enumerate(golden["certificate"]):
@@ -217,7 +219,10 @@ def test_messages_in_float32_reach_their_floor_and_stay() -> None:
     """Rounding every message to float32 still gives 1e-4, and further trips do not undo it."""
     clients = few_rows()
     solution, _ = pooled_solution(clients)
-    single = lambda a: a.astype(np.float32).astype(np.float64)  # noqa: E731
+
+    def single(a: Matrix) -> Matrix:
+        return a.astype(np.float32).astype(np.float64)
+
     w, c = single(clients.mean(LocalRidge.solve)), single(clients.mean(LocalRidge.moment))
     state = BlockConjugateGradients.start(w, single(clients.hessian_product(w)), c, eps=EPS_FLOAT32)
     for _ in range(25):

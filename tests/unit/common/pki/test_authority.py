@@ -100,8 +100,9 @@ def test_bad_requests_are_refused() -> None:
     other = make_csr(new_key(), "cleveland")
     der_good, der_other = (x509.load_pem_x509_csr(p).public_bytes(Encoding.DER) for p in (good, other))
     # The key of one request under the signature of another.
-    public = key.public_key().public_numbers()
-    foreign = x509.load_pem_x509_csr(other).public_key().public_numbers()
+    foreign_key = x509.load_pem_x509_csr(other).public_key()
+    assert isinstance(foreign_key, ec.EllipticCurvePublicKey)
+    public, foreign = key.public_key().public_numbers(), foreign_key.public_numbers()
     forged_der = der_good.replace(public.x.to_bytes(32, "big"), foreign.x.to_bytes(32, "big")).replace(
         public.y.to_bytes(32, "big"), foreign.y.to_bytes(32, "big")
     )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.x509 import Certificate
 
 from kernfed.errors import CertificateError, ConfigError, RevokedError, TokenError
 from kernfed.pki.authority import Authority, certificate_pem, new_key, serial_of
@@ -20,7 +21,7 @@ from kernfed.pki.registry import REGISTRY, FederationInfo, Registry
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 CLEVELAND = Principal("hearts", Role.CLIENT, "cleveland")
 DAY = timedelta(days=1)
-Issue = Callable[[], bytes]
+Issue = Callable[[], Certificate]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_failed_issue_leaves_the_token_open(registry: Registry, issue: Issue) ->
     """If signing fails, the token is not used up."""
     registry.add_token("s", "cleveland", now=NOW, expires=NOW + DAY)
 
-    def fail() -> None:
+    def fail() -> Certificate:
         raise CertificateError("no")
 
     with pytest.raises(CertificateError):

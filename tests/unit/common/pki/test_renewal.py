@@ -22,7 +22,8 @@ class Clock:
     """A clock that sleeping advances; it stops the test when its end is reached."""
 
     def __init__(self, begin: datetime, end: datetime) -> None:
-        self.time, self.end, self.sleeps = begin, end, []
+        self.time, self.end = begin, end
+        self.sleeps: list[float] = []
 
     def now(self) -> datetime:
         return self.time
@@ -41,7 +42,8 @@ async def test_renews_at_two_thirds_of_the_life(tmp_path: Path) -> None:
     identity = Identity.load(ids.operator)
     begin = identity.not_after - timedelta(days=90)
     clock = Clock(begin, begin + timedelta(days=61))
-    renewed_at, told = [], []
+    renewed_at: list[datetime] = []
+    told: list[Identity] = []
 
     async def renew(old: Identity) -> None:
         renewed_at.append(clock.time)

@@ -81,7 +81,9 @@ def folder_with(tmp_path: Path, job: dict[str, Any], clients: tuple[str, ...] = 
 class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.tags, self.addresses, self.text = [], [], []
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)

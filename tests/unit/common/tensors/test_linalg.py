@@ -14,7 +14,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def with_eigenvalues(values: list[float]) -> torch.Tensor:
-    q = torch.linalg.qr(normal(len(values), len(values)))[0]
+    q: torch.Tensor = torch.linalg.qr(normal(len(values), len(values)))[0]
     a = (q * torch.tensor(values, dtype=torch.float64)) @ q.T
     return (a + a.T) / 2
 

@@ -120,13 +120,18 @@ def test_fifty_models_cost_less_than_fifty_trainings() -> None:
 
     def seconds(at_once: bool) -> float:
         pieces = [parameters] if at_once else list(torch.split(parameters, 1))
-        began = time.perf_counter()
+        began = time.thread_time()  # of the processor: this machine may have other work
         for piece in pieces:
             train(spec, piece, x, y, learning_rate=0.01, num_steps=5)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
-    seconds(True)
-    assert min(seconds(True) for _ in range(3)) < 0.5 * min(seconds(False) for _ in range(2))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for each other, and that counts as work
+    try:
+        seconds(True)
+        assert min(seconds(True) for _ in range(3)) < 0.5 * min(seconds(False) for _ in range(2))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_scores_are_probabilities_of_classes() -> None:
@@ -240,7 +245,7 @@ def torch_network(spec: NetworkSpec, parameters: torch.Tensor) -> torch.nn.Seque
             if spec.image and layout(spec)[i - 1].is_convolution:
                 layers.append(nn.Flatten())
             made = nn.Linear(layer.shape[1], layer.shape[0])
-        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr,assignment]
+        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr]
         layers.append(made)
         if rest:
             norm = nn.BatchNorm2d(layer.num_outputs) if layer.is_convolution else nn.BatchNorm1d(layer.num_outputs)

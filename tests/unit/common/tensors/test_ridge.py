@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +14,10 @@ from hypothesis import strategies as st
 from kernfed.errors import DataError, NumericalError
 from kernfed.features.spec import FeatureForm
 from kernfed.tensors.feature_maps import random_features
+from kernfed.tensors.linalg import Cholesky, cholesky
 from kernfed.tensors.ridge import LocalRidge, one_hot
 from kernfed_testing.properties import examples
-from kernfed_testing.ridge_clients import RidgeClients, load_golden
+from kernfed_testing.ridge_clients import Matrix, RidgeClients, load_golden
 
 SHAPES = [(40, 12), (12, 40), (20, 40), (21, 40), (1, 5), (0, 5)]
 
@@ -31,7 +35,7 @@ def direction(m: int) -> torch.Tensor:
     return torch.randn(m, 2, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
 
 
-def golden_clients() -> tuple[dict[str, object], RidgeClients]:
+def golden_clients() -> tuple[dict[str, Any], RidgeClients]:
     golden = load_golden("newton")
     omega, phase = (torch.tensor(golden[key], dtype=torch.float64) for key in ("Omega", "b"))
     parts = [
@@ -46,7 +50,7 @@ def test_methods_follow_their_definitions(n: int, m: int) -> None:
     """Primal, dual and empty clients all compute with H = Z'Z/n + ridge I and c = Z'Y/n."""
     client, h, c = problem(n, m)
     v = direction(m)
-    close = {"rtol": 0, "atol": 1e-11}
+    close: dict[str, Any] = {"rtol": 0, "atol": 1e-11}
     torch.testing.assert_close(client.moment(), c, **close)
     torch.testing.assert_close(client.solve(), torch.linalg.solve(h, c), **close)
     torch.testing.assert_close(client.gradient(v), h @ v - c, **close)
@@ -76,13 +80,20 @@ def test_woodbury_keeps_its_digits_at_a_small_ridge() -> None:
     assert float((h @ x - b).norm() / (h.norm() * x.norm())) < 1e-14
 
 
-def test_factors_are_made_once() -> None:
+def test_factors_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop of solves with one ridge factors once."""
+    made: list[str] = []
+
+    def counted(matrix: torch.Tensor, *, name: str) -> Cholesky:
+        made.append(name)
+        return cholesky(matrix, name=name)
+
+    monkeypatch.setattr("kernfed.tensors.ridge.cholesky", counted)
     client, _, _ = problem(40, 12)
-    client.newton_step(direction(12))
-    factor = client._factor(client.ridge)
+    for _ in range(3):
+        client.newton_step(direction(12))
     client.solve()
-    assert client._factor(client.ridge) is factor
+    assert len(made) == 1
 
 
 def test_golden_local_solutions_average_to_krr_and_newton() -> None:
@@ -99,6 +110,14 @@ def test_golden_local_solutions_average_to_krr_and_newton() -> None:
     np.testing.assert_allclose(np.linalg.solve(h, c), golden["krr"], rtol=0, atol=1e-9)
 
 
+def descended(w: Matrix, client: LocalRidge) -> torch.Tensor:
+    return client.gradient_descent(torch.from_numpy(w), learning_rate=0.1, num_steps=2)
+
+
+def solved(w: Matrix, client: LocalRidge) -> torch.Tensor:
+    return client.proximal_solve(torch.from_numpy(w), 0.1)
+
+
 def test_golden_fedavg() -> None:
     """Two rounds of two gradient steps at rate 0.1, from the average of local solutions."""
     golden, clients = golden_clients()
@@ -106,7 +125,7 @@ def test_golden_fedavg() -> None:
     w = clients.mean(LocalRidge.solve)
     np.testing.assert_allclose(w, start, rtol=0, atol=1e-9)
     for want in rounds:
-        w = clients.mean(lambda k, w=w: k.gradient_descent(torch.from_numpy(w), learning_rate=0.1, num_steps=2))
+        w = clients.mean(functools.partial(descended, w))
         np.testing.assert_allclose(w, want, rtol=0, atol=1e-9)
 
 
@@ -117,7 +136,7 @@ def test_golden_fedprox() -> None:
     w = clients.mean(LocalRidge.solve)
     np.testing.assert_allclose(w, start, rtol=0, atol=1e-9)
     for want in rounds:
-        w = clients.mean(lambda k, w=w: k.proximal_solve(torch.from_numpy(w), 0.1))
+        w = clients.mean(functools.partial(solved, w))
         np.testing.assert_allclose(w, want, rtol=0, atol=1e-9)
 
 

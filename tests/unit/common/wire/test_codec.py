@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import InvalidTensorError, WireError
-from kernfed.federation.messages.base import fields_of, validate
+from kernfed.federation.messages.base import Message, fields_of, validate
 from kernfed.federation.messages.data import DataDescription, DescribeDataRequest, StandardiseRequest
 from kernfed.federation.messages.evaluation import Evaluation, MetricSums
 from kernfed.methods.ridge.messages import GradientRequest, LocalModel
@@ -31,7 +31,7 @@ def test_all_classes_are_found() -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-def test_schema_agrees_with_proto(cls) -> None:
+def test_schema_agrees_with_proto(cls: type[Message]) -> None:
     """A class has the fields and types of its .proto message."""
     assert check_schema(cls) == []
 
@@ -55,7 +55,7 @@ def equal(a: Any, b: Any) -> None:
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
 @settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
+def test_decode_inverts_encode(cls: type[Message], data: st.DataObject) -> None:
     """A message is decoded to itself, and to the same bytes again."""
     message = data.draw(messages(cls))
     validate(message, {})
@@ -64,7 +64,7 @@ def test_decode_inverts_encode(cls, data: st.DataObject) -> None:
     assert encode(message).header == payload.header
 
 
-def assert_survives_or_refused(cls, header: bytes, body: bytes) -> None:
+def assert_survives_or_refused(cls: type[Message], header: bytes, body: bytes) -> None:
     """Bytes are refused, or are a valid message that the wire returns equal and to the same bytes."""
     try:
         message = decode(cls, header, memoryview(body))
@@ -80,7 +80,7 @@ def assert_survives_or_refused(cls, header: bytes, body: bytes) -> None:
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=st.binary(max_size=80), body=st.binary(max_size=80))
-def test_garbage_is_a_wire_error(cls, header: bytes, body: bytes) -> None:
+def test_garbage_is_a_wire_error(cls: type[Message], header: bytes, body: bytes) -> None:
     """Any bytes are a WireError or a message that survives the wire."""
     assert_survives_or_refused(cls, header, body)
 
@@ -180,7 +180,8 @@ def test_too_many_parts() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e400])
 def test_numbers_are_finite(field: str, value: float) -> None:
     """NaN and infinity in a number are refused by the field."""
-    sums = evaluation_pb2.MetricSums(model="global", num_rows=1, **{field: value})
+    sums = evaluation_pb2.MetricSums(model="global", num_rows=1)
+    setattr(sums, field, value)
     header = evaluation_pb2.Evaluation(num_test_rows=1, sums=[sums]).SerializeToString()
     with pytest.raises(WireError, match=f"{field} is .*, want a"):
         decode(Evaluation, header, memoryview(b""))

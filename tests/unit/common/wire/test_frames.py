@@ -28,7 +28,7 @@ offsets = st.integers(0, 2**64 - 1)
 
 @pytest.mark.parametrize(("tag", "cls"), ENDS)
 @given(transfers, offsets, st.lists(st.binary(max_size=300), max_size=4))
-def test_protobuf_reads_what_we_write(tag: int, cls, transfer: int, offset: int, parts: list[bytes]) -> None:
+def test_protobuf_reads_what_we_write(tag: int, cls: End, transfer: int, offset: int, parts: list[bytes]) -> None:
     """A fragment that was written by hand is the one that protobuf reads, without unknown fields."""
     frame = cls.FromString(encode_fragment(tag, transfer, offset, [memoryview(p) for p in parts]))
     assert frame.WhichOneof("frame") == "fragment"
@@ -39,14 +39,14 @@ def test_protobuf_reads_what_we_write(tag: int, cls, transfer: int, offset: int,
 
 @pytest.mark.parametrize(("tag", "cls"), ENDS)
 @given(transfers, offsets, st.binary(max_size=300))
-def test_we_read_what_protobuf_writes(tag: int, cls, transfer: int, offset: int, data: bytes) -> None:
+def test_we_read_what_protobuf_writes(tag: int, cls: End, transfer: int, offset: int, data: bytes) -> None:
     """A fragment that protobuf wrote is read by hand to the same parts."""
     written = cls(fragment=task_pb2.Fragment(transfer=transfer, offset=offset, data=data)).SerializeToString()
     assert decode_fragment(tag, written) == FragmentView(transfer, offset, memoryview(data))
 
 
 @pytest.mark.parametrize(("tag", "cls"), ENDS)
-def test_other_frames_are_left_to_protobuf(tag: int, cls) -> None:
+def test_other_frames_are_left_to_protobuf(tag: int, cls: End) -> None:
     """Frames without a fragment are not read by hand."""
     assert decode_fragment(tag, cls(heartbeat=pb.Heartbeat(busy_task_ids=["x"])).SerializeToString()) is None
     assert decode_fragment(tag, b"") is None

@@ -153,7 +153,9 @@ def test_inline() -> None:
     proto = task_pb2.Payload(header=payload.header, body_size=32, inline_body=payload.body())
     incoming = IncomingPayload(Echo, proto, MAX_BYTES, {}, None)
     assert incoming.complete
-    np.testing.assert_array_equal(incoming.message().values, np.arange(4.0))
+    message = incoming.message()
+    assert isinstance(message, Echo)
+    np.testing.assert_array_equal(message.values, np.arange(4.0))
 
 
 @KINDS

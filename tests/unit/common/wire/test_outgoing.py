@@ -24,7 +24,8 @@ def make_body(transfer: int, num_chunks: int) -> tuple[Body, Payload]:
 
 
 async def take(outgoing: Outgoing, count: int) -> list[bytes]:
-    return [await asyncio.wait_for(outgoing.next(), 5) for _ in range(count)]
+    frames = [await asyncio.wait_for(outgoing.next(), 5) for _ in range(count)]
+    return [frame for frame in frames if frame is not None]
 
 
 def places(frames: list[bytes]) -> list[bytes | tuple[int, int]]:

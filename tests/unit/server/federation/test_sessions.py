@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.errors import AlreadyConnectedError, QuorumNotMetError, VersionMismatchError
+from kernfed.errors import AlreadyConnectedError, InvalidTensorError, QuorumNotMetError, VersionMismatchError
 from kernfed.federation.cohort import Cohort, Fault, Quorum
-from kernfed.federation.events import EventKind
+from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.info import ClientInfo
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.v1 import federation_service_pb2 as pb
@@ -21,6 +21,7 @@ from kernfed.wire.codec import encode
 from kernfed.wire.frames import PROTOCOL_VERSION
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
+from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits
 from kernfed_server.federation.sessions import SessionRegistry
 
@@ -46,7 +47,9 @@ async def drain(session: Session) -> list[pb.ConnectResponse]:
     """Frames that are queued for a client."""
     frames = []
     while session.outgoing.backlog:
-        frames.append(pb.ConnectResponse.FromString(await session.outgoing.next()))
+        frame = await session.outgoing.next()
+        assert frame is not None
+        frames.append(pb.ConnectResponse.FromString(frame))
     return frames
 
 
@@ -54,12 +57,19 @@ async def tasks(session: Session) -> list[str]:
     return [f.task.task_id for f in await drain(session) if f.HasField("task")]
 
 
+def opened(registry: SessionRegistry, task_id: str = TASK) -> OpenCall:
+    """A call that waits for replies."""
+    call = registry.call(task_id)
+    assert call is not None
+    return call
+
+
 class Asked:
     """A step that is being asked, and the events of its job."""
 
     def __init__(self, registry: SessionRegistry, clients: list[str], **quorum: Any) -> None:
         self.registry = registry
-        self.events = []
+        self.events: list[JobEvent] = []
         exchange = RemoteExchange(registry, "ann", "probe")
         cohort = Cohort(exchange, clients, job_id="job", quorum=Quorum(**quorum), observe=self.events.append)
         cohort.enter_round(1)
@@ -74,7 +84,7 @@ class Asked:
 
     def reply(self, session: Session, values: Floats | None = None) -> None:
         payload = payload_to_proto(encode(Echo(num_rows=1, values=REQUEST.values if values is None else values)), 1)
-        call = self.registry.call(TASK)
+        call = opened(self.registry)
         call.on_message(session.name, call.receive(session, task_pb2.TaskReply(task_id=TASK, payload=payload)))
 
     async def result(self) -> dict[str, Echo]:
@@ -226,9 +236,9 @@ async def test_wrong_reply_fails_its_client(registry: SessionRegistry) -> None:
     """A reply of the wrong shape fails its client and not the step."""
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=1).begun()
-    with pytest.raises(Exception, match="want shape") as caught:
+    with pytest.raises(InvalidTensorError, match="want shape") as caught:
         asked.reply(a, np.ones(4))
-    registry.call(TASK).on_fault("a", Fault(caught.value.reason, str(caught.value)))
+    opened(registry).on_fault("a", Fault(caught.value.reason, str(caught.value)))
     asked.reply(b)
     assert list(await asked.result()) == ["b"]
     assert [e.reason for e in asked.events if e.kind is EventKind.CLIENT_FAILED] == ["INVALID_TENSOR"]
@@ -239,13 +249,13 @@ async def test_lost_state_does_not_cost_the_quorum(registry: SessionRegistry) ->
     a, b = connect(registry, "a"), connect(registry, "b")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
     asked.reply(a)
-    registry.call(TASK).on_fault("b", Fault("JOB_STATE_MISSING", "nothing is prepared"))
+    opened(registry).on_fault("b", Fault("JOB_STATE_MISSING", "nothing is prepared"))
     async with asyncio.timeout(LIMIT_S):
         while registry.call(f"{TASK}/again") is None:
             await asyncio.sleep(0)
     assert await tasks(b) == [TASK, f"{TASK}/again"]
     assert await tasks(a) == [TASK]
-    registry.call(f"{TASK}/again").on_fault("b", Fault("JOB_STATE_MISSING", "still"))
+    opened(registry, f"{TASK}/again").on_fault("b", Fault("JOB_STATE_MISSING", "still"))
     with pytest.raises(QuorumNotMetError, match="b: JOB_STATE_MISSING: still"):
         await asked.result()
 

@@ -264,7 +264,9 @@ async def test_watchers_see_stored_and_live_events_once_each(tmp_path: Path) -> 
 
 
 async def collect(w: World, job_id: str, first: int, live: Any = None) -> tuple[list[int], list[EventKind], JobInfo]:
-    numbers, kinds, job, bare = [], [], None, 0
+    numbers: list[int] = []
+    kinds: list[EventKind] = []
+    job, bare = None, 0
     async with asyncio.timeout(LIMIT_S):
         async for update in w.runs.watch(job_id, first):
             job = update.job or job
@@ -275,6 +277,7 @@ async def collect(w: World, job_id: str, first: int, live: Any = None) -> tuple[
             if update.event:
                 kinds.append(update.event.event.kind)
                 numbers += [update.event.sequence] if update.event.sequence else []
+    assert job is not None
     return numbers, kinds, job
 
 

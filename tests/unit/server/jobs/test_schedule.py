@@ -13,7 +13,9 @@ def seen(*names: str, datasets: tuple[str, ...] = ("heart",)) -> dict[str, Clien
     return {name: ClientInfo(name, True, datasets) for name in names}
 
 
-def queued(job_id: str, clients: tuple[str, ...] | None = None, dataset: str = "heart", **settings: Any) -> QueuedJob:
+def queued(
+    job_id: str, clients: tuple[str, ...] | None = None, dataset: str | None = "heart", **settings: Any
+) -> QueuedJob:
     quorum = Quorum(settings.pop("min_clients", 1), deadline_s=settings.pop("deadline_s", 300.0))
     return QueuedJob(job_id, clients, dataset, quorum, **settings)
 

@@ -119,10 +119,11 @@ events = st.lists(
 
 
 @given(events, st.integers(0, 4), st.booleans())
-def test_counts_once_and_closes_once(log: list[tuple[str, bool]], needed: int, everyone: bool) -> None:
+def test_counts_once_and_closes_once(log: list[tuple[str, str, float]], needed: int, everyone: bool) -> None:
     """Whatever comes in whatever order: each client counts once, and a decision once made stands without new events."""
     state = step(needed, everyone)
-    now, counted = 1000.0, []
+    now = 1000.0
+    counted: list[tuple[str, str]] = []
     for kind, client, seconds in log:
         now += seconds
         if (state.on_reply if kind == "reply" else state.on_fault)(client):

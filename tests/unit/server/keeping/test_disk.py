@@ -55,7 +55,7 @@ def waits_for_the_disk(update: JobUpdate) -> bool:
     return event is not None and event.event.kind is EventKind.WAITING and "disk full" in event.event.message
 
 
-class Told(list):
+class Told(list[JobEvent]):
     def event(self, event: JobEvent) -> None:
         self.append(event)
 
@@ -67,12 +67,15 @@ async def test_a_checkpoint_waits_for_space(tmp_path: Path, disk: Disk) -> None:
         w.script.go("demo")
         await w.until(job.job_id, lambda u: bool(u.event and u.event.event.kind is EventKind.ROUND_CLOSED))
         kept = await w.store.load_checkpoint(job.job_id)
+        assert kept is not None
         disk.full = "checkpoints"
         w.script.go("demo", 2)
         await w.until(job.job_id, waits_for_the_disk)
         info = await w.runs.get(job.job_id)
         assert (info.state, info.waiting_for) == (JobState.RUNNING, "waiting: disk full: the checkpoint of round 2")
-        assert (await w.store.load_checkpoint(job.job_id)).checkpoint.round_num == kept.checkpoint.round_num == 1
+        still = await w.store.load_checkpoint(job.job_id)
+        assert still is not None
+        assert still.checkpoint.round_num == kept.checkpoint.round_num == 1
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1
         disk.full = ""
         done = await w.finished(job.job_id)
@@ -148,7 +151,8 @@ async def test_a_cancelled_job_does_not_wait_for_the_disk(tmp_path: Path, disk: 
 
 async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
     """A wait names the cause once; an error that is no fault of the disk is not waited for."""
-    told, faults = Told(), [OSError(errno.EROFS, "Read-only file system")] * 2
+    told = Told()
+    faults: list[Exception] = [OSError(errno.EROFS, "Read-only file system")] * 2
 
     async def attempt() -> int:
         if faults:
@@ -164,6 +168,6 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
 
     with pytest.raises(ValueError, match="program"):
         await until_kept(breaks, "the file", told, limit_s=60)
-    faults = [UnavailableError("no connection")] * 9
+    faults += [UnavailableError("no connection")] * 9
     with pytest.raises(UnavailableError, match="no connection; gave up"):
         await until_kept(attempt, "the file", told, limit_s=0)

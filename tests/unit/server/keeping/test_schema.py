@@ -34,7 +34,8 @@ def migrate(db: sa.Connection, target: str) -> None:
 
 def differences(engine: sa.Engine) -> list[Any]:
     with engine.connect() as db:
-        return compare_metadata(MigrationContext.configure(db), metadata)
+        found: list[Any] = compare_metadata(MigrationContext.configure(db), metadata)
+        return found
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from kernfed_server.jobs.outcomes import ClientOutcome, Tally
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import store as store_module
 from kernfed_server.keeping.checkpoints import write_checkpoint
-from kernfed_server.keeping.store import Store
+from kernfed_server.keeping.schema import make_engine
+from kernfed_server.keeping.store import Resumption, Store
+from kernfed_server.keeping.store_rows import event_columns
 from kernfed_testing import postgres
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -40,6 +42,23 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
 async def reopened(store: Store, url: str, tmp_path: Path) -> Store:
     await store.close()
     return await Store.open(url, tmp_path)
+
+
+def rows_of(url: str, query: str) -> Sequence[sa.Row[Any]]:
+    """Rows as another connection of ours reads them."""
+    engine = make_engine(url)
+    try:
+        with engine.connect() as db:
+            return db.execute(sa.text(query)).all()
+    finally:
+        engine.dispose()
+
+
+async def kept(store: Store) -> Resumption:
+    """The checkpoint of the job, which has one."""
+    found = await store.load_checkpoint("a-111111")
+    assert found is not None
+    return found
 
 
 async def test_a_job_reads_back_as_it_was_written(store: Store) -> None:
@@ -108,10 +127,9 @@ async def test_events_come_back_in_order_with_their_metrics(store: Store) -> Non
     assert await store.events("a-111111", first=500, limit=2) == sent[499:501]
 
 
-async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_wait_for_a_disk_that_is_full(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No event is lost; reading goes on, the events that wait included, and who writes hears of the fault."""
     await store.submit(job(), "")
-    real = store_module.event_columns
 
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -127,9 +145,9 @@ async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: py
     assert (await store.find_job("a-1")).job_id == "a-111111"
     with pytest.raises(DiskFullError, match="disk is full"):
         await store.update_job(job(round_num=2))
-    monkeypatch.setattr(store_module, "event_columns", real)
+    monkeypatch.setattr(store_module, "event_columns", event_columns)
     await store.update_job(job(round_num=2))
-    assert not store._pending
+    assert [tuple(row) for row in rows_of(url, "SELECT sequence FROM events ORDER BY sequence")] == [(1,), (2,), (3,)]
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
 
 
@@ -169,13 +187,12 @@ async def test_outcomes_of_a_round_are_kept_with_its_checkpoint(store: Store) ->
     ]
 
 
-async def test_actions_of_operators_are_kept(store: Store) -> None:
+async def test_actions_of_operators_are_kept(store: Store, url: str) -> None:
     """Who submitted and who cancelled, in order; a repeated request is no second submission."""
     await store.submit(job(), "r1")
     await store.submit(job("a-222222"), "r1")
     await store.note_action("bob", "cancel", "a-111111")
-    with store._engine.connect() as db:
-        rows = db.execute(sa.text("SELECT operator, action, job_id FROM operator_actions ORDER BY ordinal")).all()
+    rows = rows_of(url, "SELECT operator, action, job_id FROM operator_actions ORDER BY ordinal")
     assert [tuple(row) for row in rows] == [("ann", "submit", "a-111111"), ("bob", "cancel", "a-111111")]
 
 
@@ -184,18 +201,19 @@ async def test_the_same_checkpoint_again_stays(store: Store, tmp_path: Path) -> 
     await store.submit(job(), "")
     for _ in range(2):
         await store.save_checkpoint(job(), Checkpoint(1, {"w": np.ones(3)}), {})
-    assert (await store.load_checkpoint("a-111111")).checkpoint.round_num == 1
+    assert (await kept(store)).checkpoint.round_num == 1
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
 async def test_a_checkpoint_replaces_the_one_before(store: Store, tmp_path: Path) -> None:
     """One file per job is kept; dtypes, shapes and numbers without dimension come back."""
     await store.submit(job(), "")
-    state = {"w": np.arange(6.0).reshape(2, 3).T, "n": np.int64(7), "b": np.array([True]), "e": np.empty((0, 4))}
+    state: dict[str, Any] = {"w": np.arange(6.0).reshape(2, 3).T}
+    state |= {"n": np.int64(7), "b": np.array([True]), "e": np.empty((0, 4))}
     for round_num in (1, 2):
         await store.save_checkpoint(job(), Checkpoint(round_num, state), {"x": {"s": round_num}})
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
-    back = await store.load_checkpoint("a-111111")
+    back = await kept(store)
     assert (back.checkpoint.round_num, back.answers) == (2, {"x": {"s": 2}})
     for name, value in state.items():
         np.testing.assert_array_equal(back.checkpoint.state[name], value)
@@ -213,7 +231,7 @@ async def test_a_crash_between_file_and_row_leaves_the_checkpoint_before(
     write_checkpoint(folder, "a-111111", Checkpoint(2, {"w": np.zeros(3)}))
     (folder / "a-111111.3.x.safetensors.part").write_bytes(b"half")
     again = await reopened(store, url, tmp_path)
-    back = await again.load_checkpoint("a-111111")
+    back = await kept(again)
     assert back.checkpoint.round_num == 1
     np.testing.assert_array_equal(back.checkpoint.state["w"], np.ones(3))
     assert len(list(folder.iterdir())) == 1
@@ -281,8 +299,7 @@ async def test_a_database_that_is_away_for_a_while(cluster: postgres.Cluster, tm
 
 async def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
     """Readers and the writer do not block each other, and commits reach the disk."""
-    store = await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
-    with store._engine.connect() as db:
-        assert db.execute(sa.text("PRAGMA journal_mode")).scalar() == "wal"
-        assert db.execute(sa.text("PRAGMA synchronous")).scalar() == 2
-    await store.close()
+    url = f"sqlite:///{tmp_path}/c.sqlite"
+    await (await Store.open(url, tmp_path)).close()
+    assert rows_of(url, "PRAGMA journal_mode")[0][0] == "wal"
+    assert rows_of(url, "PRAGMA synchronous")[0][0] == 2

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from kernfed.pki.names import parse_principal
+from kernfed.pki.registry import Revocation
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import make_identities
 
@@ -32,7 +33,7 @@ async def test_new_revocations_are_told_once(tmp_path: Path) -> None:
     ids = make_identities(tmp_path)
     old, new = ids.load_client("old"), ids.load_client("new")
     ids.pki.revoke("old")
-    told: asyncio.Queue = asyncio.Queue()
+    told: asyncio.Queue[Revocation] = asyncio.Queue()
     watch = RevocationWatch(ids.pki.registry, told.put_nowait, interval_s=0.01)
     assert watch.is_revoked(old.serial)
     async with running(watch):
@@ -50,7 +51,7 @@ async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
     """A registry that goes away for a while is one error in the log; what happens meanwhile is not lost."""
     ids = make_identities(tmp_path)
     client = ids.load_client("a")
-    told: asyncio.Queue = asyncio.Queue()
+    told: asyncio.Queue[Revocation] = asyncio.Queue()
     path = ids.pki.registry.path
     hidden = path.with_name("hidden")
     with structlog.testing.capture_logs() as logs:

@@ -32,7 +32,9 @@ LINE = (
 )
 def test_explanations(tail: str, words: str) -> None:
     """Each of grpc's lines about a handshake has its explanation and a remedy."""
-    what, remedy = explain(LINE + tail)
+    found = explain(LINE + tail)
+    assert found is not None
+    what, remedy = found
     assert words in what
     assert remedy
 

@@ -77,8 +77,8 @@ def class_rows(num_classes: int) -> dict[str, Rows]:
 def test_different_models_learn_from_each_other(tmp_path: Path) -> None:
     """A forest, a network, a model of one's own class and kernel ridge in one job; each keeps what it predicts with."""
     name = f"{TwoLayers.__module__}.{TwoLayers.__name__}"
-    own = {"kind": "torch", "class_name": name, "parameters": {"width": 8}, "pretrain_epochs": 20}
-    models = {"site-0": TREES, "site-1": MLP, "site-2": own}
+    own: dict[str, Any] = {"kind": "torch", "class_name": name, "parameters": {"width": 8}, "pretrain_epochs": 20}
+    models: dict[str, Any] = {"site-0": TREES, "site-1": MLP, "site-2": own}
     done = ran(tmp_path, models)
     assert done.error is None
     assert all({"local", "personal"} <= scores.keys() for scores in done.final.clients.values())

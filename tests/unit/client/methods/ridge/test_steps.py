@@ -24,6 +24,7 @@ from kernfed.models.global_model import load_model
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.ridge import steps as ridge
 from kernfed_client.steps import evaluation
+from kernfed_client.steps.own_ridge import local_ridge, own_weights
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
 
@@ -95,13 +96,13 @@ def test_wrong_shapes_are_refused(job: LocalJob) -> None:
 
 def test_the_problem_is_kept_per_ridge_and_made_anew_for_new_means(job: LocalJob) -> None:
     """One factor serves all rounds; centring differently discards it."""
-    first = ridge.local_ridge(job, RIDGE)
-    assert ridge.local_ridge(job, RIDGE) is first
-    assert ridge.local_ridge(job, 2 * RIDGE) is not first
+    first = local_ridge(job, RIDGE)
+    assert local_ridge(job, RIDGE) is first
+    assert local_ridge(job, 2 * RIDGE) is not first
     job.centre(np.zeros(40), np.zeros(1))
-    assert ridge.local_ridge(job, RIDGE) is not first
+    assert local_ridge(job, RIDGE) is not first
     hessian, moment = dense(job)
-    assert np.allclose(ridge.own_weights(job, RIDGE), np.linalg.solve(hessian, moment))
+    assert np.allclose(own_weights(job, RIDGE), np.linalg.solve(hessian, moment))
 
 
 def test_a_client_without_state_says_so(tmp_path: Path) -> None:
@@ -115,6 +116,7 @@ def test_a_client_without_state_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", ["regression", "binary", "classification"])
 def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_path: Path, task: str) -> None:
     """The model that a client keeps gives, from raw rows, the scores that evaluation measured."""
+    classes: tuple[str, ...]
     if task == "regression":
         rows, classes, columns = regression_rows({"ant": 60, "bee": 50}), (), 3
     else:
@@ -127,7 +129,7 @@ def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_
     name = sorted(rows)[0]
     job = federation.jobs[name]
     model = load_model(tmp_path / name / "model")
-    scores = evaluation.predict(job, ridge.own_weights(job, RIDGE))
+    scores = evaluation.predict(job, own_weights(job, RIDGE))
     assert np.allclose(model.predict_scores(rows[name].x_test), scores, atol=1e-10)
     assert model.job == {"job_id": job.job_id, "client": name}
     if task == "classification":

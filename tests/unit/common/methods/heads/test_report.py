@@ -19,7 +19,7 @@ def test_the_section_explains_the_solver_and_draws_the_course() -> None:
     course = {"metric": "accuracy", "rounds": [1, 2], "seconds": [0.5, 1.5], "values": [0.4, 0.8]}
     section = head_section(HeadFinding.from_json({**FACTS, "course": course}))
     assert section.table is not None
-    rows = dict(map(tuple, section.table.rows))  # type: ignore[arg-type]
+    rows = {name: value for name, value, *_ in section.table.rows}
     assert rows["why this solver"] == "more than may be used"
     assert rows["damping at the start"] == "0.0123457"
     (chart,) = section.charts

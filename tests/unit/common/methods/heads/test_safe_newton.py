@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-def golden_clients() -> tuple[HeadClients, dict[str, object]]:
+def golden_clients() -> tuple[HeadClients, dict[str, Any]]:
     golden = load_golden("newton-default")
     facts = golden["head"]
     return HeadClients.of(list(zip(golden["X"], facts["y"], strict=True)), 3, facts["lam"]), facts
@@ -62,7 +63,7 @@ def test_the_default_walks_like_the_independent_program() -> None:
     np.testing.assert_allclose(losses, facts["losses_at_zero"], atol=1e-12)
     state = SafeNewton(clients.measure(w), History(5), clients.mean_curvature(w))
     trips = 1
-    for row in facts["log"]:  # type: ignore[attr-defined]
+    for row in facts["log"]:
         state, step_size, probes = iterate(clients, state, HeadSolver.EXACT)
         trips += 1 + probes
         np.testing.assert_allclose([trips, trips, state.point.value, step_size, state.damping], row, atol=1e-10)
@@ -156,7 +157,7 @@ def test_the_ridge_of_the_gap_makes_both_slopes_agree() -> None:
     draw = np.random.default_rng(0)
     z = draw.normal(size=(50, 8))
     y = z @ draw.normal(size=(8, 2)) + 2.0 * draw.normal(size=(50, 2))
-    w = np.linalg.lstsq(z[:40], y[:40])[0]
+    w = np.linalg.lstsq(z[:40], y[:40])[0].astype(np.float64, copy=False)
     of_all, of_kept, of_apart = (
         z[rows].T @ (z[rows] @ w - y[rows]) / len(z[rows]) for rows in (slice(50), slice(40), slice(40, 50))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from typing import Any
@@ -93,7 +94,7 @@ def run_default(s: Setting, name: str) -> tuple[Floats, AdaptiveStep, list[Track
             f = online.predictions(z, server.theta)
             mixture = clients[k].mixture()
             told[t, k] = mixture.kernels @ f
-            clients[k] = clients[k].update(mixture, f, lambda p, y=y: LOSSES[Loss.SQUARED].slope(p, y))
+            clients[k] = clients[k].update(mixture, f, functools.partial(LOSSES[Loss.SQUARED].slope, y=y))
             drawn = draw_bin(mixture.kernels, clients[k].ranking, size, 1.0, draws[t, k])
             g = online.kernel_gradients(z[None], f[None], s.y[t, k : k + 1], server.theta, drawn.kernels)
             sent.append(ClientStep(drawn.kernels, g / drawn.probability, 1))

@@ -15,9 +15,7 @@ from kernfed.methods.personalise.choice import (
     LITE_GRID,
     WIDE_GRID,
     Candidate,
-    Decision,
     Family,
-    Grid,
     Scores,
     Turns,
     candidates,
@@ -26,13 +24,17 @@ from kernfed.methods.personalise.choice import (
 )
 from kernfed.methods.personalise.crossfit import Shared, Target, needed_errors
 from kernfed.methods.personalise.embeddings import embed
+from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
+from kernfed_testing.oracles import all_rows_models
 from kernfed_testing.ridge_clients import load_golden
 
 Floats = Any
-SMALL = Grid(widths=(0.5,), loss_widths=(0.5,), shares=(0.3, 1.0), ridges=(1e-3, 0.1), clusters=(2,))
+SMALL = CandidateGrid(
+    widths=(0.5,), loss_widths=(0.5,), shares=(0.3, 1.0), ridges=(1e-3, 0.1), num_folds=0, clusters=(2,)
+)
 
 
-def targets(rows: list[tuple[Floats, Floats, Floats]], grid: Grid) -> list[Target]:
+def targets(rows: list[tuple[Floats, Floats, Floats]], grid: CandidateGrid) -> list[Target]:
     """A target per client, from (x, y, phi)."""
     embedded = [embed(phi) for _, _, phi in rows]
     shared = Shared(
@@ -50,7 +52,7 @@ def total(scores: list[Scores]) -> Scores:
     return Scores(*(sum(getattr(s, f) for s in scores) for f in ("losses", "squared_differences", "variances")))
 
 
-def decisions(clients: list[Target], *, deviate: bool = True) -> list[Decision]:
+def decisions(clients: list[Target], *, deviate: bool = True) -> list[StageDecision]:
     """All stages."""
     turns = Turns(clients[0].grid, deviate)
     while not turns.done:
@@ -68,7 +70,14 @@ def golden() -> tuple[dict[str, Any], list[Target]]:
         phi = np.sqrt(2 / len(b)) * np.cos((columns - mean) / deviation @ w.T + b)
         rows.append((np.array(x)[:n], np.array(y)[:n, None], phi))
     s = case["settings"]
-    grid = Grid(tuple(s["hs"]), tuple(s["h2"]), tuple(s["us"][1:]), tuple(s["rhos"]), s["K"], ())
+    grid = CandidateGrid(
+        widths=tuple(s["hs"]),
+        loss_widths=tuple(s["h2"]),
+        shares=tuple(s["us"][1:]),
+        ridges=tuple(s["rhos"]),
+        num_folds=s["K"],
+        clusters=(),
+    )
     return case, targets(rows, grid)
 
 
@@ -86,7 +95,7 @@ def test_everything_equals_an_independent_program() -> None:
     losses = [client.errors(chosen[:2]).mean(axis=1) for client in clients]
     np.testing.assert_allclose(losses, case["heldout_loss"], atol=1e-12)
     np.testing.assert_allclose(clients[0].errors(chosen[:2]), np.array(case["E_client0"])[:, :4], atol=1e-12)
-    models = clients[0].all_rows_models(chosen[:2])[:, :, 0]
+    models = all_rows_models(clients[0], chosen[:2])[:, :, 0]
     np.testing.assert_allclose(models, case["theta_all_client0"], atol=1e-12)
     personal = [client.adopt(chosen) for client in clients]
     assert chosen[-1].pooled == case["pooled_choice"]
@@ -149,7 +158,7 @@ def test_fedavg_candidates_weigh_clients_by_their_rows() -> None:
     client = targets(rows, SMALL)[1]
     listed = candidates(SMALL, 0)
     j = next(i for i, c in enumerate(listed) if c.family is Family.FEDAVG)
-    found = client.adopt([Decision(j, (), 0)])
+    found = client.adopt([StageDecision(j, (), 0)])
     np.testing.assert_allclose(found.weights, np.array([5, 9, 14, 20]) / 48, atol=1e-14)
     x, y = np.concatenate([r[0] for r in rows]), np.concatenate([r[1] for r in rows])
     h = x.T @ x / 48
@@ -182,7 +191,7 @@ def test_an_intercept_is_not_shrunk() -> None:
         moved = [(shared_rows[0][0], y + offset, phi)]
         client = targets(moved, SMALL)[0]
         client = Target(0, client.shared, *moved[0], SMALL, penalised)
-        found.append(client.adopt([Decision(1, (), 0)]).coefficients[:, 0])
+        found.append(client.adopt([StageDecision(1, (), 0)]).coefficients[:, 0])
     np.testing.assert_allclose(found[1] - found[0], [50, 0, 0, 0, 0], atol=1e-9)
 
 
@@ -193,13 +202,13 @@ def test_pooled_choice_needs_more_than_chance_to_leave_fedavg() -> None:
         Candidate(Family.FEDAVG, 0.0, 1.0, 0.1),
     )
 
-    def choose(gain: float, noise: float, deviate: bool = True) -> Decision:
+    def choose(gain: float, noise: float, deviate: bool = True) -> StageDecision:
         losses = np.array([[1.0 - gain + noise * s, 1.0] for s in (-1, 1, -1, 1)])
         squares = np.square(losses[:, [0, 1]] - losses[:, [1]]).sum(axis=0)[:, None]
         return decide(listed, Scores(losses.sum(axis=0), squares, np.zeros((2, 1))), 4, deviate=deviate)
 
     assert choose(0.1, 0.05).pooled == 0
-    assert choose(0.1, 0.5) == Decision(1, (0,), 0)
+    assert choose(0.1, 0.5) == StageDecision(1, (0,), 0)
     assert choose(0.1, 0.5, deviate=False).alternatives == ()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernfed.errors import ConfigError, NotConvergedError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.kernels import gram as exact_gram
-from kernfed.methods.personalise.embeddings import TargetTerms, kernel_terms, polynomial_gram, target_terms
+from kernfed.methods.personalise.embeddings import TargetTerms, target_terms
 from kernfed.methods.personalise.q_aggregation import (
     Constants,
     default_constants,
@@ -25,6 +25,7 @@ from kernfed.methods.personalise.q_aggregation import (
     solve_paper,
 )
 from kernfed.tensors.feature_maps import polynomial_features
+from kernfed_testing.oracles import kernel_terms, polynomial_gram
 from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import load_golden
 

@@ -22,6 +22,7 @@ from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus, load_consensus
+from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
@@ -133,7 +134,8 @@ def test_the_federation_runs_the_algorithms(tmp_path: Path, settings: dict[str, 
     job, _, files = made_job(tmp_path, **settings)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert isinstance(found.left, PublicConsensus)
-    expected = by_hand(rows, found.left.points, job.method.rounds, **options)  # type: ignore[union-attr]
+    assert isinstance(job.method, DistillSettings)
+    expected = by_hand(rows, found.left.points, job.method.rounds, **options)
     np.testing.assert_allclose(found.values, expected, rtol=0, atol=1e-12)
 
 
@@ -313,7 +315,7 @@ def test_repeated_public_points_are_noted(tmp_path: Path) -> None:
 def test_it_stops_where_it_has_arrived(tmp_path: Path) -> None:
     """With a tolerance the job ends early, at the limit; without enough rounds it says that it still moves."""
     rows = made_rows()
-    settings = {"rounds": 2000, "tolerance": 1e-5, "deregularise": False}
+    settings: dict[str, Any] = {"rounds": 2000, "tolerance": 1e-5, "deregularise": False}
     job, _, files = made_job(tmp_path, top="evaluate_every = 2000", **settings)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert found.journal.last is not None

@@ -29,7 +29,8 @@ def _one_thread() -> Iterator[None]:
 
 def test_newton_steps_train_on_the_rows_kept_apart_too(tmp_path: Path) -> None:
     """The model is the minimum over all rows, under the ridge that the record names; then the job ends by itself."""
-    rows, settings = noisy_rows(), {"columns": 40, "ridge": 1e-6, "validation_fraction": 0.3, "tolerance": 1e-6}
+    rows = noisy_rows()
+    settings: dict[str, Any] = {"columns": 40, "ridge": 1e-6, "validation_fraction": 0.3, "tolerance": 1e-6}
     job = head_job("newton", rounds=60, **settings, **BARE)
     done = bench(rows, tmp_path, CLASSES).run(job)
     assert len(done.metrics) < 60
@@ -61,7 +62,7 @@ def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -
 def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
     """Few rows in many columns without a ridge: the job raises it, says so, and predicts better than without."""
     rows = noisy_rows()
-    settings = {"rounds": 40, "columns": 40, "ridge": 1e-6, "validation_fraction": 0.3}
+    settings: dict[str, Any] = {"rounds": 40, "columns": 40, "ridge": 1e-6, "validation_fraction": 0.3}
     jobs = [head_job(raise_ridge=raised, **settings) for raised in (True, False)]
     raised, kept = (bench(rows, tmp_path, CLASSES).run(job) for job in jobs)
     assert any(note.startswith("ridge ") and "in place of 1e-06" in note for note in raised.notes)

@@ -146,7 +146,7 @@ def test_a_model_survives_its_file_and_gives_probabilities(tmp_path: Path) -> No
 def test_a_binary_head_is_logistic(tmp_path: Path) -> None:
     """One output, whose probability decides at one half; the squared loss gives a linear one."""
     rows = {name: Rows(r.x_train, r.y_train % 2, r.x_test, r.y_test % 2) for name, r in label_skewed_rows().items()}
-    texts = {"task": "binary", "data": "classes = ['a', 'b']"}
+    texts: dict[str, Any] = {"task": "binary", "data": "classes = ['a', 'b']"}
     for loss, link in (("cross-entropy", Link.LOGISTIC), ("squared", Link.IDENTITY)):
         done = bench(rows, tmp_path, ("a", "b")).run(head_job(rounds=5, loss=loss, solver="cg", **texts))
         assert done.model is not None
@@ -167,7 +167,8 @@ def test_the_record_explains_the_solver(tmp_path: Path) -> None:
 
 def test_exact_beyond_the_memory_rule_is_refused(tmp_path: Path) -> None:
     """The client says how much it would take and what to use instead; auto takes another solver."""
-    settings = {"max_solver_bytes": 1 << 20, "warm_start": False, "frequencies": 200, "features": "lengthscale = 2.0"}
+    settings: dict[str, Any] = {"max_solver_bytes": 1 << 20, "warm_start": False}
+    settings |= {"frequencies": 200, "features": "lengthscale = 2.0"}
     rows = label_skewed_rows(size=240)
     with pytest.raises(JobError, match=r"exact Newton step on 201 features.*use solver = \"cg\""):
         bench(rows, tmp_path, CLASSES).run(head_job(rounds=2, solver="exact", **settings))
@@ -178,7 +179,7 @@ def test_exact_beyond_the_memory_rule_is_refused(tmp_path: Path) -> None:
 def test_few_rows_are_warned_of_before_round_1(tmp_path: Path) -> None:
     """With fewer rows than features and little damping the job says so, and what helps."""
     rows = label_skewed_rows(size=12)
-    features = {"frequencies": 60, "features": "lengthscale = 2.0"}
+    features: dict[str, Any] = {"frequencies": 60, "features": "lengthscale = 2.0"}
     notes = bench(rows, tmp_path, CLASSES).run(head_job("newton-paper", rounds=1, damping=1e-4, **features)).notes
     assert any("fewer rows (from 12) than the 61 features" in note and "line_search" in note for note in notes)
     notes = bench(rows, tmp_path, CLASSES).run(head_job("newton", rounds=1, **features)).notes

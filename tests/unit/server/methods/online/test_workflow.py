@@ -16,23 +16,32 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
 from kernfed.methods.online.parameters import load_parameters
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.online.state import ClientState
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 
-SMALL = {"num_kernels": 11, "kernels_per_round": 4, "num_frequencies": 8, "metrics_every": 10}
+SMALL: dict[str, Any] = {"num_kernels": 11, "kernels_per_round": 4, "num_frequencies": 8, "metrics_every": 10}
 
 
 def clients(folder: Path, num_rows: int = 40, count: int = 3, min_rows: int = 1) -> StreamClients:
     return StreamClients(folder, {f"c{i}": stream_rows(num_rows, i) for i in range(count)}, min_rows)
 
 
+def kept_state(job: LocalJob) -> ClientState:
+    """The state that a client keeps of its streams."""
+    found: Any = job.memo("online client", lambda: None)
+    state: ClientState = found.state
+    return state
+
+
 def states(made: StreamClients) -> dict[str, Any]:
     """What each client holds at the end: how far it read, its tallies, its weights."""
     found = {}
     for name, job in made.jobs.items():
-        state = job.memo("online client", lambda: None).state
+        state = kept_state(job)
         found[name] = (dict(state.position), state.learner.tally, state.learner.weights().tobytes())
     return found
 
@@ -277,7 +286,7 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     model.save(tmp_path / "left")
     read = load_parameters(tmp_path / "left")
     np.testing.assert_array_equal(read.theta, model.theta)
-    state = made.jobs["c0"].memo("online client", lambda: None).state
+    state = kept_state(made.jobs["c0"])
     # The coordinator's parameters have moved once more than those that the client was sent last.
     np.testing.assert_allclose(read.predict(x, state.learner.weights()), scores, rtol=0, atol=1e-3)
     lines = (tmp_path / "c0" / "online" / "weights.csv").read_text().splitlines()

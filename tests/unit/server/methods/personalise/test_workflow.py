@@ -167,7 +167,8 @@ def test_weights_that_are_not_told_are_not_shown_and_harm_nobody(tmp_path: Path)
 @pytest.mark.parametrize("trainer", ["newton", "fedavg"])
 def test_trainers_that_need_weights_leave_out_who_does_not_tell_them(tmp_path: Path, trainer: str) -> None:
     """That client has no personal model; where nobody tells, the job fails and says what to allow."""
-    rows, quiet = concept_rows(), without(Kind.COLLABORATION_WEIGHTS)
+    rows = concept_rows()
+    quiet: Any = without(Kind.COLLABORATION_WEIGHTS)
     job = personal_job(trainer=trainer, rounds=6, num_frequencies=30)
     done = run(job, clients(rows, tmp_path / "one", cat=quiet))
     assert "no personal model is trained for them" in notes(done)

@@ -371,7 +371,7 @@ def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
     rows = shifted_rows(60)
     jobs = sharing(rows, tmp_path)
     job = reweight_job(trainer="adam", rounds=4)
-    lost = []
+    lost: list[dict[str, Any]] = []
     gradient = steps.weights_in_use
 
     def forgetful(local: LocalJob) -> Any:
@@ -464,7 +464,7 @@ def test_own_batch_norm_stays_at_the_client(tmp_path: Path) -> None:
 def test_each_client_keeps_a_model_with_its_own_batch_norm(tmp_path: Path, task: str) -> None:
     """It predicts with the accuracy that the job told; the coordinator leaves no model, and says where they are."""
     rows, classes = (shifted_rows(60), ()) if task == "regression" else (label_shifted_rows(120), CLASSES)
-    settings = {"trainer": "fedavg", "rounds": 6, "scope": "own", "network": f'{NORMED}"own"'}
+    settings: dict[str, Any] = {"trainer": "fedavg", "rounds": 6, "scope": "own", "network": f'{NORMED}"own"'}
     jobs = sharing(rows, tmp_path / "state", classes)
     done = run(reweight_job(task=task, **settings), jobs, tmp_path / "out")
     assert done.left is None
@@ -517,5 +517,5 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         ),
     ):
         with pytest.raises(ConfigError, match=text):
-            reweight_job(**settings)  # type: ignore[arg-type]
+            reweight_job(**settings)
     assert SHARING["allow"]

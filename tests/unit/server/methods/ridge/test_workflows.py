@@ -105,7 +105,8 @@ def test_newton_default_converges_where_the_papers_step_diverges_under_label_ske
 def test_order_of_clients_and_of_replies_does_not_matter(tmp_path: Path, method: str) -> None:
     """The same bits, whoever is named or answers first."""
     rows = regression_rows(FOUR)
-    job = make_job(method, **({"rounds": 3} if method != "dkrr" else {}))
+    settings: dict[str, Any] = {"rounds": 3} if method != "dkrr" else {}
+    job = make_job(method, **settings)
     first = bench(rows, tmp_path).run(job)
     second = bench(dict(reversed(rows.items())), tmp_path).run(job, reverse=True)
     assert first.weights.tobytes() == second.weights.tobytes()

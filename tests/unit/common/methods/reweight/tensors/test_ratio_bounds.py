@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernfed.methods.reweight.tensors.ratio_bounds import cluster_bins, count_bins, fixed_bins, histogram_bins
+from kernfed.methods.reweight.tensors.ratio_bounds import cluster_bins, count_bins
 from kernfed_testing import places
+from kernfed_testing.oracles import fixed_bins, histogram_bins
 
 GOLDEN: dict[str, Any] = json.loads((places.GOLDEN / "reweight.json").read_text())["bins"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -32,7 +33,11 @@ def test_convolutions_are_those_of_the_drawn_filters() -> None:
 def test_another_seed_draws_other_filters_and_directions() -> None:
     """The same seed gives the same numbers."""
     images, rows = torch.rand(3, 1, 8, 8, dtype=torch.float64), torch.rand(3, 9, dtype=torch.float64)
-    for mapped in (lambda seed: random_convolutions(images, seed), lambda seed: project(rows, 4, seed)):
+    draws: list[Callable[[int], torch.Tensor]] = [
+        lambda seed: random_convolutions(images, seed),
+        lambda seed: project(rows, 4, seed),
+    ]
+    for mapped in draws:
         assert torch.equal(mapped(1), mapped(1))
         assert not torch.allclose(mapped(1), mapped(2))
 
