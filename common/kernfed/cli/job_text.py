@@ -9,7 +9,7 @@ from typing import Any
 
 from kernfed.federation.events import EventKind, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
-from kernfed.maths.metrics import METRICS, telling_first
+from kernfed.metric_names import METRICS, telling_first
 from kernfed.wording import duration, number
 
 
