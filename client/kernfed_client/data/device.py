@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
 from kernfed.errors import ConfigError
-
-if TYPE_CHECKING:
-    import torch
 
 
 def choose_device(name: str) -> torch.device:
@@ -16,8 +13,6 @@ def choose_device(name: str) -> torch.device:
     Raises:
         ConfigError: CUDA is asked for and there is none, or not that many.
     """
-    import torch
-
     if name == "cpu":
         return torch.device("cpu")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

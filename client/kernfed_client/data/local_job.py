@@ -11,9 +11,11 @@ import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, WireError
@@ -21,14 +23,10 @@ from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
 from kernfed.maths.tasks import TASKS
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.ridge import one_hot
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.partitions import LocalData, PartitionData, load_local_data
-
-if TYPE_CHECKING:  # torch takes a second to import, which a client that only connects does not spend
-    import torch
-    from torch import Tensor
-
-    from kernfed.tensors.feature_maps import FeatureMap
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -324,7 +322,6 @@ class LocalJob:
             )
         self._forget_features()
         frequencies = draw_frequencies(spec)
-        from kernfed.tensors.feature_maps import FeatureMap
 
         feature_map = FeatureMap(spec, device=self.device, frequencies=frequencies)
         self._mapped = _Mapped(
@@ -359,7 +356,6 @@ class LocalJob:
                 return
             self.map_features(mapped.features)  # subtracting a difference would round twice
             mapped = _made(self._mapped, "data.map_features")
-        import torch
 
         mapped.feature_mean = feature_mean.astype(np.float64)
         mapped.target_mean = target_mean.astype(np.float64)
@@ -371,8 +367,6 @@ class LocalJob:
         mapped.y_train.sub_(torch.tensor(mapped.target_mean, device=self.device))
 
     def _features_of(self, feature_map: FeatureMap, x: Floats) -> Tensor:
-        import torch
-
         try:
             rows = torch.as_tensor(x, device=self.device)
             out = torch.empty(len(x), feature_map.num_features, dtype=torch.float64, device=self.device)
@@ -385,10 +379,6 @@ class LocalJob:
         return feature_map(rows, out)
 
     def _encoded_targets(self) -> Tensor:
-        import torch
-
-        from kernfed.tensors.ridge import one_hot
-
         targets = torch.tensor(self.targets_train, device=self.device)
         if self.task is LearningTask.CLASSIFICATION:
             return one_hot(targets, self.num_outputs)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import typer
 
 from kernfed import files
 from kernfed.errors import ConfigError, DataError
+from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from kernfed.federation.messages.data import LearningTask
+from kernfed.models.network_model import load_predictor
 
 
 class Predictor(Protocol):
@@ -55,8 +54,6 @@ def predict(
     The file written has every column of the data as it was, then `prediction`, and `score` (or one `score_CLASS` per
     class): least-squares fits of 0/1 targets, of which the largest decides; they are not probabilities.
     """
-    from kernfed.models.network_model import load_predictor
-
     num_rows = write_predictions(
         load_predictor(model), data, out, delimiter=delimiter, encoding=encoding, device=device
     )
@@ -89,10 +86,6 @@ def read_rows(path: Path, *, delimiter: str = ",", encoding: str = "utf-8-sig") 
     Raises:
         DataError: The file is missing, empty, or not a table; names the file and the line.
     """
-    import csv
-
-    import pandas as pd
-
     if len(delimiter) != 1:
         raise ConfigError(f"--delimiter is {delimiter!r}, want one character")
     try:
@@ -135,8 +128,6 @@ def predict_rows(model: Predictor, rows: pd.DataFrame, source: Path, *, device: 
     Raises:
         DataError: A column is missing or in the way, or a value is not a number; names file, column and row.
     """
-    import pandas as pd
-
     task = TASKS[model.task]
     names = task.score_names(model.classes)
     taken = [name for name in ("prediction", *names) if name in rows.columns]
@@ -153,9 +144,6 @@ def predict_rows(model: Predictor, rows: pd.DataFrame, source: Path, *, device: 
 
 
 def _numbers(model: Predictor, rows: pd.DataFrame, source: Path) -> pd.DataFrame:
-    import numpy as np
-    import pandas as pd
-
     missing = [name for name in model.feature_names if name not in rows.columns]
     if missing:
         raise DataError(

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from kernfed import files
 from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
@@ -123,8 +125,6 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mappin
     Raises:
         DataError: `job` lacks something.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     environment = Environment(
         loader=PackageLoader("kernfed.report", "templates"),
         autoescape=True,

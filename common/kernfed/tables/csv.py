@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
 
 from kernfed.tables.raw_table import NOT_FINITE, TEXT, Faults, RawTable, Source, locate_columns, merge_labels
 
@@ -128,10 +131,6 @@ def _locate(source: Source, header: list[str], wanted: list[str]) -> list[int]:
 
 def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int]) -> RawTable | None:
     """Read by Arrow; None where only the careful reading can tell what the file means."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv as arrow_csv
-
     num_lines = _count_lines(source.file.path)
     if num_lines is None:
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
 from kernfed.tables.raw_table import Faults, RawTable, Source, label_text, locate_columns, merge_labels
@@ -16,9 +18,6 @@ def read_parquet(source: Source) -> RawTable:
     Raises:
         DataError: Names file, column and remedy.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     wanted = [*source.schema.features, source.schema.target]
     try:
         with pq.ParquetFile(source.file.path) as file:
@@ -65,8 +64,6 @@ def _not_numeric(type_: Any) -> str:
 
 def _numbers(column: Any) -> Any:
     """A column as float64 (n,), null as NaN; None where its type is not numeric."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -87,8 +84,6 @@ def _numbers(column: Any) -> Any:
 
 def _labels(column: Any) -> tuple[Integers, tuple[str, ...]] | None:
     """Codes and names of a column of classes; None where its type cannot name classes."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

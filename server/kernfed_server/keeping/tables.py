@@ -6,13 +6,11 @@ Times are seconds since 1970 (UTC), as a double: both databases keep them alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import JSON, BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Dialect
 
 SCHEMA: Final = "0002"
 """The newest migration."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed import files
+from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.features.kernels import KernelSpec
@@ -142,8 +142,6 @@ def _state(job: LocalJob) -> _State:
 
 
 def _own_seed(seed: int, client: str) -> int:
-    from kernfed import rng
-
     return rng.seed(seed, "learner", client, bound=2**31 - 1)
 
 

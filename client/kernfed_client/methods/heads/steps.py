@@ -8,9 +8,11 @@ and `gradient` where it is told to.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array
@@ -40,13 +42,12 @@ from kernfed.methods.heads.messages import (
     HeadWeights,
     OpenHeadRequest,
 )
+from kernfed.methods.heads.tensors import training
+from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
+from kernfed.methods.heads.tensors.solvers.interface import Limits
+from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kernfed.methods.heads.tensors.losses import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,6 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
 
 def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     """(H_j(W) + damping I)⁻¹ G, by the solver asked for."""
-    from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
-
     head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
     hessian = head.hessian(w).with_damping(request.damping)
     limits = Limits(
@@ -122,9 +121,7 @@ def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
 
 def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
     """Epochs of gradient descent with momentum from W, held near W where the proximal term says so."""
-    from kernfed.methods.heads.tensors.training import descend as run
-
-    trained = run(
+    trained = training.descend(
         _head(_opened(job), request.ridge),
         _tensor(job, request.weights, request.step),
         learning_rate=request.learning_rate,
@@ -139,12 +136,10 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
 
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
     """F_j and the loss on validation rows at W, and epochs of gradient descent with momentum from there."""
-    from kernfed.methods.heads.tensors.training import descend as run
-
     opened = _opened(job)
     head, w = _head(opened, request.ridge, leave_out=True), _tensor(job, request.weights, request.step)
     validation_loss, _ = opened.validation.loss_and_slope(w)
-    trained = run(
+    trained = training.descend(
         head,
         w,
         learning_rate=request.learning_rate,
@@ -158,9 +153,7 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
 
 def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
     """Epochs of FedSophia's clipped steps from W."""
-    from kernfed.methods.heads.tensors.training import sophia as run
-
-    trained = run(
+    trained = training.sophia(
         _head(_opened(job), request.ridge),
         _tensor(job, request.weights, request.step),
         learning_rate=request.learning_rate,
@@ -177,8 +170,6 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
 
 def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
     """FedNew's y_j = (H_j(W) + (damping + penalty) I)⁻¹ (∇F_j(W) - dual + penalty · previous)."""
-    from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
-
     head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
     dual, previous = (_tensor(job, a, request.step) for a in (request.dual, request.previous))
     _, slope = head.value_and_gradient(w)
@@ -208,8 +199,6 @@ def predictions(job: LocalJob, weights: Array) -> Array:
         job: With a head opened.
         weights: Shape (D, C), the bias last.
     """
-    from kernfed.methods.heads.tensors.losses import probabilities
-
     opened = _opened(job)
     w = _tensor(job, weights, "head.evaluate")
     scores = job.z_test @ w[: job.z_test.shape[1]]
@@ -220,8 +209,6 @@ def predictions(job: LocalJob, weights: Array) -> Array:
 
 def own_weights(job: LocalJob, ridge: float) -> Array:
     """The head that this client trains alone on all its training rows, shape (D, C)."""
-    from kernfed.methods.heads.tensors.losses import fit
-
     return _array(fit(replace(_opened(job).everything, ridge=ridge)))
 
 
@@ -231,10 +218,6 @@ def training_head(job: LocalJob) -> Head:
 
 
 def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
-    import torch
-
-    from kernfed.methods.heads.tensors.losses import Head
-
     z = job.z_train
     if request.bias:
         z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)
@@ -264,8 +247,6 @@ def _memory(job: LocalJob) -> int:
     if job.file.max_memory_bytes is not None:
         return job.file.max_memory_bytes
     if job.device.type == "cuda":
-        import torch
-
         return int(torch.cuda.mem_get_info(job.device)[0]) * 9 // 10
     return available_bytes() * 9 // 10
 
@@ -281,8 +262,6 @@ def _check_shape(opened: OpenHead, shape: tuple[int, ...], step: str) -> None:
 
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
-    import torch
-
     _check_shape(_opened(job), array.shape, step)
     return torch.tensor(array, dtype=torch.float64, device=job.device)
 

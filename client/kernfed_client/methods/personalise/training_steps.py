@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.adam import Adam
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.methods.personalise.training_messages import (
@@ -25,6 +28,7 @@ from kernfed.methods.personalise.training_messages import (
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
+from kernfed.tensors.networks import dtype_of, train
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
@@ -32,9 +36,6 @@ from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 from kernfed_client.steps.own_ridge import local_ridge
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
@@ -61,8 +62,6 @@ def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
 
 def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetworks:
     """Gradient steps of all networks together; the order of batches is drawn from the seed and this client's name."""
-    from kernfed.tensors.networks import train
-
     x, y = _training_rows(job, request.network)
     trained = train(
         request.network,
@@ -110,9 +109,6 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
 
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,)."""
-    from kernfed.maths.adam import Adam
-    from kernfed.tensors.networks import train
-
     x, y = _training_rows(job, request.network)
     current = np.asarray(request.start, np.float64)[None]
     state = Adam.start(current.shape)
@@ -147,10 +143,6 @@ def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
 
 def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
     """Standardised columns, and encoded targets (scaled for regression), on this client's device."""
-    import torch
-
-    from kernfed.tensors.networks import dtype_of
-
     check_network(job, spec)
 
     def make() -> tuple[Tensor, Tensor]:
@@ -166,16 +158,10 @@ def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
 
 
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
-    import torch
-
-    from kernfed.tensors.networks import dtype_of
-
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
 
 def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
-    import torch
-
     if array.shape[0] != job.z_train.shape[1]:
         raise InvalidTensorError(f"{step}: {array.shape[0]} features, but this client has {job.z_train.shape[1]}")
     return torch.tensor(array, dtype=torch.float64, device=job.device)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.arrays import Array, Floats
@@ -65,7 +67,6 @@ def keep_ratios(job: LocalJob, variant: str, ratios: Ratios) -> None:
     job.memory(ReweightState).ratios[variant] = ratios
     if not job.durable:
         return
-    from safetensors.numpy import save
 
     path = _path(job, variant)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,17 +112,12 @@ def keep_norm(job: LocalJob, round_num: int, norm: Floats) -> None:
         del memory[old]
         _norm_path(job, old).unlink(missing_ok=True)
     if job.durable:
-        from safetensors.numpy import save
-
         path = _norm_path(job, round_num)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace(path, save({"norm": np.ascontiguousarray(norm, np.float64)}), durable=True)
 
 
 def _read_norms(folder: Path) -> dict[int, Floats]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     found: dict[int, Floats] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -150,8 +146,6 @@ def _found(job: LocalJob, variant: str) -> Ratios | None:
 
 
 def _read(path: Path) -> Ratios | None:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, "numpy") as file:
             facts: dict[str, Any] = json.loads(file.metadata()["facts"])

@@ -6,10 +6,13 @@ Each is a function of the client's rows and the request; H_j is factored once pe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
 from kernfed.methods.ridge.messages import (
@@ -33,9 +36,6 @@ from kernfed.methods.ridge.messages import (
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.own_ridge import local_ridge, own_weights
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
@@ -84,7 +84,6 @@ def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:
 def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalModel:
     """Gradient steps from W on this client's objective; the order of batches is drawn from the seed and its name."""
     w = _tensor(job, request.weights, request.step)
-    from kernfed import rng
 
     seed = rng.seed(request.seed, "batches", job.client)
     trained = local_ridge(job, request.ridge).gradient_descent(
@@ -110,8 +109,6 @@ def _check_shape(job: LocalJob, shape: tuple[int, ...], step: str) -> None:
 
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
-    import torch
-
     _check_shape(job, array.shape, step)
     return torch.tensor(array, dtype=torch.float64, device=job.device)
 

@@ -80,8 +80,8 @@ def cluster(distances: Floats) -> list[int]:
     Args:
         distances: Shape (B, B), symmetric, B at least 2.
     """
-    from scipy.cluster.hierarchy import leaves_list, linkage
-    from scipy.spatial.distance import squareform
+    from scipy.cluster.hierarchy import leaves_list, linkage  # noqa: PLC0415  # only reports draw a tree
+    from scipy.spatial.distance import squareform  # noqa: PLC0415  # only reports draw a tree
 
     symmetric = (distances + distances.T) / 2.0
     np.fill_diagonal(symmetric, 0.0)

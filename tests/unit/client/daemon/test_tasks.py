@@ -131,7 +131,7 @@ class World:
                 disk.write()
             self.recorded.append((task.task_id, reply))
 
-        self.runner = TaskRunner(steps, open_job, permit, record, state, max_body_bytes=1 << 16)
+        self.runner = TaskRunner(steps, lambda: steps, open_job, permit, record, state, max_body_bytes=1 << 16)
 
     def answer(
         self,
