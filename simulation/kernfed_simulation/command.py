@@ -153,7 +153,7 @@ class _Progress:
         if event.kind is EventKind.NOTE:
             print_note(event.message)
         elif event.kind is EventKind.CLIENT_FAILED:
-            print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.message}")
+            print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.text}")
         elif event.kind is EventKind.ROUND_CLOSED and event.metrics is not None:
             facts = [
                 f"{model} {self._metric} {scores[self._metric]:.4f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernfed.errors import ConfigError
+from kernfed.memory import available_bytes
 
 
 def choose_device(name: str) -> torch.device:
@@ -24,3 +25,11 @@ def choose_device(name: str) -> torch.device:
             'set device = "auto" in the client file, or install a driver and a CUDA build of PyTorch'
         )
     return torch.device(name)
+
+
+def usable_bytes(limit: int | None, device: torch.device) -> int:
+    """Bytes that a computation may take: the client file's limit, else most of what is free on the device."""
+    if limit is not None:
+        return limit
+    free = int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_bytes()
+    return free * 9 // 10

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from kernfed.arrays import Array
+from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.local_job import LocalJob
 
@@ -25,4 +25,4 @@ def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
 
 def own_weights(job: LocalJob, ridge: float) -> Array:
     """H_j⁻¹ c_j, shape (M, C), solved once."""
-    return job.memo(("own weights", ridge), lambda: np.ascontiguousarray(local_ridge(job, ridge).solve().cpu().numpy()))
+    return job.memo(("own weights", ridge), lambda: to_array(local_ridge(job, ridge).solve()))

@@ -12,7 +12,7 @@ from sqlalchemy import JSON, BigInteger, Column, Double, ForeignKey, Index, Inte
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA: Final = "0002"
+SCHEMA: Final = "0003"
 """The newest migration."""
 
 _NUL_SHOWN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -73,6 +73,7 @@ events = Table(
     Column("step", Words(64), nullable=False),
     Column("client", Words(64), nullable=False),
     Column("message", Prose(), nullable=False),
+    Column("reason", Words(64), nullable=False, server_default=""),
     Column("metrics", JSON(none_as_null=True)),
     Column("finding", JSON(none_as_null=True)),
     Index("events_by_kind", "job_id", "kind"),

@@ -13,7 +13,6 @@ from torch import Tensor
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
-from kernfed.memory import available_bytes
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
@@ -22,7 +21,9 @@ from kernfed.methods.distill.tensors.distillation import (
     kernel_ridge,
     memory_needed,
 )
+from kernfed.tensors.arrays import to_array
 from kernfed.tensors.kernels import gram
+from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import Scorer
 
@@ -97,7 +98,7 @@ class KernelLearner:
         num_rows, num_columns = lesson.x.shape
         num_public, num_outputs = len(lesson.public), lesson.y.shape[1]
         needed = memory_needed(num_rows, num_public, num_columns, num_outputs)
-        check_memory(needed, _memory_limit(job), num_rows, num_public)
+        check_memory(needed, usable_bytes(job.file.max_memory_bytes, job.device), num_rows, num_public)
         self._job, self._kernel, self._ridge, self._lesson = job, kernel, ridge, lesson
         self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))
         self._own: _FittedKernel | None = None
@@ -185,16 +186,7 @@ def kernel_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
     return score
 
 
-def _memory_limit(job: LocalJob) -> int:
-    if job.file.max_memory_bytes is not None:
-        return job.file.max_memory_bytes
-    if job.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(job.device)
-        return free * 9 // 10
-    return available_bytes() * 9 // 10
-
-
 def _array(tensor: Tensor) -> Floats:
     if not bool(tensor.isfinite().all()):
         raise DataError("the model's predictions are not finite; check the data for extreme values, or raise the ridge")
-    return np.ascontiguousarray(tensor.cpu().numpy())
+    return to_array(tensor)

@@ -21,7 +21,6 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
-from kernfed.memory import available_bytes
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
@@ -46,6 +45,8 @@ from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
+from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
@@ -81,7 +82,7 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         num_rows=job.num_rows,
         num_fit_rows=opened.fitting.num_rows,
         num_validation_rows=opened.validation.num_rows,
-        memory_bytes=_memory(job),
+        memory_bytes=usable_bytes(job.file.max_memory_bytes, job.device),
     )
 
 
@@ -98,7 +99,7 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
         validation_loss=validation_loss,
         validation_slope=validation_slope,
         mean_curvature=head.hessian(w).mean_diagonal(),
-        gradient=_array(slope),
+        gradient=to_array(slope),
     )
 
 
@@ -110,11 +111,11 @@ def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
         tolerance=request.tolerance,
         max_iterations=request.max_iterations,
         rank=request.rank,
-        max_bytes=min(request.max_bytes, _memory(job)),
+        max_bytes=min(request.max_bytes, usable_bytes(job.file.max_memory_bytes, job.device)),
     )
     found = solve(request.solver, hessian, _tensor(job, request.direction, request.step), limits)
     return HeadStep(
-        num_rows=job.num_rows, iterations=found.iterations, residual=found.residual, newton_step=_array(found.value)
+        num_rows=job.num_rows, iterations=found.iterations, residual=found.residual, newton_step=to_array(found.value)
     )
 
 
@@ -136,9 +137,9 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
         proximal=request.proximal,
-        seed=_own_seed(job, request.seed),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWeights(num_rows=job.num_rows, weights=_array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
 
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
@@ -153,10 +154,10 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
         momentum=request.momentum,
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
-        seed=_own_seed(job, request.seed),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
     return HeadWarmUp(
-        num_rows=job.num_rows, loss=head.value(w), validation_loss=validation_loss, weights=_array(trained)
+        num_rows=job.num_rows, loss=head.value(w), validation_loss=validation_loss, weights=to_array(trained)
     )
 
 
@@ -172,9 +173,9 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         curvature_every=request.curvature_every,
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
-        seed=_own_seed(job, request.seed),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWeights(num_rows=job.num_rows, weights=_array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
 
 def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
@@ -185,12 +186,12 @@ def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
     rhs = slope - dual + request.penalty * previous
     hessian = head.hessian(w).with_damping(request.damping + request.penalty)
     limits = Limits(tolerance=request.tolerance, max_iterations=request.max_iterations)
-    return HeadDirection(num_rows=job.num_rows, direction=_array(solve(HeadSolver.CG, hessian, rhs, limits).value))
+    return HeadDirection(num_rows=job.num_rows, direction=to_array(solve(HeadSolver.CG, hessian, rhs, limits).value))
 
 
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     """Metric sums of the global head, and of one that this client trains alone on all its training rows."""
-    _check_shape(_opened(job), request.weights.shape, request.step)
+    check_shape(request.weights.shape, _shape(_opened(job)), request.step)
     targets = held_out_targets(job)
     sums = []
     if request.include_global:
@@ -213,12 +214,12 @@ def predictions(job: LocalJob, weights: Array) -> Array:
     scores = job.z_test @ w[: job.z_test.shape[1]]
     if opened.bias:
         scores = scores + w[-1]
-    return _array(probabilities(opened.fitting.loss, scores))
+    return to_array(probabilities(opened.fitting.loss, scores))
 
 
 def own_weights(job: LocalJob, ridge: float) -> Array:
     """The head that this client trains alone on all its training rows, shape (D, C)."""
-    return _array(fit(replace(_opened(job).everything, ridge=ridge)))
+    return to_array(fit(replace(_opened(job).everything, ridge=ridge)))
 
 
 def training_head(job: LocalJob) -> Head:
@@ -251,32 +252,12 @@ def _head(opened: OpenHead, ridge: float, *, leave_out: bool = False) -> Head:
     return replace(opened.fitting if leave_out else opened.everything, ridge=ridge)
 
 
-def _memory(job: LocalJob) -> int:
-    """Bytes that a solver may take: of the client file, else most of what is free on the device."""
-    if job.file.max_memory_bytes is not None:
-        return job.file.max_memory_bytes
-    if job.device.type == "cuda":
-        return int(torch.cuda.mem_get_info(job.device)[0]) * 9 // 10
-    return available_bytes() * 9 // 10
-
-
-def _own_seed(job: LocalJob, seed: int) -> int:
-    return rng.seed(seed, "batches", job.client)
-
-
-def _check_shape(opened: OpenHead, shape: tuple[int, ...], step: str) -> None:
-    want = (opened.everything.z.shape[1], opened.everything.y.shape[1])
-    if shape != want:
-        raise InvalidTensorError(f"{step}: shape {shape}, but this client has {want} features and outputs")
+def _shape(opened: OpenHead) -> tuple[int, int]:
+    return opened.everything.z.shape[1], opened.everything.y.shape[1]
 
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
-    _check_shape(_opened(job), array.shape, step)
-    return torch.tensor(array, dtype=torch.float64, device=job.device)
-
-
-def _array(tensor: Tensor) -> Array:
-    return np.ascontiguousarray(tensor.cpu().numpy())
+    return to_tensor(array, _shape(_opened(job)), job.device, step)
 
 
 STEPS: dict[type[Any], Any] = {

@@ -28,6 +28,7 @@ from kernfed.methods.personalise.training_messages import (
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
+from kernfed.tensors.arrays import to_array
 from kernfed.tensors.networks import dtype_of, train
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
@@ -41,13 +42,15 @@ from kernfed_client.steps.own_ridge import local_ridge
 def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
     """H_j⁻¹ G for all models at once: H_j is factored once."""
     g = _columns(job, request.residuals, request.step)
-    return PersonalSteps(num_rows=job.num_rows, steps=_array(local_ridge(job, request.ridge).newton_step(g)))
+    return PersonalSteps(num_rows=job.num_rows, steps=to_array(local_ridge(job, request.ridge).newton_step(g)))
 
 
 def hessian_products(job: LocalJob, request: PersonalProductsRequest) -> PersonalProducts:
     """H_j Z for all directions at once."""
     z = _columns(job, request.directions, request.step)
-    return PersonalProducts(num_rows=job.num_rows, products=_array(local_ridge(job, request.ridge).hessian_product(z)))
+    return PersonalProducts(
+        num_rows=job.num_rows, products=to_array(local_ridge(job, request.ridge).hessian_product(z))
+    )
 
 
 def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
@@ -72,9 +75,9 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
         num_steps=request.num_steps,
         batch_size=request.batch_size,
         weight_decay=request.weight_decay,
-        seed=_own_seed(request.seed, job.client),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return TrainedNetworks(num_rows=job.num_rows, networks=_array(trained))
+    return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
 
 
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
@@ -113,7 +116,7 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     current = np.asarray(request.start, np.float64)[None]
     state = Adam.start(current.shape)
     for round_num in range(1, request.local_rounds + 1):
-        moved = _array(
+        moved = to_array(
             train(
                 request.network,
                 _parameters(job, request.network, current),
@@ -123,7 +126,7 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
                 num_steps=request.num_steps,
                 batch_size=request.batch_size,
                 weight_decay=request.weight_decay,
-                seed=_own_seed(request.seed, job.client, str(round_num)),
+                seed=rng.seed(request.seed, "batches", job.client, str(round_num)),
             )
         )
         if request.adam:
@@ -165,14 +168,6 @@ def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
     if array.shape[0] != job.z_train.shape[1]:
         raise InvalidTensorError(f"{step}: {array.shape[0]} features, but this client has {job.z_train.shape[1]}")
     return torch.tensor(array, dtype=torch.float64, device=job.device)
-
-
-def _own_seed(seed: int, *names: str) -> int:
-    return rng.seed(seed, "batches", *names)
-
-
-def _array(tensor: Tensor) -> Floats:
-    return np.ascontiguousarray(tensor.double().cpu().numpy())
 
 
 STEPS: dict[type[Any], Any] = {

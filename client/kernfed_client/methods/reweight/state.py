@@ -17,10 +17,8 @@ from safetensors.numpy import load, save
 from kernfed import files
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
+from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed_client.data.local_job import LocalJob
-
-UNWEIGHTED = "fedavg"
-"""The variant where all rows weigh the same."""
 
 LAST_ROUND = 2**53
 """Stands for a round after all others."""

@@ -18,6 +18,7 @@ from kernfed.maths.statistics import median_distance
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
 from kernfed.methods.reweight.messages import (
+    UNWEIGHTED,
     ClassPrior,
     ClassPriorRequest,
     LabelRatiosRequest,
@@ -38,7 +39,6 @@ from kernfed.tensors.ridge import LocalRidge, one_hot
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import fingerprint_of, test_points, test_rows, train_points
 from kernfed_client.methods.reweight.state import (
-    UNWEIGHTED,
     Facts,
     Ratios,
     ReweightState,

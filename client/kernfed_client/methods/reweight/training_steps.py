@@ -24,6 +24,7 @@ from kernfed.methods.reweight.messages import (
     WeightedUpdateRequest,
 )
 from kernfed.models.network_spec import NetworkSpec, norm_entries
+from kernfed.tensors.arrays import to_array
 from kernfed.tensors.networks import dtype_of, gradients, train
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
@@ -41,7 +42,7 @@ def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> Weight
         rows = torch.from_numpy(order[: request.batch_size]).to(job.device)
         x, y, w = x[rows], y[rows], w[:, rows]
     parameters = _parameters(job, request.network, request.networks, w)
-    return WeightedGradient(num_rows=job.num_rows, gradients=_array(gradients(request.network, parameters, x, y, w)))
+    return WeightedGradient(num_rows=job.num_rows, gradients=to_array(gradients(request.network, parameters, x, y, w)))
 
 
 def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNetworks:
@@ -63,7 +64,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         seed=rng.seed(request.seed, "reweight", "batches", job.client),
         weights=w,
     )
-    found = _array(trained)
+    found = to_array(trained)
     if norm is not None:
         keep_norm(job, request.round_num, found[:, norm])
         found[:, norm] = request.networks[:, norm]  # what stays here must not be seen in what leaves
@@ -128,10 +129,6 @@ def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
     """Arrays for `network_scorer`."""
     mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
     return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
-
-
-def _array(tensor: Tensor) -> Floats:
-    return np.ascontiguousarray(tensor.double().cpu().numpy())
 
 
 STEPS: dict[type[Any], Any] = {

@@ -14,6 +14,7 @@ from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
@@ -26,7 +27,7 @@ from kernfed_server.methods.ridge import newton
 from kernfed_server.methods.ridge.newton import NewtonPlan
 
 _MODELS = {
-    "fedavg": "without weights, to compare with",
+    UNWEIGHTED: "without weights, to compare with",
     "own": "with each client's own ratios",
     "all": "with ratios to everyone's test points",
     "target": "with ratios to the target's test points",

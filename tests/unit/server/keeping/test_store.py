@@ -103,6 +103,16 @@ async def test_pages_cover_all_jobs_newest_first(store: Store) -> None:
     assert seen == [f"j-{i}" for i in reversed(range(7))]
 
 
+async def test_a_failure_keeps_its_reason_apart(store: Store) -> None:
+    """Reason code and message of an event come back as they were written; an event without a reason has none."""
+    await store.submit(job(), "")
+    failed = JobEvent(EventKind.CLIENT_FAILED, 1, "ridge.local_solve", "x", "a.csv: row 3", "INVALID_DATA")
+    missing = JobEvent(EventKind.CLIENT_MISSING, 1, "ridge.local_solve", "y", "no answer: late")
+    for i, event in enumerate((failed, missing), 1):
+        store.add_event("a-111111", NumberedEvent(i, NOW, event))
+    assert [e.event for e in await store.events("a-111111")] == [failed, missing]
+
+
 async def test_events_come_back_in_order_with_their_metrics(store: Store) -> None:
     """Queued events are visible to the next read, whatever the batching did."""
     await store.submit(job(), "")

@@ -79,7 +79,7 @@ class Site:
         opened = STEPS[OpenStreamRequest](
             self.job, OpenStreamRequest(norm=2.0, target_low=0.0, target_span=1.0, loss=loss, seed=1)
         )
-        assert opened.live  # type: ignore[attr-defined]
+        assert opened.live  # type: ignore[attr-defined]  # the reply to opening
         draw = DrawDictionaryRequest(
             dictionary=DICTIONARY,
             mixing=Mixing.ADAPTIVE,
@@ -89,7 +89,7 @@ class Site:
             regularisation=0.0,
         )
         drawn = STEPS[DrawDictionaryRequest](self.job, draw)
-        assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]
+        assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]  # the reply to drawing
 
     def tell(self, *lines: str) -> None:
         with self.path.open("a") as file:
