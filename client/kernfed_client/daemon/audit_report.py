@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
+from kernfed.wording import clean
 from kernfed_client.daemon.audit import AUDIT_FILE, verify
 
 if TYPE_CHECKING:
@@ -171,8 +172,6 @@ def as_table(report: AuditReport) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
-
-    from kernfed.cli.job_text import clean
 
     table = Table("job", "operator", "from", "kinds", "steps", title="what left this site")
     for heading in ("replies", "bytes", "numbers"):

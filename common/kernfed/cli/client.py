@@ -6,11 +6,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kernfed.cli.job_text import clean
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_table
 from kernfed.jobs.info import ClientInfo
 from kernfed.numeric_platform import split_platform
+from kernfed.wording import clean
 
 if TYPE_CHECKING:
     from kernfed.wire.operator_client import OperatorClient

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, job_json, rounds_text
+from kernfed.cli.job_text import client_table, duration_text, event_line, job_json, rounds_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
-from kernfed.wording import flat
+from kernfed.wording import clean, flat
 
 if TYPE_CHECKING:
     from kernfed.report.sections import Overview

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kernfed.cli.job_text import clean, event_line, rounds_text, scores_text, update_json
+from kernfed.cli.job_text import event_line, rounds_text, scores_text, update_json
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.wording import clean
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

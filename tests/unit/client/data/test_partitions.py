@@ -294,7 +294,7 @@ def test_running_out_of_memory_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 BAD_PARQUET: dict[str, tuple[Any, list[str]]] = {
-    "text": ({"a": ["1", SECRET], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 1", "type string"]),
+    "text": ({"a": ["1", SECRET], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 2", "text where a number is needed"]),
     "infinity": ({"a": [1.0, np.inf], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 2", "infinite"]),
     "no value": ({"a": [1.0, None], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 2: no value"]),
     "missing column": ({"a": [1], "y": [0]}, ["column 'b' is missing", "columns a, y"]),

@@ -85,14 +85,20 @@ def test_predictions_do_not_depend_on_the_order_of_columns(model: Path, tmp_path
         (lambda t: t.replace("chol", "cholesterol", 1), r"new\.csv: column 'chol' is missing"),
         (
             lambda t: t.replace(",1,4,140,", ",1,4,high,", 1),
-            r"new\.csv: column 'trestbps', row 1 .*not a finite number",
+            r"new\.csv: column 'trestbps', line 2: text where a number is needed; correct it$",
         ),
-        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,,", 1), r"new\.csv: column 'trestbps', row 2 .*is empty"),
-        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,inf,", 1), r"row 2 .*not a finite number"),
-        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,130,9,", 1), r"new\.csv, line 3: 12 fields, the header has 11"),
-        (lambda t: t.replace("sex", "age", 1), r"new\.csv: column 'age' is there twice"),
-        (lambda t: t.splitlines()[0] + "\n", r"new\.csv: no rows below the header"),
-        (lambda t: "", r"new\.csv: empty"),
+        (
+            lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,,", 1),
+            r"column 'trestbps', line 3.*: no value; correct",
+        ),
+        (lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,inf,", 1), r"column 'trestbps', line 3: infinite"),
+        (
+            lambda t: t.replace("\n44,1,4,130,", "\n44,1,4,130,9,", 1),
+            r"line 3 has 12 cells but the header has 11",
+        ),
+        (lambda t: t.replace("sex", "age", 1), r"new\.csv: column 'age' stands 2 times"),
+        (lambda t: t.splitlines()[0] + "\n", r"new\.csv: has no rows"),
+        (lambda t: "", r"new\.csv: holds no header line"),
         (lambda t: t.replace("disease", "prediction", 1), r"'prediction' is in the way"),
     ],
 )
