@@ -170,7 +170,8 @@ async def session_client(args: argparse.Namespace) -> None:
     from kernfed_client.daemon.worker import Worker
 
     runner = TaskRunner(
-        {EchoRequest: lambda _job, request: Echo(1, request.values)},
+        [EchoRequest],
+        lambda: {EchoRequest: lambda _job, request: Echo(1, request.values)},
         lambda _job_id, _folder: object(),
         lambda _request, _task, _rows: None,
         lambda _task, _request, _reply, _payload: None,

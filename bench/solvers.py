@@ -21,7 +21,8 @@ from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadLoss, HeadSolver
 from kernfed.methods.heads.solver_sizes import exact_bytes
 from kernfed.methods.heads.tensors.losses import Head
-from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
+from kernfed.methods.heads.tensors.solvers.interface import Limits
+from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed_client.data.feature_cache import FeatureCache
 
 ROWS, OUTPUTS = 2000, 10

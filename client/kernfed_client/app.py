@@ -7,15 +7,17 @@ import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import structlog
 
 from kernfed import files
 from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import ClientFile, DatasetSection
-from kernfed.numeric_platform import with_platform
+from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
 from kernfed.pki.tls_diagnosis import diagnose_failure
@@ -23,17 +25,13 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
 from kernfed_client.daemon.health import keep_health_written
+from kernfed_client.daemon.metrics import ClientMetrics
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession, Offer
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
-from kernfed_client.data.local_job import LocalJob
-from kernfed_client.steps.registry import STEPS
 from kernfed_client.streams.feeds import open_feeds
-
-if TYPE_CHECKING:
-    from kernfed_client.daemon.metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +48,7 @@ class ClientDaemon:
         """
         self._file = file
         identity = Identity.load(file.identity)
-        identity.warn_if_expiring(_now())
+        identity.warn_if_expiring(utc_now())
         self.name = identity.name
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._policy = Policy(file.policy)
@@ -62,7 +60,13 @@ class ClientDaemon:
         self._metrics = _metrics(file)
         self._worker = Worker()
         runner = TaskRunner(
-            STEPS, self._open_job, self._permit, self._record, file.state, max_body_bytes=file.max_body_bytes
+            request_classes(),
+            lambda: _maths().STEPS,
+            self._open_job,
+            self._permit,
+            self._record,
+            file.state,
+            max_body_bytes=file.max_body_bytes,
         )
         self.session = ClientSession(
             lambda: Identity.load(file.identity),
@@ -75,8 +79,8 @@ class ClientDaemon:
             self._store,
         )
 
-    def _open_job(self, job_id: str, folder: Path) -> LocalJob:
-        return LocalJob(job_id, self.name, self._file, folder=folder)
+    def _open_job(self, job_id: str, folder: Path) -> Any:
+        return _maths().LocalJob(job_id, self.name, self._file, folder=folder)
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
         self._policy.check(request, task.submitted_by, task.method, num_rows)
@@ -112,7 +116,7 @@ class ClientDaemon:
 
         async def warm_up() -> None:
             try:
-                device, note = await self._worker.run(lambda: prepare_maths(self._file))
+                device, note = await self._worker.run(lambda: _maths().prepare(self._file))
             except KernfedError as err:  # steps that compute will say so too
                 log.error("no device to compute on", error=str(err))
                 device, note = "none", str(err)
@@ -146,37 +150,19 @@ class ClientDaemon:
 def _metrics(file: ClientFile) -> ClientMetrics | None:
     if file.metrics_port is None:
         return None
-    from kernfed_client.daemon.metrics import ClientMetrics
 
     return ClientMetrics()
 
 
-def prepare_maths(file: ClientFile) -> tuple[str, str]:
-    """Load the maths library and choose the device: (what we compute on, why not on something better)."""
-    import scipy.linalg  # noqa: F401  # it brings a BLAS of its own, which is limited only once it is loaded
-    import torch
-    from threadpoolctl import threadpool_limits
+def _maths() -> ModuleType:
+    """What computes, which takes seconds to load: in the worker's thread alone, while the session opens."""
+    from kernfed_client.daemon import maths  # noqa: PLC0415  # loads torch
 
-    from kernfed_client.data.device import choose_device
-
-    if file.threads is not None:
-        torch.set_num_threads(file.threads)
-        threadpool_limits(file.threads)
-    device = choose_device(file.device)
-    if device.type == "cuda":
-        return with_platform(f"{device} ({torch.cuda.get_device_name(device)})"), ""
-    note = "" if file.device == "cpu" else f"no CUDA device: PyTorch {torch.__version__} finds none"
-    return with_platform(f"cpu ({torch.get_num_threads()} threads)"), note
+    return maths
 
 
 def _partitions(dataset: DatasetSection) -> tuple[str, ...]:
     return tuple(part for part in DatasetSection.model_fields if getattr(dataset, part) is not None)
-
-
-def _now() -> Any:
-    from kernfed.pki.authority import utc_now
-
-    return utc_now()
 
 
 async def serve(file: ClientFile) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from kernfed.errors import IdentityError, PolicyError
 from kernfed.federation.messages.data import DescribeDataRequest
@@ -13,13 +16,8 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
 from kernfed.pki.folder import read_about
 from kernfed_client.daemon.policy import Policy
-from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partitions import LocalData
-from kernfed_client.steps.data import describe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.partitions import LocalData, load_local_data
 
 _MAX_COLUMNS = 40
 """In the table for people."""
@@ -78,9 +76,8 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
                 notes.append(
                     f"not enrolled yet, so test rows are drawn as for a client named {name!r}; --name gives another"
                 )
-    local = LocalJob("check-data", name, file)
-    describe(local, DescribeDataRequest(job.cohort.dataset, schema))
-    data = local.data
+    data = load_local_data(file, job.cohort.dataset, schema, name)
+    finite_moments(data, schema, job.cohort.dataset)
     notes += [*data.notes, *_policy_notes(file, job, data)]
     return DataReport(
         job=job.name,
@@ -102,10 +99,6 @@ def as_json(report: DataReport) -> dict[str, object]:
 
 def as_table(report: DataReport) -> RenderableType:
     """The report for people."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     rows = Table.grid(padding=(0, 2))
     rows.add_row("training rows", f"{report.num_rows:,}")
     rows.add_row("test rows", f"{report.num_test_rows:,}")

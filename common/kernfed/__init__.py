@@ -20,11 +20,11 @@ __all__ = ["GlobalModel", "__version__", "load_model"]
 
 def __getattr__(name: str) -> Any:
     if name in ("GlobalModel", "load_model"):
-        from kernfed.models import global_model as model
+        from kernfed.models import global_model as model  # noqa: PLC0415  # nothing is loaded before it is used
 
         return getattr(model, name)
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import version  # noqa: PLC0415  # as above
 
         return version("kernfed")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

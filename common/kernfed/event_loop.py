@@ -19,7 +19,7 @@ T = TypeVar("T")
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """A maker of event loops; None stands for asyncio's own."""
     try:
-        import uvloop
+        import uvloop  # noqa: PLC0415  # an optional dependency
     except ImportError:
         return None
     return uvloop.new_event_loop

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from kernfed.jobs.info import DEVICE_ON
+
 _CPUINFO = Path("/proc/cpuinfo")
-_ON = " on "
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,7 @@ def numeric_platform(cpuinfo: Path = _CPUINFO) -> NumericPlatform:
 
 def with_platform(device: str) -> str:
     """Text about a device, followed by this process's platform, as a client reports it."""
-    return f"{device}{_ON}{numeric_platform()}"
-
-
-def split_platform(reported: str) -> tuple[str, str]:
-    """What a client reported, as device and platform; a client of an earlier release reports no platform."""
-    device, _, found = reported.partition(_ON)
-    return device, found
+    return f"{device}{DEVICE_ON}{numeric_platform()}"
 
 
 def _processor(cpuinfo: Path) -> str:

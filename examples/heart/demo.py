@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -224,8 +225,6 @@ def print_table(outcomes: list[Outcome], metric: str, title: str, *, highest: bo
 
 def plot(outcomes: list[Outcome], path: Path) -> None:
     """Bars of the AUC per hospital and method, with standard errors."""
-    from matplotlib.figure import Figure
-
     auc = summarise(outcomes, "auc")
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()

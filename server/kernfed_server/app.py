@@ -214,7 +214,7 @@ async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
 
 @contextlib.contextmanager
 def _serving_metrics(port: int, sessions: SessionRegistry) -> Iterator[None]:
-    from prometheus_client import REGISTRY, Gauge, start_http_server
+    from prometheus_client import REGISTRY, Gauge, start_http_server  # noqa: PLC0415  # where a port is set alone
 
     connected = Gauge("kernfed_connected_clients", "Clients that have a session.")
     connected.set_function(lambda: len(sessions.present()))

@@ -61,3 +61,9 @@ def probe_address(file: CoordinatorFile) -> str:
     """
     host, port = split_address(file.enrolment_listen)
     return address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104  # compared, not bound
+
+
+def usual_file() -> Path | None:
+    """`coordinator.toml` of the current folder, where there is one."""
+    path = Path("coordinator.toml")
+    return path if path.exists() else None

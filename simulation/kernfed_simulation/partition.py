@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaincinv
 
 from kernfed import rng
 from kernfed.arrays import Floats, Integers
@@ -145,8 +146,6 @@ def dirichlet(stream: rng.Stream, alpha: float, size: int) -> Floats:
     By inversion of the gamma distribution function, one uniform each; where alpha is so small that all numbers vanish,
     one share has everything, which is the limit.
     """
-    from scipy.special import gammaincinv
-
     uniforms = stream.uniform(size)
     gammas: Floats = gammaincinv(alpha, uniforms)
     if not gammas.sum() > 0:

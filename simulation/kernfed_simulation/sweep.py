@@ -147,10 +147,10 @@ def write(folder: Path, outcomes: Sequence[Outcome], metric: str) -> None:
     facts = [as_json(outcome) for outcome in outcomes]
     text = json.dumps(facts, indent=1) + "\n"
     files.replace(folder / "sweep.json", text.encode(), durable=False)  # the same command makes it again
-    import matplotlib as mpl
+    import matplotlib as mpl  # noqa: PLC0415  # only a sweep with --out draws
 
     mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt  # noqa: PLC0415  # only a sweep with --out draws
 
     keys = list(outcomes[0].settings)
     lines: dict[str, list[Outcome]] = {}

@@ -86,7 +86,7 @@ def files(engine: docker.DockerClient, image: Any) -> Iterator[tuple[str, bytes]
             saved.write(piece)
         saved.seek(0)
         with tarfile.open(fileobj=saved) as archive:
-            manifest = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+            manifest = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]  # every image has a manifest
             for layer in manifest[0]["Layers"]:
                 with tarfile.open(fileobj=archive.extractfile(layer)) as tree:
                     for member in tree:

@@ -122,9 +122,9 @@ def _operator() -> list[dict[str, Any]]:
         {"distance": 1e-9},
     )
     events = [
-        NumberedEvent(i, WHEN, JobEvent(kind, 2, "newton.step", "va", f"of {kind.value}", metrics if closes else None))
+        NumberedEvent(i, WHEN, JobEvent(kind, 2, "newton.step", "va", text, metrics=metrics if closes else None))
         for i, kind in enumerate(EventKind, 1)
-        for closes in [kind is EventKind.ROUND_CLOSED]
+        for closes, text in [(kind is EventKind.ROUND_CLOSED, f"of {kind.value}")]
     ]
     waiting = JobInfo("heart-newton-x8", "heart-newton", "newton", JobState.QUEUED, "ann", WHEN)
     return [

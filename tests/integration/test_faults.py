@@ -93,7 +93,7 @@ async def test_policy_refusal_reaches_the_operator(tmp_path: Path) -> None:
         audited = (fed.client_folder("b") / "state" / "audit.jsonl").read_text()
     failed = ended.of(EventKind.CLIENT_FAILED)
     assert [(e.client, e.step) for e in failed] == [("b", "ridge.local_solve")]
-    assert failed[0].message.startswith("REFUSED_BY_POLICY")
+    assert failed[0].reason == "REFUSED_BY_POLICY"
     assert "model_update" in failed[0].message
     assert ended.info.state is JobState.SUCCEEDED
     assert "data.describe" in audited
@@ -132,7 +132,8 @@ async def test_unexpected_error_in_a_step(tmp_path: Path, monkeypatch: pytest.Mo
         assert (await fed.run(fed.job("probe", cohort_min_clients=3))).info.state is JobState.SUCCEEDED
     failed = ended.of(EventKind.CLIENT_FAILED)
     assert [e.client for e in failed] == ["b"]
-    assert failed[0].message.startswith("STEP_FAILED: ridge.local_solve: unexpected RuntimeError")
+    assert failed[0].reason == "STEP_FAILED"
+    assert failed[0].message.startswith("ridge.local_solve: unexpected RuntimeError")
     assert "Jane" not in failed[0].message
 
 

@@ -79,7 +79,7 @@ async def expected(fed: Federation) -> str:
 
     async with mallory(fed, decline):
         ended = await fed.run(job(fed))
-    assert [e.message for e in ended.of(EventKind.CLIENT_FAILED)] == ["STEP_FAILED: cannot"]
+    assert [(e.reason, e.message) for e in ended.of(EventKind.CLIENT_FAILED)] == [("STEP_FAILED", "cannot")]
     return await fed.model_sha256(ended)
 
 
@@ -147,7 +147,7 @@ async def test_reply_is_refused(fed: Federation, expected: str, case: str) -> No
         assert [a.refused for a in client.acks if STEP in a.task_id and a.refused]
     failed = ended.of(EventKind.CLIENT_FAILED)
     assert [(e.client, e.step) for e in failed] == [("mallory", STEP)]
-    assert failed[0].message.startswith(reason)
+    assert failed[0].text.startswith(reason)
     assert await fed.model_sha256(ended) == expected
     assert psutil.Process().memory_info().rss - before < 200 << 20
 
@@ -169,7 +169,7 @@ async def test_nan_in_a_large_body(fed: Federation) -> None:
         assert not client.over.done()
     await fed.wait_disconnected("mallory")
     assert ended.info.state is JobState.SUCCEEDED
-    assert [e.message.split(":")[0] for e in ended.of(EventKind.CLIENT_FAILED, "mallory")] == ["INVALID_TENSOR"] * 2
+    assert [e.reason for e in ended.of(EventKind.CLIENT_FAILED, "mallory")] == ["INVALID_TENSOR"] * 2
     assert not list((fed.root / "data" / "spool").iterdir())
 
 

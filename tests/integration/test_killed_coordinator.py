@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -82,7 +83,7 @@ async def test_killed(fed: Federation, text: str, undisturbed: str, point: str) 
     job_id = f"lost-{point}"
     submitting = asyncio.ensure_future(fed.operator.submit(text, request_id=job_id))
     async with asyncio.timeout(LIMIT_S):
-        assert await fed.coordinator._process.wait() == -9
+        assert await fed.coordinator.wait() == -9
     if point == "accepted":
         with contextlib.suppress(UnavailableError):
             await submitting
@@ -111,10 +112,9 @@ async def test_sigterm_in_mid_job(fed: Federation, text: str, undisturbed: str) 
     await restarted(fed)
     job = await submitted(fed, text, "terminated")
     await fed.event(job.job_id, EventKind.ROUND_OPENED, round_num=1)
-    process = fed.coordinator._process
-    process.terminate()
+    os.kill(fed.coordinator.pid, signal.SIGTERM)
     async with asyncio.timeout(LIMIT_S / 2):  # drain_s = 1, and the end of a process
-        assert await process.wait() == 0
+        assert await fed.coordinator.wait() == 0
     assert {"coordinator stops"} <= {e["event"] for e in fed.coordinator.log}
     await restarted(fed)
     assert (await submitted(fed, text, "terminated")).job_id == job.job_id

@@ -17,6 +17,7 @@ import pytest
 from kernfed.errors import (
     ConfigError,
     PermissionDeniedError,
+    PolicyError,
     UnavailableError,
     UnknownArtifactError,
     UnknownJobError,
@@ -24,6 +25,7 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import JobInfo
+from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.pki.identity import Identity, admission, server_credentials
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import operator_service_pb2_grpc
@@ -209,6 +211,35 @@ async def test_the_commands(tmp_path: Path) -> None:
         assert (code, "metrics.jsonl" in out) == (0, True)
         code, out, _ = await service.command("client", "list")
         assert (code, out.splitlines()[1].split()[:3]) == (0, ["a", "connected", "default"])
+
+
+async def test_scripts_read_a_failures_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`job show --json`, `job watch --json` and job.json give reason and message apart; plain text joins them."""
+
+    def step(client: str, request: EchoRequest) -> Echo:
+        if client == "b":
+            raise PolicyError("step: not here")
+        return Echo(1, request.values)
+
+    monkeypatch.setattr("kernfed_testing.job_world.echo", step)
+    async with serving(tmp_path, "a", "b") as service:
+        service.world.script.free = True
+        job = await service.world.submit("demo", ["a", "b"], rounds=1, min_clients=1, min_fraction=0.5)
+        assert (await service.world.finished(job.job_id)).state is JobState.SUCCEEDED
+        code, out, err = await service.command("job", "show", "demo", "--json")
+        assert code == 0, err
+        (failure,) = json.loads(out)["failures"]
+        expected = {"kind": "client-failed", "client": "b", "reason": "REFUSED_BY_POLICY", "message": "step: not here"}
+        assert {key: failure[key] for key in expected} == expected
+        _, out, _ = await service.command("job", "watch", "demo", "--json")
+        told = [json.loads(line).get("event", {}) for line in out.splitlines()]
+        (event,) = (e for e in told if e.get("kind") == "client-failed")
+        assert {key: event[key] for key in expected} == expected
+        _, out, _ = await service.command("job", "show", "demo")
+        assert "b failed probe.echo: REFUSED_BY_POLICY: step: not here" in out
+        record = json.loads((service.world.runs.artifact_folder(job.job_id) / "job.json").read_text())
+        (failure,) = record["failures"]
+        assert (failure["reason"], failure["message"]) == ("REFUSED_BY_POLICY", "step: not here")
 
 
 async def test_the_commands_fail_with_their_codes(tmp_path: Path) -> None:

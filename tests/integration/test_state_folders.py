@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
+import sqlite3
 import tarfile
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -22,6 +24,7 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed_client.daemon.audit import verify
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.models.kept_models import find_kept_model, kept_models, load_kept_model
+from kernfed_server.keeping.store import Store
 from kernfed_testing.federation import COLUMNS, Federation
 from kernfed_testing.platform import platform
 
@@ -85,6 +88,26 @@ async def test_events_are_told(fed: Federation, name: str) -> None:
     closed = [event.event for event in events if event.event.kind is EventKind.ROUND_CLOSED]
     assert len(closed) >= ENDED[name]["rounds"]
     assert all(event.metrics is not None for event in closed)
+
+
+async def test_failures_are_told_with_their_reason(left: Path, tmp_path: Path) -> None:
+    """A client's failure that was kept as "REASON: message" is read as reason and message."""
+    shutil.copytree(left / "data", tmp_path / "data")
+    said = next(iter(ENDED.values()))
+    last = said["num_events"] + 1
+    with contextlib.closing(sqlite3.connect(tmp_path / "data" / "coordinator.sqlite")) as db:
+        db.execute(
+            "INSERT INTO events (job_id, sequence, time, kind, round_num, step, client, message) "
+            "VALUES (?, ?, 1.5, 'client-failed', 1, 'ridge.local_solve', 'a', 'INVALID_DATA: a.csv: row 3')",
+            (said["job_id"], last),
+        )
+        db.commit()
+    store = await Store.open(f"sqlite:///{tmp_path}/data/coordinator.sqlite", tmp_path / "data")
+    events = await store.events(said["job_id"])
+    await store.close()
+    assert (events[-1].sequence, events[-1].event.kind) == (last, EventKind.CLIENT_FAILED)
+    assert (events[-1].event.reason, events[-1].event.message) == ("INVALID_DATA", "a.csv: row 3")
+    assert not any(numbered.event.reason for numbered in events[:-1])
 
 
 @pytest.mark.parametrize("name", ENDED)

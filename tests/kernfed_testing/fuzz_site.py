@@ -61,7 +61,15 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     task = task_pb2.Task(
         task_id="job/1/x", job_id="job", step=request.step, payload=payload_to_proto(encode(request), 1), float_bits=64
     )
-    runner = TaskRunner({StandardiseRequest: _no_step}, _no_job, _forget, _forget, folder / "tasks", 1 << 20)
+    runner = TaskRunner(
+        [StandardiseRequest],
+        lambda: {StandardiseRequest: _no_step},
+        _no_job,
+        _forget,
+        _forget,
+        folder / "tasks",
+        1 << 20,
+    )
 
     def frame(data: bytes) -> None:
         parsed = connection.parse(data)

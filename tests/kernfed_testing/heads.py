@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 from kernfed.methods.heads.messages import HeadLoss, HeadSolver
 from kernfed.methods.heads.safe_newton import Point
 from kernfed.methods.heads.tensors.losses import Head
-from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
+from kernfed.methods.heads.tensors.solvers.interface import Limits
+from kernfed.methods.heads.tensors.solvers.solve import solve
 
 Matrix = npt.NDArray[np.float64]
 

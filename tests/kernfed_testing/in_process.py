@@ -147,28 +147,32 @@ class Bench:
 
     def cohort(self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False) -> Cohort:
         """The job's cohort."""
-        cohort: Cohort
+        now = 0
+
+        def watched(event: JobEvent) -> None:
+            nonlocal now
+            now = event.round_num
+            observe(event)
 
         def guarded(step: Callable[[Any, Any], Reply]) -> Callable[[Any, Any], Reply]:
             def run(local: LocalJob, request: Request[Any]) -> Reply:
                 reply = step(local, request)
                 change = self.tamper.get((local.client, request.step))
-                return change(reply) if change and cohort._round >= self.from_round else reply
+                return change(reply) if change and now >= self.from_round else reply
 
             return run
 
         honest: Exchange = InProcessExchange({r: guarded(s) for r, s in STEPS.items()}, dict(self.jobs))
         exchange: Exchange = ReversedExchange(honest) if reverse else honest
         section = job.cohort
-        cohort = Cohort(
+        return Cohort(
             exchange,
             self.jobs,
             job_id=JOB_ID,
             quorum=Quorum(section.min_clients, section.min_fraction),
             float_bits=64 if job.precision == "float64" else 32,
-            observe=observe,
+            observe=watched,
         )
-        return cohort
 
     def run(
         self,

@@ -119,7 +119,7 @@ class Script:
             await run.record(round_num, {"total": total}, metrics)
 
 
-def echo(_job: object, request: EchoRequest) -> Echo:
+def echo(_client: str, request: EchoRequest) -> Echo:
     return Echo(1, request.values)
 
 
@@ -194,7 +194,7 @@ async def world(
     runs = RunManager(
         store,
         sessions,
-        lambda info: YieldingExchange({EchoRequest: echo}, dict.fromkeys(info.clients)),
+        lambda info: YieldingExchange({EchoRequest: echo}, {client: client for client in info.clients}),
         folder,
         execute=execute or script.execute,
         known_clients=lambda: known,

@@ -45,9 +45,9 @@ def _arm(point: str, task_end: str, log: Path) -> None:
             _die()
         acknowledged(self, ack)
 
-    TaskRunner._run = counted_run  # type: ignore[method-assign]
-    ReplyStore.put = put_and_die  # type: ignore[method-assign]
-    ClientSession.acknowledged = die_at_acknowledgement  # type: ignore[method-assign]
+    TaskRunner._run = counted_run  # type: ignore[method-assign]  # for the life of this process
+    ReplyStore.put = put_and_die  # type: ignore[method-assign]  # for the life of this process
+    ClientSession.acknowledged = die_at_acknowledgement  # type: ignore[method-assign]  # for the life of this process
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.reweight.state import ReweightState
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated
 from kernfed_testing.in_process import make_job
@@ -72,4 +73,4 @@ def finding(done: Simulated) -> dict[str, Any]:
 
 def weights(jobs: dict[str, LocalJob], variant: str) -> dict[str, Any]:
     """Weights of each client's training rows."""
-    return {name: job.held_ratios[variant].weights for name, job in jobs.items()}
+    return {name: job.memory(ReweightState).ratios[variant].weights for name, job in jobs.items()}

@@ -8,15 +8,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
 from kernfed.wording import clean
 from kernfed_client.daemon.audit import AUDIT_FILE, verify
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass
@@ -169,10 +170,6 @@ def as_json(report: AuditReport) -> dict[str, Any]:
 
 def as_table(report: AuditReport) -> RenderableType:
     """The report for people."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table("job", "operator", "from", "kinds", "steps", title="what left this site")
     for heading in ("replies", "bytes", "numbers"):
         table.add_column(heading, justify="right")

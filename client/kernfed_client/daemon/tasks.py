@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +53,8 @@ class TaskRunner:
     """Answers tasks; used from the worker's thread only.
 
     Args:
-        steps: The steps that this client agrees to run, by request type.
+        requests: What this client agrees to answer.
+        load_steps: Gives the steps, by request type; called once, when the first is run, for it loads torch.
         open_job: Makes a job's local state: (job id, folder for its files) -> local job.
         permit: Raises PolicyError for a request that may not be answered: (request, task, num_rows or None).
         record: Writes a reply into the audit log before it leaves: (task, request, reply, payload).
@@ -62,14 +64,16 @@ class TaskRunner:
 
     def __init__(
         self,
-        steps: Mapping[type[Request[Any]], StepFunction],
+        requests: Iterable[type[Request[Any]]],
+        load_steps: Callable[[], Mapping[type[Request[Any]], StepFunction]],
         open_job: Callable[[str, Path], Any],
         permit: Callable[[Request[Any], task_pb2.Task, int | None], None],
         record: Callable[[task_pb2.Task, Request[Any], Reply, Payload], None],
         state: Path,
         max_body_bytes: int,
     ) -> None:
-        self._steps = {request.step: (request, function) for request, function in steps.items()}
+        self._requests = {request.step: request for request in requests}
+        self._load_steps = load_steps
         self._open_job = open_job
         self._permit = permit
         self._record = record
@@ -80,7 +84,11 @@ class TaskRunner:
     @property
     def step_names(self) -> list[str]:
         """Wire names of the steps, sorted."""
-        return sorted(self._steps)
+        return sorted(self._requests)
+
+    @functools.cached_property
+    def _steps(self) -> Mapping[type[Request[Any]], StepFunction]:
+        return self._load_steps()
 
     def incoming(self, task: task_pb2.Task) -> IncomingPayload:
         """Begin to receive a task's request.
@@ -89,12 +97,12 @@ class TaskRunner:
             UnknownStepError: This client does not run the step.
             WireError: The request is malformed or too large.
         """
-        known = self._steps.get(task.step)
+        known = self._requests.get(task.step)
         if known is None:
             raise UnknownStepError(
                 f"this client does not run the step {task.step[:100]!r}; it may need a newer release of kernfed"
             )
-        return IncomingPayload(known[0], task.payload, self._max_body_bytes, {})
+        return IncomingPayload(known, task.payload, self._max_body_bytes, {})
 
     def answer(
         self, task: task_pb2.Task, incoming: IncomingPayload, wanted: Callable[[], bool] = lambda: True
@@ -142,7 +150,7 @@ class TaskRunner:
         self._jobs.move_to_end(task.job_id)
         job, setup = self._jobs[task.job_id]
         self._permit(request, task, _rows_of(job))
-        reply = self._steps[request.step][1](job, request)
+        reply = self._steps[type(request)](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.
         self._permit(request, task, _rows_of(job))
         if request.setup:
@@ -164,7 +172,7 @@ class TaskRunner:
                 raise kept.unreadable() from err
             assert isinstance(setup, Request)  # noqa: S101  # `incoming` was made for a request class
             self._permit(setup, setup_task, _rows_of(job))
-            self._steps[setup.step][1](job, setup)
+            self._steps[type(setup)](job, setup)
         if earlier:
             log.info("job state rebuilt after restart", job_id=task.job_id, num_setup_steps=len(earlier))
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from kernfed import files
 from kernfed.errors import ConfigError, DataError
@@ -180,7 +182,7 @@ def _folder(source: Source, backbone: Backbone) -> _Input:
 
 def _decode(source: Source, path: Path, number: int, channels: int) -> Any:
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  # an optional dependency
     except ImportError:
         source.refuse("images need Pillow; pip install 'kernfed[images]'")
     try:
@@ -192,8 +194,6 @@ def _decode(source: Source, path: Path, number: int, channels: int) -> Any:
 
 def _arrays(source: Source, backbone: Backbone) -> _Input:
     """An NPZ file: images of bytes, (n, h, w) or (n, h, w, c), or rows of numbers, (n, d)."""
-    import zipfile
-
     file, section = source.file, backbone.section
     try:
         with np.load(file.path, allow_pickle=False) as archive:
@@ -221,8 +221,6 @@ def _arrays(source: Source, backbone: Backbone) -> _Input:
 
 def _texts(source: Source, backbone: Backbone) -> _Input:
     """A column of texts beside the target, in a CSV or Parquet file."""
-    import pandas as pd
-
     file, section = source.file, backbone.section
     if not backbone.reads_text or file.text is None:
         what = "text: name its column in" if backbone.reads_text else "no text: remove"

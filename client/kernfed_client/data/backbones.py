@@ -11,17 +11,17 @@ import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
 
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import BackboneSection
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 Features = npt.NDArray[np.float32]
 Images = npt.NDArray[np.uint8]
@@ -98,8 +98,6 @@ def prepare_images(images: Images, section: BackboneSection) -> npt.NDArray[np.f
     Raises:
         DataError: The shape is not that of images.
     """
-    import torch
-
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[-1] not in (1, 3):
@@ -111,8 +109,6 @@ def prepare_images(images: Images, section: BackboneSection) -> npt.NDArray[np.f
 
 def prepare_pixels(x: torch.Tensor, section: BackboneSection) -> npt.NDArray[np.float32]:
     """The same for pixels in [0, 1], float32 (n, 1 or 3, h, w)."""
-    import torch
-
     if section.channels == 3 and x.shape[1] == 1:
         x = x.expand(-1, 3, -1, -1)
     elif section.channels == 1 and x.shape[1] == 3:
@@ -127,8 +123,6 @@ def prepare_pixels(x: torch.Tensor, section: BackboneSection) -> npt.NDArray[np.
 
 def _tensor_encoder(module: nn.Module, device: torch.device) -> Callable[[Any], Features]:
     def encode(batch: npt.NDArray[np.float32]) -> Features:
-        import torch
-
         with torch.inference_mode():
             found: Features = module(torch.from_numpy(np.ascontiguousarray(batch)).to(device)).float().cpu().numpy()
         return found
@@ -147,8 +141,6 @@ def _sentence_encoder(module: Any, section: BackboneSection) -> Callable[[Any], 
 
 
 def _torch_module(name: str, what: str, section: BackboneSection) -> nn.Module:
-    import torch
-
     key = f"[backbones.{name}] of the client file"
     package, _, attribute = what.rpartition(".")
     try:
@@ -169,9 +161,6 @@ def _torch_module(name: str, what: str, section: BackboneSection) -> nn.Module:
 
 
 def _load_weights(module: nn.Module, section: BackboneSection, key: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = section.weights
     assert path is not None  # noqa: S101  # the caller looked
     try:
@@ -225,7 +214,6 @@ def _import_extra(name: str, package: str, extra: str) -> Any:
         section = f"[backbones.{name}] of the client file"
         if isinstance(err, ModuleNotFoundError) and err.name == package:
             raise ConfigError(f"{section} needs {package}; pip install 'kernfed[{extra}]'") from err
-        import torch
 
         raise ConfigError(
             f"{section}: {package} is installed but cannot be imported ({_root(err)}). Most often torchvision is of "

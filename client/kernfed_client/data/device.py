@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
 from kernfed.errors import ConfigError
-
-if TYPE_CHECKING:
-    import torch
+from kernfed.memory import available_bytes
 
 
 def choose_device(name: str) -> torch.device:
@@ -16,8 +14,6 @@ def choose_device(name: str) -> torch.device:
     Raises:
         ConfigError: CUDA is asked for and there is none, or not that many.
     """
-    import torch
-
     if name == "cpu":
         return torch.device("cpu")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -29,3 +25,11 @@ def choose_device(name: str) -> torch.device:
             'set device = "auto" in the client file, or install a driver and a CUDA build of PyTorch'
         )
     return torch.device(name)
+
+
+def usable_bytes(limit: int | None, device: torch.device) -> int:
+    """Bytes that a computation may take: the client file's limit, else most of what is free on the device."""
+    if limit is not None:
+        return limit
+    free = int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_bytes()
+    return free * 9 // 10

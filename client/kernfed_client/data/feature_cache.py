@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import structlog
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from kernfed import files
 
@@ -38,8 +40,6 @@ class FeatureCache:
 
     def get(self, key: str) -> Features | None:
         """Features kept under a key, (n, d); None where there are none, or they are damaged."""
-        from safetensors import SafetensorError, safe_open
-
         path = self._path(key)
         try:
             with safe_open(path, framework="numpy") as file:
@@ -59,8 +59,6 @@ class FeatureCache:
 
     def put(self, key: str, features: Features) -> None:
         """Keep features, unless they alone exceed the bound; older entries make room."""
-        from safetensors.numpy import save
-
         data: bytes = save({"features": features}, metadata={"sha256": _digest(features)})
         if len(data) > self._max_bytes:
             if self._max_bytes:

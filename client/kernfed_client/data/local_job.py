@@ -11,9 +11,11 @@ import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, WireError
@@ -21,16 +23,13 @@ from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
 from kernfed.maths.tasks import TASKS
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.ridge import one_hot
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.partitions import LocalData, PartitionData, load_local_data
 
-if TYPE_CHECKING:  # torch takes a second to import, which a client that only connects does not spend
-    import torch
-    from torch import Tensor
-
-    from kernfed.tensors.feature_maps import FeatureMap
-
 T = TypeVar("T")
+M = TypeVar("M")
 
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Reads a data set: (name, schema, client) -> rows to train and test on."""
@@ -74,8 +73,6 @@ class LocalJob:
         file: The client file; holds policy and device.
         folder: For files that the job leaves at this client, such as the client's own model; made when needed.
         durable: Whether what a step keeps from round to round is to survive this process.
-        held_ratios: Density ratios of the training rows, by whose test points they are for; see
-            `kernfed_client.methods.reweight.state`.
     """
 
     def __init__(
@@ -111,7 +108,7 @@ class LocalJob:
         self._mapped: _Mapped | None = None
         self._memo: dict[Hashable, Any] = {}
         self._row_weights: Floats | None = None
-        self.held_ratios: dict[str, Any] = {}
+        self._memories: dict[type[Any], Any] = {}
 
     @property
     def device(self) -> torch.device:
@@ -238,6 +235,11 @@ class LocalJob:
         self._row_weights = weights
         self._memo.clear()
 
+    def memory(self, kind: type[M]) -> M:
+        """A method's own state, empty when it is first asked for; it lasts as long as the job, unlike a memo."""
+        found: M = self._memories.setdefault(kind, kind())
+        return found
+
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """Make something once, e.g. a factor of the features, and keep it until rows, features or means change."""
         if key not in self._memo:
@@ -320,7 +322,6 @@ class LocalJob:
             )
         self._forget_features()
         frequencies = draw_frequencies(spec)
-        from kernfed.tensors.feature_maps import FeatureMap
 
         feature_map = FeatureMap(spec, device=self.device, frequencies=frequencies)
         self._mapped = _Mapped(
@@ -355,7 +356,6 @@ class LocalJob:
                 return
             self.map_features(mapped.features)  # subtracting a difference would round twice
             mapped = _made(self._mapped, "data.map_features")
-        import torch
 
         mapped.feature_mean = feature_mean.astype(np.float64)
         mapped.target_mean = target_mean.astype(np.float64)
@@ -367,8 +367,6 @@ class LocalJob:
         mapped.y_train.sub_(torch.tensor(mapped.target_mean, device=self.device))
 
     def _features_of(self, feature_map: FeatureMap, x: Floats) -> Tensor:
-        import torch
-
         try:
             rows = torch.as_tensor(x, device=self.device)
             out = torch.empty(len(x), feature_map.num_features, dtype=torch.float64, device=self.device)
@@ -381,10 +379,6 @@ class LocalJob:
         return feature_map(rows, out)
 
     def _encoded_targets(self) -> Tensor:
-        import torch
-
-        from kernfed.tensors.ridge import one_hot
-
         targets = torch.tensor(self.targets_train, device=self.device)
         if self.task is LearningTask.CLASSIFICATION:
             return one_hot(targets, self.num_outputs)

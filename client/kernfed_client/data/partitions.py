@@ -98,7 +98,7 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
             f"add [datasets.{dataset}.train] to the client file, or correct cohort.dataset in the job"
         )
     if schema.backbone:
-        from kernfed_client.data.backbone_data import BackboneReader
+        from kernfed_client.data.backbone_data import BackboneReader  # noqa: PLC0415  # loads torch, for backbones alone
 
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")

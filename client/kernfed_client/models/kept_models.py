@@ -10,6 +10,7 @@ from typing import Any
 from kernfed.artifact_names import MODEL_FACTS
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.methods import rooms
+from kernfed.models.global_model import load_model
 from kernfed.models.predictions import Predictor
 from kernfed_client.models.private_model import FORMAT, Scorer, read_private_model
 from kernfed_client.models.small_network import NETWORK, network_scorer
@@ -55,7 +56,6 @@ def load_kept_model(folder: Path) -> Predictor:
         raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
     if found == FORMAT:
         return read_private_model(folder, _scorer)
-    from kernfed.models.global_model import load_model
 
     return load_model(folder)
 

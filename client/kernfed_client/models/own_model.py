@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 
 from kernfed.arrays import Array
+from kernfed.features.spec import fingerprint
+from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import PrivateModel, Scorer
 
@@ -26,9 +28,6 @@ def keep_own_model(job: LocalJob, weights: Array, offset: Array | None = None) -
     Returns:
         The folder with `model.safetensors` and `model.json`, below the client's state folder.
     """
-    from kernfed.features.spec import fingerprint
-    from kernfed.models.global_model import GlobalModel
-
     model = GlobalModel(
         task=job.task,
         feature_names=job.schema.features,

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.arrays import Array, Floats
@@ -65,8 +67,6 @@ class PrivateModel:
 
     def save(self, folder: Path) -> None:
         """Write both files, readable by this user alone; the facts, which name the digest of the arrays, last."""
-        from safetensors.numpy import save
-
         scales = {"mean": self.mean, "deviation": self.deviation}
         arrays = {name: np.ascontiguousarray(array) for name, array in {**scales, **self.arrays}.items()}
         data: bytes = save(arrays)
@@ -97,9 +97,6 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
     Raises:
         ConfigError: A file is missing or damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     try:
         facts = json.loads((folder / MODEL_FACTS).read_bytes())
         data = (folder / MODEL_ARRAYS).read_bytes()

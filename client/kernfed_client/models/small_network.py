@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
-from kernfed.models.network_spec import NetworkSpec, layout
+from kernfed.models.network_spec import NetworkKind, NetworkSpec, layout
+from kernfed.tensors.networks import dtype_of, scores
 from kernfed_client.data.local_job import LocalJob
 
 NETWORK = "personal-network"
@@ -26,15 +28,10 @@ def network_scorer(arrays: Any, details: Any) -> Any:
     """
     facts = dict(details["network"])
     facts["widths"], facts["image"] = tuple(facts["widths"]), tuple(facts["image"])
-    from kernfed.models.network_spec import NetworkKind
 
     spec = NetworkSpec(**{**facts, "kind": NetworkKind(facts["kind"]), "task": LearningTask(facts["task"])})
 
     def score(x: Floats, device: str) -> Floats:
-        import torch
-
-        from kernfed.tensors.networks import dtype_of, scores
-
         kind = dtype_of(spec)
         parameters = torch.as_tensor(np.asarray(arrays["parameters"])[None], dtype=kind, device=device)
         with torch.no_grad():

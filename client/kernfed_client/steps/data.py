@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+from torch import Tensor
 
 from kernfed.arrays import Floats
-from kernfed.errors import DataError, WireError
+from kernfed.errors import WireError
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -21,11 +21,9 @@ from kernfed.federation.messages.data import (
     Standardised,
     StandardiseRequest,
 )
-from kernfed.maths.statistics import median_distance, moments
+from kernfed.maths.statistics import median_distance
+from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
@@ -35,14 +33,7 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         DataError: The data do not fit the schema, or their squares exceed the range of numbers.
     """
     data = job.load(request.dataset, request.schema)
-    with np.errstate(over="ignore", invalid="ignore"):
-        m = moments(data.train.x)
-    for name, finite in zip(request.schema.features, np.isfinite(m.mean) & np.isfinite(m.sum_squares), strict=True):
-        if not finite:
-            raise DataError(
-                f"data set {request.dataset}: squares of column {name!r} exceed the range of numbers; "
-                "divide the column by a constant at every client"
-            )
+    m = finite_moments(data, request.schema, request.dataset)
     counts = Counter(data.train.labels or ())
     return DataDescription(
         num_rows=data.train.num_rows,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
@@ -34,8 +36,6 @@ def predict(job: LocalJob, weights: Array) -> Array:
         job: With features mapped, and centred where the job has an intercept.
         weights: On centred features, shape (M, C).
     """
-    import torch
-
     scores: Array = (job.z_test @ torch.tensor(weights, dtype=torch.float64, device=job.device)).cpu().numpy()
     return scores + job.target_mean
 

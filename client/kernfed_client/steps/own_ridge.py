@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
+import torch
 
 from kernfed.arrays import Array
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.local_job import LocalJob
-
-if TYPE_CHECKING:
-    from kernfed.tensors.ridge import LocalRidge
 
 
 def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
     """Ridge problem of this client, whose factor is kept as long as rows, weights, features and means stay."""
 
     def make() -> LocalRidge:
-        import torch
-
-        from kernfed.tensors.ridge import LocalRidge
-
         if job.row_weights is None:
             return LocalRidge(job.z_train, job.y_train, ridge)
         # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
@@ -32,4 +25,4 @@ def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
 
 def own_weights(job: LocalJob, ridge: float) -> Array:
     """H_j⁻¹ c_j, shape (M, C), solved once."""
-    return job.memo(("own weights", ridge), lambda: np.ascontiguousarray(local_ridge(job, ridge).solve().cpu().numpy()))
+    return job.memo(("own weights", ridge), lambda: to_array(local_ridge(job, ridge).solve()))

@@ -25,7 +25,7 @@ import structlog
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import ClientFile
 from kernfed.journal import append
-from kernfed_client.streams.sources import spool_folder
+from kernfed_client.streams.streams import spool_folder
 
 log = structlog.get_logger(__name__)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kernfed.errors import ConfigError
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
-from kernfed_client.streams.streams import FolderStream, Stream, TableStream
+from kernfed_client.streams.streams import FolderStream, Stream, TableStream, spool_folder
 
 
 def open_stream(job: LocalJob) -> Stream:
@@ -33,8 +31,3 @@ def open_stream(job: LocalJob) -> Stream:
             "`kernfed-client run`, or use a file"
         )
     return FolderStream(folder, file, job.schema, dataset, job.classes)
-
-
-def spool_folder(state: Path, dataset: str) -> Path:
-    """Folder to which rows that come by socket or standard input are written before they are used."""
-    return state / "streams" / dataset

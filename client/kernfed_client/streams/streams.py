@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import structlog
 
 from kernfed.arrays import Floats
@@ -328,9 +330,6 @@ class FolderStream:
 
     def _parquet(self, path: Path, *, last: bool) -> list[dict[str, Any]] | None:
         if self._table is None or self._table[0] != path.name:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
             try:
                 with pq.ParquetFile(path) as file:
                     self._place(path.name, file.schema_arrow.names, 0)
@@ -376,3 +375,8 @@ def _as_number(value: object) -> float | None:
         return float(value)  # type: ignore[arg-type]  # a decimal, or text that is a number
     except (TypeError, ValueError):
         return math.nan
+
+
+def spool_folder(state: Path, dataset: str) -> Path:
+    """Folder to which rows that come by socket or standard input are written before they are used."""
+    return state / "streams" / dataset

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_table
 from kernfed.jobs.info import ClientInfo
 from kernfed.numeric_platform import split_platform
+from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean
-
-if TYPE_CHECKING:
-    from kernfed.wire.operator_client import OperatorClient
 
 app = new_app("See the clients of the federation.")
 

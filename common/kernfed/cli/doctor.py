@@ -10,6 +10,10 @@ from typing import Annotated
 import typer
 
 from kernfed.cli.output import JsonOption, colour, log_to_stderr, print_json
+from kernfed.errors import ConfigError
+from kernfed.numeric_platform import numeric_platform
+from kernfed.pki.identity import Identity
+from kernfed.pki.tls_diagnosis import Finding, diagnose
 
 
 def doctor(
@@ -20,18 +24,13 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role."""
-    from kernfed.errors import ConfigError
-    from kernfed.numeric_platform import numeric_platform
-    from kernfed.pki.identity import Identity
-    from kernfed.pki.tls_diagnosis import Finding, diagnose
-
     log_to_stderr()
     loaded = Identity.load(identity, check_dates=False)
     address = address or loaded.coordinator
     if not address:
         raise ConfigError(f"{identity} names no coordinator: give --address host:port")
     with contextlib.suppress(ImportError):
-        import torch  # noqa: F401  # whose instructions are told of once it is loaded
+        import torch  # noqa: F401, PLC0415  # where it is installed; its instructions are told once it is loaded
     here = numeric_platform()
     if not as_json:
         typer.echo(f"here  {'platform':<13}  {here}")

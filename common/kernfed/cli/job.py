@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,14 +15,15 @@ from kernfed.artifact_names import FINDINGS
 from kernfed.cli.job_text import client_table, duration_text, event_line, job_json, rounds_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
+from kernfed.cli.watching import show_job
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
+from kernfed.jobs.job_file import load_job, parse_job
+from kernfed.jobs.named_files import attach_files
+from kernfed.report.sections import Overview, overviews
+from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean, flat
-
-if TYPE_CHECKING:
-    from kernfed.report.sections import Overview
-    from kernfed.wire.operator_client import OperatorClient
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
 
@@ -38,9 +39,6 @@ def submit(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """Check a job file, upload the files that it names, and queue it."""
-    from kernfed.jobs.job_file import load_job
-    from kernfed.jobs.named_files import attach_files
-
     _, text, files = attach_files(*load_job(job_file), job_file.parent)
 
     async def use(operator: OperatorClient) -> JobInfo:
@@ -224,8 +222,6 @@ def fetch(
 
 
 def _watch(job_id: str, as_json: bool, identity: Path | None, coordinator: str | None) -> None:
-    from kernfed.cli.watching import show_job
-
     async def use(operator: OperatorClient) -> JobInfo:
         return await show_job(operator, job_id, as_json=as_json)
 
@@ -264,15 +260,12 @@ def _overviews(job: JobInfo, identity: Path | None, coordinator: str | None) -> 
     findings = with_operator(identity, coordinator, use)
     if not findings:
         return []
-    from kernfed.report.sections import overviews
 
     made = [make(findings[name]) for name, make in overviews().items() if name in findings]
     return [overview for overview in made if overview.table.rows]
 
 
 def _settings(job: JobInfo) -> dict[str, object]:
-    from kernfed.jobs.job_file import parse_job
-
     return parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernfed.federation.events import EventKind, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
-from kernfed.maths.metrics import METRICS, telling_first
+from kernfed.metric_names import METRICS, telling_first
 from kernfed.wording import clean, duration, number
 
 
@@ -30,7 +30,7 @@ def metrics_text(metrics: RoundMetrics) -> str:
 def event_line(numbered: NumberedEvent, num_rounds: int = 0) -> str | None:
     """An event for a reader of plain text; None where it is not worth a line."""
     event = numbered.event
-    client, step, message = clean(event.client), clean(event.step), clean(event.message)
+    client, step, message = clean(event.client), clean(event.step), clean(event.text)
     match event.kind:
         case EventKind.STATE | EventKind.CLIENT_JOINED:
             text = message
@@ -73,6 +73,7 @@ def update_json(update: JobUpdate) -> dict[str, Any]:
             "step": event.step,
             "client": event.client,
             "message": event.message,
+            "reason": event.reason,
         }
         if event.metrics is not None:
             out["event"]["metrics"] = {

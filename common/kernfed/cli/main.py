@@ -1,18 +1,28 @@
-"""The operator's commands: `kernfed`. One line per command group; each is in its own module."""
+"""The operator's commands: `kernfed`. One line per command or group; each is in its own module."""
 
 from __future__ import annotations
 
-from kernfed.cli import client, doctor, job, pki, predict, report
+from kernfed.cli.later import add_later
 from kernfed.cli.output import common_options, new_app, run_app
 
 app = new_app("Federated learning with kernels: certificates, jobs, clients and models of one federation.")
 app.callback()(common_options)
-app.add_typer(pki.app, name="pki")
-app.add_typer(job.app, name="job")
-app.add_typer(client.app, name="client")
-app.command("predict")(predict.predict)
-app.command("report")(report.report)
-app.command("doctor")(doctor.doctor)
+add_later(
+    app,
+    "pki",
+    "kernfed.cli.pki:app",
+    "Make and manage the federation's certificates. Run these where the PKI folder is.",
+)
+add_later(app, "job", "kernfed.cli.job:app", "Submit jobs, watch them, and fetch what they leave.")
+add_later(app, "client", "kernfed.cli.client:app", "See the clients of the federation.")
+add_later(app, "predict", "kernfed.cli.predict:predict", "Predict the target of each row of a CSV file.")
+add_later(app, "report", "kernfed.cli.report:report", "Write report.html again from the artifacts in a folder.")
+add_later(
+    app,
+    "doctor",
+    "kernfed.cli.doctor:doctor",
+    "Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role.",
+)
 
 
 def main() -> None:

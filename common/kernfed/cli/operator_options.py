@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
+from kernfed.cli.output import log_to_stderr
 from kernfed.errors import ConfigError
-
-if TYPE_CHECKING:
-    from kernfed.wire.operator_client import OperatorClient
+from kernfed.pki.identity import Identity
+from kernfed.wire.operator_client import OperatorClient
 
 T = TypeVar("T")
 
@@ -58,10 +58,6 @@ def find_identity(given: Path | None, here: Path | None = None, home: Path | Non
 
 def with_operator(identity: Path | None, coordinator: str | None, use: Callable[[OperatorClient], Awaitable[T]]) -> T:
     """Run `use` with a client for the operator, in an event loop of its own."""
-    from kernfed.cli.output import log_to_stderr
-    from kernfed.pki.identity import Identity
-    from kernfed.wire.operator_client import OperatorClient
-
     log_to_stderr()
     loaded = Identity.load(find_identity(identity), check_dates=False)
 

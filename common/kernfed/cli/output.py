@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -75,7 +76,7 @@ def run_app(app: Callable[[], Any]) -> NoReturn:
 
 def log_to_stderr(level: int = logging.WARNING) -> None:
     """Send log lines of this process to stderr, for commands whose stdout is their result."""
-    import structlog
+    import structlog  # noqa: PLC0415  # commands that log nothing do without
 
     structlog.configure(
         processors=[
@@ -97,9 +98,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
     """Print a table: ruled on a terminal; piped, plain columns that are never cut or wrapped."""
     cells = [[_cell(value) for value in row] for row in rows]
     if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from rich.console import Console  # noqa: PLC0415  # piped output does without
+        from rich.table import Table  # noqa: PLC0415  # piped output does without
+        from rich.text import Text  # noqa: PLC0415  # piped output does without
 
         table = Table(*columns, title=title or None, title_justify="left")
         for row in cells:
@@ -115,7 +116,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
 
 def print_rich(what: Any) -> None:
     """Print what rich renders: as wide as the terminal; piped, wide enough that nothing is cut."""
-    from rich.console import Console
+    from rich.console import Console  # noqa: PLC0415  # piped output does without
 
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(what)
 
@@ -133,8 +134,6 @@ def colour(text: str, code: str, stream: Any = None) -> str:
 
 def _failed(text: str, code: int) -> int:
     if _debug:
-        import traceback
-
         traceback.print_exc()
     typer.echo(colour(text, "31", sys.stderr), err=True)
     return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
+from kernfed.cli.output import JsonOption, log_to_stderr, new_app, print_json, print_note, print_table
+from kernfed.errors import ConfigError
+from kernfed.pki.federation import FederationPki, default_operator
+from kernfed.pki.folder import write_file
+from kernfed.pki.identity import Identity
+from kernfed.pki.names import Role, parse_principal
+from kernfed.pki.registry import live
+from kernfed.pki.renewal import renew as renew_remotely
+from kernfed.pki.tokens import decode_token
 
 app = new_app("Make and manage the federation's certificates. Run these where the PKI folder is.")
 
@@ -37,8 +46,6 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Make a CA, and the identities of the coordinator and of one operator."""
-    from kernfed.pki.federation import FederationPki, default_operator
-
     operator = operator or default_operator()
     made = FederationPki.init(
         pki,
@@ -91,11 +98,6 @@ def token(
     as_json: JsonOption = False,
 ) -> None:
     """Make a single-use enrolment token for a client; prints one line to send to its administrator."""
-    from kernfed.pki.federation import FederationPki
-    from kernfed.pki.names import Role
-    from kernfed.pki.registry import live
-    from kernfed.pki.tokens import decode_token
-
     federation = FederationPki.open(pki)
     text = federation.make_token(client, lifetime=timedelta(hours=hours), enrolment=address)
     made = decode_token(text)
@@ -134,11 +136,6 @@ def sign(
     as_json: JsonOption = False,
 ) -> None:
     """Sign a request that came by mail or stick; what it asks to be called is ignored."""
-    from kernfed.errors import ConfigError
-    from kernfed.pki.federation import FederationPki
-    from kernfed.pki.folder import write_file
-    from kernfed.pki.names import parse_principal
-
     federation = FederationPki.open(pki)
     principal = parse_principal(federation.federation, name)
     out = out or Path(f"{principal.name}.pem")
@@ -159,8 +156,6 @@ def sign(
 @app.command("list")
 def list_(pki: PkiDir = _PKI, as_json: JsonOption = False) -> None:
     """List certificates and tokens."""
-    from kernfed.pki.federation import FederationPki
-
     federation = FederationPki.open(pki)
     now = federation.now()
     certificates = federation.registry.certificates()
@@ -211,15 +206,11 @@ def renew(
     as_json: JsonOption = False,
 ) -> None:
     """Renew the coordinator's or an operator's certificate; a running coordinator takes it up by itself."""
-    from kernfed.errors import ConfigError
-
     if (who is None) == (identity is None):
         raise ConfigError("say whose certificate to renew: `coordinator`, `operator/NAME`, or --identity DIR")
     if identity is not None:
         renew_over_network(identity, as_json=as_json)
         return
-    from kernfed.pki.federation import FederationPki
-    from kernfed.pki.names import Role, parse_principal
 
     federation = FederationPki.open(pki)
     principal = parse_principal(federation.federation, str(who))
@@ -250,8 +241,6 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Revoke certificates and open tokens; a running coordinator cuts their holder off within seconds."""
-    from kernfed.pki.federation import FederationPki
-
     revoked = FederationPki.open(pki).revoke(who, why=why)
     if as_json:
         print_json([asdict(r) for r in revoked])
@@ -264,12 +253,6 @@ def revoke(
 
 def renew_over_network(identity: Path, *, address: str | None = None, as_json: bool = False) -> None:
     """Renew an identity folder by the coordinator, and say until when it holds now."""
-    import asyncio
-
-    from kernfed.cli.output import log_to_stderr
-    from kernfed.pki.identity import Identity
-    from kernfed.pki.renewal import renew as renew_remotely
-
     log_to_stderr()
     renewed = asyncio.run(renew_remotely(Identity.load(identity), address=address))
     if as_json:

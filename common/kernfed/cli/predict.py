@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from kernfed.models.network_model import load_predictor
+from kernfed.models.predictions import write_predictions
+
 
 def predict(
     model: Annotated[Path, typer.Option(help="Folder with model.safetensors and model.json.")],
@@ -21,9 +24,6 @@ def predict(
     The file written has every column of the data as it was, then `prediction`, and `score` (or one `score_CLASS` per
     class): least-squares fits of 0/1 targets, of which the largest decides; they are not probabilities.
     """
-    from kernfed.models.network_model import load_predictor
-    from kernfed.models.predictions import write_predictions
-
     num_rows = write_predictions(
         load_predictor(model), data, out, delimiter=delimiter, encoding=encoding, device=device
     )

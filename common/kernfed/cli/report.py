@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from kernfed.report.page import write_report
+
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with job.json and metrics.jsonl.")],
 ) -> None:
     """Write report.html again from the artifacts in a folder."""
-    from kernfed.report.page import write_report
-
     typer.echo(str(write_report(folder)))

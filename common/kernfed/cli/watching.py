@@ -7,20 +7,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
 import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from kernfed.cli.job_text import event_line, rounds_text, scores_text, update_json
+from kernfed.errors import WireError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from kernfed.wire.operator_client import OperatorClient
 
 _QUIET_ROUNDS_S = 1.0
 """Rounds without metrics get a line at most this often."""
@@ -62,8 +63,6 @@ class Progress:
                 self.lines.append(event_line(update.event) or "")
 
     def _close_round(self, numbered: NumberedEvent) -> None:
-        from dataclasses import replace
-
         event = numbered.event
         if self.job is not None:
             self.job = replace(self.job, round_num=event.round_num)
@@ -115,8 +114,6 @@ async def _json_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
 
 
 async def _live(updates: AsyncIterator[JobUpdate]) -> JobInfo:
-    from rich.live import Live
-
     progress = Progress()
     with Live(refresh_per_second=8, get_renderable=lambda: render(progress)):
         async for update in updates:
@@ -128,11 +125,6 @@ async def _live(updates: AsyncIterator[JobUpdate]) -> JobInfo:
 
 def render(progress: Progress) -> RenderableType:
     """The live display: headline, rounds, who answered, metrics, notes."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
     job = progress.job
     if job is None:
         return Text("connecting …", style="dim")
@@ -166,8 +158,6 @@ def render(progress: Progress) -> RenderableType:
 
 
 def _ended(job: JobInfo | None) -> JobInfo:
-    from kernfed.errors import WireError
-
     if job is None:
         raise WireError("the coordinator ended the watch without a word about the job")
     return job

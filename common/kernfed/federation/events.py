@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 Scores = Mapping[str, float]
 """Metric name to value, e.g. {"auc": 0.9}."""
+
+_REASON: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class JobState(enum.StrEnum):
@@ -37,7 +40,7 @@ class EventKind(enum.StrEnum):
     STEP_ASKED = "step-asked"
     CLIENT_ANSWERED = "client-answered"
     CLIENT_FAILED = "client-failed"
-    """`message` starts with the reason code."""
+    """`reason` is the code of its error, `message` its words."""
     CLIENT_MISSING = "client-missing"
     """A straggler: not in by the deadline."""
     CLIENT_JOINED = "client-joined"
@@ -79,6 +82,19 @@ class JobEvent:
     step: str = ""
     client: str = ""
     message: str = ""
+    reason: str = ""
+    """Code of the error, where the event is one of `kernfed.errors`; else empty."""
     metrics: RoundMetrics | None = None
     finding: Mapping[str, Any] | None = None
     """JSON values; of several findings of one name the last counts."""
+
+    @property
+    def text(self) -> str:
+        """For a person: `REASON: message`, or the message alone."""
+        return f"{self.reason}: {self.message}" if self.reason else self.message
+
+
+def split_reason(text: str) -> tuple[str, str]:
+    """Reason code and message of a text `REASON: message`; the code is empty where the text starts with none."""
+    reason, colon, message = text.partition(": ")
+    return (reason, message) if colon and _REASON.fullmatch(reason) else ("", text)

@@ -36,14 +36,15 @@ class InProcessExchange:
                 validate(reply, call.dims_of(client))
                 call.accept(client, reply)
             except KernfedError as err:
-                outcomes[client] = Fault(err.reason, str(err))
+                fault = outcomes[client] = Fault(err.reason, str(err))
                 call.observe(
                     JobEvent(
                         EventKind.CLIENT_FAILED,
                         call.round_num,
                         call.request.step,
                         client,
-                        f"{err.reason}: {err}",
+                        fault.message,
+                        fault.reason,
                     )
                 )
             else:

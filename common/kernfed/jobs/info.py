@@ -7,6 +7,9 @@ from datetime import datetime
 
 from kernfed.federation.events import JobEvent, JobState
 
+DEVICE_ON = " on "
+"""Stands between a client's device and its platform in the text that it tells of itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
@@ -88,3 +91,9 @@ class ArtifactInfo:
     """Bytes."""
     sha256: str
     """64 hexadecimal digits."""
+
+
+def split_platform(reported: str) -> tuple[str, str]:
+    """What a client reported, as device and platform; a client of an earlier release reports no platform."""
+    device, _, found = reported.partition(DEVICE_ON)
+    return device, found

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
 
-METRICS: Mapping[str, str] = {
-    "auc": "AUC",
-    "accuracy": "accuracy",
-    "r2": "R²",
-    "rmse": "root mean squared error",
-    "log_loss": "log-loss",
-    "mse": "mean squared error",
-}
-"""Metrics by name, the most telling first, and what a reader calls them; metrics are listed in this order."""
-
 PROBABILITY_FLOOR = 1e-3
 """Scores are clipped to at least this before their logarithm is taken."""
-
-
-def telling_first(names: set[str]) -> list[str]:
-    """Put names in the order of `METRICS`; others follow, sorted."""
-    return [name for name in METRICS if name in names] + sorted(names - METRICS.keys())
 
 
 def auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:

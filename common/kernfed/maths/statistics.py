@@ -137,7 +137,7 @@ def median_distance(x: Floats, max_rows: int = 1000) -> MedianDistance:
         x: Rows, shape (n, d), standardised.
         max_rows: With more rows, this many evenly spaced ones are used, always the same.
     """
-    from scipy.spatial.distance import pdist
+    from scipy.spatial.distance import pdist  # noqa: PLC0415  # takes a quarter second of the coordinator's start
 
     num_rows = x.shape[0]
     if num_rows > max_rows:

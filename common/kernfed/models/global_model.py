@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import numbers
 from collections.abc import Mapping
@@ -20,15 +21,11 @@ from kernfed.features.spec import FeatureSpec, Frequencies
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
+from kernfed.models import global_model_file as model_file
+from kernfed.models.global_model_file import ARRAYS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from kernfed.tensors.feature_maps import FeatureMap
-
-
-ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
-"""Arrays of a model, in the order of their declaration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,19 +111,11 @@ class GlobalModel:
         Binary: one column, positive class from 1/2 on. Classification: one column per class, the largest wins.
         Without a link scores are least-squares fits of 0/1 targets, which may leave [0, 1]; else probabilities.
         """
-        import torch
+        from kernfed.models.tensors.predict import linear_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        from kernfed.tensors.links import linked
-
-        x = torch.from_numpy((self._columns(rows) - self.mean) / self.deviation).to(device)
-        weights = torch.from_numpy(self.weights).to(device)
-        offset = torch.from_numpy(self.target_mean - self.feature_mean @ self.weights).to(device)
-        mapped = self._feature_map(device).blocks(x)
-        parts = [linked(self.link, torch.addmm(offset, z, weights)) for z in mapped]
-        if not parts:
-            return np.empty((0, self.weights.shape[1]))
-        scores: Floats = torch.cat(parts).cpu().numpy()
-        return scores
+        x = (self._columns(rows) - self.mean) / self.deviation
+        offset = self.target_mean - self.feature_mean @ self.weights
+        return linear_scores(x, self.spec, self._frequencies, self.weights, offset, self.link, device)
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write `model.safetensors` and `model.json` to a folder.
@@ -138,18 +127,12 @@ class GlobalModel:
             folder: Made where it does not exist.
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
-        from kernfed.models import global_model_file as model_file
-
-        model_file.write(self, Path(folder), durable=durable)
+        parts = {part.name: getattr(self, part.name) for part in dataclasses.fields(self)}
+        model_file.write(parts, Path(folder), durable=durable)
 
     @functools.cached_property
     def _frequencies(self) -> Frequencies:
         return features.draw_frequencies(self.spec)
-
-    def _feature_map(self, device: str) -> FeatureMap:
-        from kernfed.tensors.feature_maps import FeatureMap
-
-        return FeatureMap(self.spec, device=device, frequencies=self._frequencies)
 
     def _num_outputs(self) -> int:
         wanted = {LearningTask.REGRESSION: len(self.classes) == 0, LearningTask.BINARY: len(self.classes) == 2}
@@ -187,9 +170,11 @@ def load_model(folder: Path | str) -> GlobalModel:
     Raises:
         ConfigError: A file is missing, damaged or from another model; names the file and what is wrong.
     """
-    from kernfed.models import global_model_file as model_file
-
-    return model_file.read(Path(folder))
+    parts = model_file.read(Path(folder))
+    try:
+        return GlobalModel(**parts)
+    except ConfigError as err:
+        raise ConfigError(f"{folder}: {err}") from err
 
 
 def sha256(folder: Path | str) -> str:
@@ -198,8 +183,6 @@ def sha256(folder: Path | str) -> str:
     Raises:
         ConfigError: As `load_model`.
     """
-    from kernfed.models import global_model_file as model_file
-
     return model_file.sha256(Path(folder))
 
 

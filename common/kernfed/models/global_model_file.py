@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
@@ -17,7 +20,9 @@ from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
-from kernfed.models.global_model import ARRAYS, GlobalModel
+
+ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
+"""Arrays of a model, in the order of their declaration."""
 
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -50,17 +55,16 @@ class _Facts(_Section):
     job: dict[str, JsonValue]
 
 
-def write(model: GlobalModel, folder: Path, *, durable: bool) -> None:
-    """Write both files, atomically each; the facts, which name the digest of the arrays, last."""
-    from safetensors.numpy import save
-
-    data: bytes = save({name: getattr(model, name) for name in ARRAYS})
-    spec = model.spec
+def write(parts: Mapping[str, Any], folder: Path, *, durable: bool) -> None:
+    """Write the parts of a `GlobalModel`, each file atomically; the facts, with the digest of the arrays, last."""
+    data: bytes = save({name: parts[name] for name in ARRAYS})
+    spec: FeatureSpec = parts["spec"]
+    link: Link = parts["link"]
     facts = _Facts(
-        task=model.task,
-        feature_names=model.feature_names,
-        target=model.target,
-        classes=model.classes,
+        task=parts["task"],
+        feature_names=parts["feature_names"],
+        target=parts["target"],
+        classes=parts["classes"],
         features=_Features(
             kernel=spec.kernel,
             form=spec.form,
@@ -70,37 +74,34 @@ def write(model: GlobalModel, folder: Path, *, durable: bool) -> None:
             seed=spec.seed,
             num_features=spec.num_features,
         ),
-        fingerprint=model.fingerprint,
+        fingerprint=parts["fingerprint"],
         arrays_sha256=hashlib.sha256(data).hexdigest(),
-        job=dict(model.job),
-        link=None if model.link is Link.IDENTITY else model.link,
+        job=dict(parts["job"]),
+        link=None if link is Link.IDENTITY else link,
     )
     folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / MODEL_ARRAYS, data, durable=durable)
     files.replace(folder / MODEL_FACTS, _canonical(_told(facts), indent=2) + b"\n", durable=durable)
 
 
-def read(folder: Path) -> GlobalModel:
-    """Read and check a model.
+def read(folder: Path) -> dict[str, Any]:
+    """Read the parts of a `GlobalModel`, which checks them against each other.
 
     Raises:
         ConfigError: A file is missing, damaged, or from another model than its fellow.
     """
     facts, data = _load(folder)
-    try:
-        return GlobalModel(
-            task=facts.task,
-            feature_names=facts.feature_names,
-            target=facts.target,
-            classes=facts.classes,
-            spec=FeatureSpec(**dict(facts.features)),
-            fingerprint=facts.fingerprint,
-            job=facts.job,
-            link=facts.link or Link.IDENTITY,
-            **_arrays(folder / MODEL_ARRAYS, data),
-        )
-    except ConfigError as err:
-        raise ConfigError(f"{folder}: {err}") from err
+    return {
+        "task": facts.task,
+        "feature_names": facts.feature_names,
+        "target": facts.target,
+        "classes": facts.classes,
+        "spec": FeatureSpec(**dict(facts.features)),
+        "fingerprint": facts.fingerprint,
+        "job": facts.job,
+        "link": facts.link or Link.IDENTITY,
+        **_arrays(folder / MODEL_ARRAYS, data),
+    }
 
 
 def sha256(folder: Path) -> str:
@@ -139,9 +140,6 @@ def _load(folder: Path) -> tuple[_Facts, bytes]:
 
 
 def _arrays(path: Path, data: bytes) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     try:
         arrays = load(data)
     except (SafetensorError, ValueError, KeyError) as err:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.artifact_names import JOB_JSON, MODEL_ARRAYS, MODEL_FACTS
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.models.global_model import GlobalModel, load_model
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, layout
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from kernfed.models.global_model import GlobalModel
 
 
 FORMAT = "kernfed.network-model/1"
@@ -84,20 +85,11 @@ class NetworkModel:
         Raises:
             DataError: A column is missing, or a value is not a finite number.
         """
-        import torch
-
-        from kernfed.tensors.networks import dtype_of, scores
+        from kernfed.models.tensors.predict import network_scores  # noqa: PLC0415  # the coordinator has no torch
 
         x = (self._columns(rows) - self.mean) / self.deviation
-        kind = dtype_of(self.network)
-        parameters = torch.tensor(self.parameters[None], dtype=kind, device=device)
-        parts = []
-        with torch.no_grad():
-            for part in np.array_split(x, max(1, len(x) // 4096)):
-                found = scores(self.network, parameters, torch.tensor(part, dtype=kind, device=device))
-                parts.append(found[0].double().cpu().numpy())
-        predicted: Floats = np.concatenate(parts) * self.target_deviation + self.target_mean
-        return predicted
+        scores = network_scores(x, self.network, self.parameters, device)
+        return scores * self.target_deviation + self.target_mean
 
     def _columns(self, rows: pd.DataFrame | npt.ArrayLike) -> Floats:
         if hasattr(rows, "columns"):  # a data frame, told without loading pandas
@@ -121,8 +113,6 @@ class NetworkModel:
             folder: Made where it does not exist.
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
-        from safetensors.numpy import save
-
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         data: bytes = save({name: getattr(self, name) for name in ARRAYS})
@@ -147,9 +137,6 @@ def load_network_model(folder: Path | str) -> NetworkModel:
     Raises:
         ConfigError: A file is missing, damaged, or from another model.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     folder = Path(folder)
     try:
         facts = json.loads((folder / MODEL_FACTS).read_bytes())
@@ -180,8 +167,6 @@ def load_predictor(folder: Path | str) -> GlobalModel | NetworkModel:
     Raises:
         ConfigError: It cannot be loaded.
     """
-    from kernfed.models.global_model import load_model
-
     try:
         text = (Path(folder) / MODEL_FACTS).read_bytes()
         facts = json.loads(text)

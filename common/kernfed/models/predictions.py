@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import pandas as pd
 
 from kernfed import files
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
+from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kernfed.arrays import Floats
-    from kernfed.federation.messages.data import LearningTask
-    from kernfed.tables.csv import TextTable
+from kernfed.tables.csv import TextTable
+from kernfed.tables.raw_table import Source
+from kernfed.tables.read import read_with_text, refuse_gaps
 
 
 class Predictor(Protocol):
@@ -50,9 +50,6 @@ def write_predictions(
         DataError: The rows do not fit the model; names file, column and line.
         ConfigError: The file cannot be written, or the device is not there.
     """
-    from kernfed.tables.raw_table import Source
-    from kernfed.tables.read import read_with_text, refuse_gaps
-
     if len(delimiter) != 1:
         raise ConfigError(f"--delimiter is {delimiter!r}, want one character")
     file = PartitionFile(path=data, format="csv", delimiter=delimiter, encoding=encoding)
@@ -75,8 +72,6 @@ def write_predictions(
 
 def _predicted(model: Predictor, text: TextTable, x: Floats, device: str) -> pd.DataFrame:
     """Rows as they were, with their predictions and scores."""
-    import pandas as pd
-
     task = TASKS[model.task]
     try:
         scores = model.predict_scores(pd.DataFrame(x, columns=pd.Index(model.feature_names)), device=device)

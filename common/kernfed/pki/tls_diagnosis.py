@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import grpc
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -31,10 +32,12 @@ from kernfed.errors import (
     WireError,
 )
 from kernfed.pki.authority import fingerprint, signed_by, utc_now
-from kernfed.pki.identity import Identity, Role
+from kernfed.pki.identity import Identity, Role, enrolment_channel_credentials
 from kernfed.pki.names import principal_of
 from kernfed.pki.tls_chain import fetch_chain, matches_host, server_names
-from kernfed.wire.channel import split_address
+from kernfed.v1 import enrolment_service_pb2 as pb
+from kernfed.v1 import enrolment_service_pb2_grpc as rpc
+from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
 
 _STEP_TIMEOUT_S = 2.0
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -313,13 +316,6 @@ def _refused(identity: Identity, role: Role | None, now: datetime, why: str) -> 
 
 def _check_verdict(identity: Identity, role: Role | None, now: datetime) -> Finding:
     """Ask the enrolment port what the coordinator thinks of our certificate."""
-    import grpc
-
-    from kernfed.pki.identity import enrolment_channel_credentials
-    from kernfed.v1 import enrolment_service_pb2 as pb
-    from kernfed.v1 import enrolment_service_pb2_grpc as rpc
-    from kernfed.wire.channel import CHANNEL_OPTIONS
-
     if not identity.enrolment:
         return Finding(Layer.AUTHORISATION, True, "not asked: our identity names no enrolment port")
     request = pb.DiagnoseRequest(certificate_pem=identity.certificate_pem.decode(), role=role or "")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 MAX_BARS = 40
 """Clients in one chart; the table has them all."""
 
@@ -140,7 +139,7 @@ def suits_log(values: Sequence[float]) -> bool:
 @contextmanager
 def _style(title: str) -> Iterator[None]:
     """Settings of every chart; they must hold from the first tick to the last byte."""
-    import matplotlib
+    import matplotlib  # noqa: PLC0415  # `job show` loads this module, and only reports draw
 
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": title}):
         yield
@@ -232,7 +231,7 @@ def _histograms(
 
 
 def _squares(names: Sequence[str], values: npt.NDArray[np.float64], label: str, limit: float | None) -> Figure:
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import Rectangle  # noqa: PLC0415  # `job show` loads this module, and only reports draw
 
     num = len(names)
     side = min(6.4, 2.2 + 0.42 * num)
@@ -267,7 +266,7 @@ def _colour(name: str) -> str:
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # noqa: PLC0415  # `job show` loads this module, and only reports draw
 
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.patch.set_alpha(0.0)
@@ -283,7 +282,7 @@ def _keep_in_proportion(axes: Axes, low: float, high: float, least: float = 0.1)
 
 
 def _whole_rounds(axes: Axes, rounds: Sequence[float]) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  # `job show` loads this module, and only reports draw
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     if min(rounds) == max(rounds):

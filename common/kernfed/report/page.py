@@ -14,11 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from kernfed import files
 from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
-from kernfed.maths.metrics import METRICS, telling_first
+from kernfed.metric_names import METRICS, telling_first
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import sections
 from kernfed.wording import duration, flat, number
@@ -123,8 +125,6 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mappin
     Raises:
         DataError: `job` lacks something.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     environment = Environment(
         loader=PackageLoader("kernfed.report", "templates"),
         autoescape=True,

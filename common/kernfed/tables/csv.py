@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
 
 from kernfed.tables.cells import merge_labels, number, plain_numbers, read_number
 from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
@@ -169,10 +172,6 @@ def _locate(source: Source, header: list[str]) -> list[int]:
 
 def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int]) -> RawTable | None:
     """Read by Arrow; None where only the careful reading can tell what the file means."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv as arrow_csv
-
     num_lines = _count_lines(source.file.path)
     if num_lines is None:
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
 from kernfed.tables.cells import label_text, merge_labels, read_number
@@ -17,9 +19,6 @@ def read_parquet(source: Source) -> RawTable:
     Raises:
         DataError: Names file, column and remedy.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with pq.ParquetFile(source.file.path) as file:
             names = file.schema_arrow.names
@@ -54,8 +53,6 @@ def read_parquet(source: Source) -> RawTable:
 
 def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     """A column as float64 (n,), null as NaN; text that is a number counts as one, as in a CSV file."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -75,15 +72,11 @@ def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _labels(column: Any) -> tuple[Integers, tuple[str, ...]] | None:
     """Codes and names of a column of classes; None where its type cannot name classes."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

@@ -8,6 +8,8 @@ torch does what it can.
 from __future__ import annotations
 
 import torch
+from scipy.linalg.blas import dtrsm
+from scipy.linalg.lapack import dpotrf
 from torch import Tensor
 
 from kernfed.errors import NotPositiveDefiniteError, NumericalError
@@ -31,8 +33,6 @@ def factor_in_place(a: Tensor, *, name: str) -> Tensor:
         return a
     largest = float(a.diagonal().abs().max())
     if a.device.type == "cpu":
-        from scipy.linalg.lapack import dpotrf
-
         _, info = dpotrf(a.numpy().T, lower=0, overwrite_a=1, clean=0)
         factor = a
     else:
@@ -61,8 +61,6 @@ def solve_rows_in_place(factor: Tensor, b: Tensor, *, transposed: bool = False) 
     if b.numel() == 0:
         return b
     if b.device.type == "cpu":
-        from scipy.linalg.blas import dtrsm
-
         # Rows are columns of the transposed views: L X = B is X' U = B' with U = L'.
         dtrsm(1.0, factor.numpy().T, b.numpy().T, side=1, lower=0, trans_a=int(transposed), overwrite_b=1)
         return b

@@ -153,6 +153,7 @@ class Event(google.protobuf.message.Message):
     CLIENT_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Counts from 1 within the job, without gaps. 0: of passing interest (`step-asked`, `client-answered`); told once to
     those who watch, and not kept.
@@ -168,7 +169,11 @@ class Event(google.protobuf.message.Message):
     client: builtins.str
     """Client, where the event is about one."""
     message: builtins.str
-    """For a person."""
+    """For a person. Where there is a reason, the text starts with it: `REASON: message`."""
+    reason: builtins.str
+    """Reason code of the error that a client failed by, e.g. `REFUSED_BY_POLICY`; else empty. Coordinators that do not set
+    it for `client-failed` say it in `message` alone.
+    """
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was noted."""
@@ -188,9 +193,10 @@ class Event(google.protobuf.message.Message):
         client: builtins.str = ...,
         message: builtins.str = ...,
         metrics: collections.abc.Iterable[Global___Metric] | None = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["time", b"time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["client", b"client", "kind", b"kind", "message", b"message", "metrics", b"metrics", "round", b"round", "sequence", b"sequence", "step", b"step", "time", b"time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client", b"client", "kind", b"kind", "message", b"message", "metrics", b"metrics", "reason", b"reason", "round", b"round", "sequence", b"sequence", "step", b"step", "time", b"time"]) -> None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
 

@@ -9,7 +9,7 @@ from typing import Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kernfed.errors import WireError
-from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
+from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores, split_reason
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
 from kernfed.v1 import operator_service_pb2 as pb
 
@@ -83,7 +83,8 @@ def event_to_proto(numbered: NumberedEvent) -> pb.Event:
         round=event.round_num,
         step=event.step,
         client=event.client,
-        message=event.message,
+        message=event.text,
+        reason=event.reason,
         metrics=() if event.metrics is None else list(_metrics_to_proto(event.metrics)),
     )
 
@@ -101,8 +102,14 @@ def event_from_proto(msg: pb.Event) -> NumberedEvent:
         kind = EventKind(msg.kind)
     except ValueError:
         kind = EventKind.NOTE
+    reason, message = msg.reason, msg.message
+    if reason:
+        message = message.removeprefix(f"{reason}: ")
+    elif kind is EventKind.CLIENT_FAILED:  # a coordinator of before says it in the text alone
+        reason, message = split_reason(message)
     metrics = _metrics_from_proto(msg) if kind is EventKind.ROUND_CLOSED else None
-    return NumberedEvent(msg.sequence, time, JobEvent(kind, msg.round, msg.step, msg.client, msg.message, metrics))
+    event = JobEvent(kind, msg.round, msg.step, msg.client, message, reason, metrics)
+    return NumberedEvent(msg.sequence, time, event)
 
 
 def update_to_proto(update: JobUpdate) -> pb.WatchJobResponse:

@@ -195,15 +195,15 @@ class OpenCall:
         unprepared = fault.reason == JobStateMissingError.reason
         if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
-            self._observe(EventKind.CLIENT_FAILED, client, f"{fault.reason}: {fault.message}")
+            self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
             self._wake_if_decided()
 
     def _wake_if_decided(self) -> None:
         if self._waiting or self._state.decide(time.monotonic()) is not Decision.OPEN:
             self._wake.set()
 
-    def _observe(self, kind: EventKind, client: str, message: str = "") -> None:
-        self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message))
+    def _observe(self, kind: EventKind, client: str, message: str = "", reason: str = "") -> None:
+        self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message, reason))
 
     async def result(self) -> Mapping[str, Reply | Fault]:
         """Wait until the step closes.

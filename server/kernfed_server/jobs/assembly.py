@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 import kernfed
 from kernfed.arrays import Array
 from kernfed.maths.losses import Link
+from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.preparation import Setup
-
-if TYPE_CHECKING:
-    from kernfed.models.global_model import GlobalModel
 
 
 def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
@@ -49,8 +47,6 @@ def feature_model(
         target_mean: Added to predictions, shape (C,); None: the pooled mean of the targets.
         link: From scores to predictions.
     """
-    from kernfed.models.global_model import GlobalModel
-
     return GlobalModel(
         **agreed(setup),
         spec=setup.spec,

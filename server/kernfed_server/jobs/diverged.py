@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kernfed.arrays import Array
 from kernfed.errors import DivergedError
-
-if TYPE_CHECKING:
-    from kernfed.models.global_model import GlobalModel
+from kernfed.models.global_model import GlobalModel
 
 
 class DivergedRunError(DivergedError):

@@ -440,6 +440,6 @@ def _queued_job(active: ActiveJob, now: float) -> QueuedJob:
 
 
 def _default_execute(uploads: Uploads) -> Execute:
-    from kernfed_server.jobs.execute import execute
+    from kernfed_server.jobs.execute import execute  # noqa: PLC0415  # loads every method
 
     return functools.partial(execute, read_file=uploads.read)

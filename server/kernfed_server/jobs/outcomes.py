@@ -42,7 +42,7 @@ def count(tallies: dict[str, Tally], event: JobEvent) -> None:
     if event.kind is EventKind.CLIENT_ANSWERED:
         tallies[event.client] = replace(tally, answered=tally.answered + 1)
     elif event.kind is EventKind.CLIENT_FAILED:
-        tallies[event.client] = replace(tally, failed=tally.failed + 1, last_failure=event.message)
+        tallies[event.client] = replace(tally, failed=tally.failed + 1, last_failure=event.text)
     elif event.kind is EventKind.CLIENT_MISSING:
         tallies[event.client] = replace(tally, missed=tally.missed + 1)
 

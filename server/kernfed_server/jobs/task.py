@@ -16,9 +16,8 @@ from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.federation.cohort import Cohort, Exchange, Quorum
 from kernfed.federation.events import EventKind, JobEvent, JobState
-from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
-from kernfed.numeric_platform import split_platform
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.outcomes import Tally, count, participation

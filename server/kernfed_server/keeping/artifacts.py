@@ -247,7 +247,7 @@ def _failures(events: Sequence[NumberedEvent]) -> list[dict[str, Any]]:
         if event.kind is EventKind.CLIENT_MISSING:
             reason, message = "MISSING", event.message or "no answer by the deadline"
         elif event.kind is EventKind.CLIENT_FAILED:
-            reason, _, message = event.message.partition(": ")
+            reason, message = event.reason, event.message
         else:
             continue
         facts = found.setdefault(

@@ -115,10 +115,9 @@ def _version(db: Connection) -> str | None:
 
 
 def _upgrade(db: Connection) -> None:
-    # Alembic takes a tenth of a second to load.
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
+    from alembic import command  # noqa: PLC0415  # slow to load, for old stores
+    from alembic.config import Config  # noqa: PLC0415  # slow to load, for old stores
+    from alembic.script import ScriptDirectory  # noqa: PLC0415  # slow to load, for old stores
 
     config = Config(attributes={"connection": db})
     config.set_main_option("script_location", "kernfed_server:migrations")

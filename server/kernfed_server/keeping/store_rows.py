@@ -63,6 +63,7 @@ def event_columns(job_id: str, numbered: NumberedEvent) -> dict[str, Any]:
         "step": event.step,
         "client": event.client,
         "message": event.message,
+        "reason": event.reason,
         "metrics": None
         if metrics is None
         else {
@@ -80,7 +81,8 @@ def event_columns(job_id: str, numbered: NumberedEvent) -> dict[str, Any]:
 def event_from(row: Row[Any]) -> NumberedEvent:
     """An event from its row."""
     metrics = None if row.metrics is None else RoundMetrics(**row.metrics)
-    event = JobEvent(EventKind(row.kind), row.round_num, row.step, row.client, row.message, metrics, row.finding)
+    kind = EventKind(row.kind)
+    event = JobEvent(kind, row.round_num, row.step, row.client, row.message, row.reason, metrics, row.finding)
     return NumberedEvent(row.sequence, datetime.fromtimestamp(row.time, UTC), event)
 
 

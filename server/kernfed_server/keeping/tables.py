@@ -6,15 +6,13 @@ Times are seconds since 1970 (UTC), as a double: both databases keep them alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import JSON, BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Dialect
-
-SCHEMA: Final = "0002"
+SCHEMA: Final = "0003"
 """The newest migration."""
 
 _NUL_SHOWN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -75,6 +73,7 @@ events = Table(
     Column("step", Words(64), nullable=False),
     Column("client", Words(64), nullable=False),
     Column("message", Prose(), nullable=False),
+    Column("reason", Words(64), nullable=False, server_default=""),
     Column("metrics", JSON(none_as_null=True)),
     Column("finding", JSON(none_as_null=True)),
     Index("events_by_kind", "job_id", "kind"),

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from kernfed.jobs.client_file import load_client_file
-from kernfed.numeric_platform import numeric_platform, split_platform
-from kernfed_client.app import prepare_maths
+from kernfed.jobs.info import split_platform
+from kernfed.numeric_platform import numeric_platform
+from kernfed_client.daemon.maths import prepare
 
 COUNT_THREADS = """
 import json, sys
 from pathlib import Path
 from threadpoolctl import threadpool_info
 from kernfed.jobs.client_file import load_client_file
-from kernfed_client.app import prepare_maths
+from kernfed_client.daemon.maths import prepare
 
-told, _ = prepare_maths(load_client_file(Path(sys.argv[1])))
+told, _ = prepare(load_client_file(Path(sys.argv[1])))
 print(json.dumps([told, sorted({pool["num_threads"] for pool in threadpool_info()})]))
 """
 
@@ -50,7 +51,7 @@ def test_threads_of_all_maths_libraries(tmp_path: Path) -> None:
 
 def test_device_is_told(tmp_path: Path) -> None:
     """On the CPU by choice there is nothing to explain."""
-    told, note = prepare_maths(load_client_file(client_file(tmp_path)))
+    told, note = prepare(load_client_file(client_file(tmp_path)))
     device, platform = split_platform(told)
     assert device.startswith("cpu (")
     assert platform == str(numeric_platform())

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.numeric_platform import numeric_platform, split_platform, with_platform
+from kernfed.jobs.info import split_platform
+from kernfed.numeric_platform import numeric_platform, with_platform
 
 FACTS = """
 import json, sys

@@ -105,7 +105,7 @@ def test_normals_have_normal_moments() -> None:
 def test_draws_have_their_distribution(name: str, cdf: object) -> None:
     """The empirical distribution is within the Dvoretzky-Kiefer-Wolfowitz bound at delta = 1e-9."""
     n, delta = 200_000, 1e-9
-    values = np.sort(cdf(getattr(stream(7, name), name)(n)))  # type: ignore[operator]
+    values = np.sort(cdf(getattr(stream(7, name), name)(n)))  # type: ignore[operator]  # a distribution function
     bound = math.sqrt(math.log(2 / delta) / (2 * n))
     grid = np.arange(1, n + 1) / n
     assert max(np.abs(grid - values).max(), np.abs(grid - 1 / n - values).max()) <= bound

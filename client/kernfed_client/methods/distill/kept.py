@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from kernfed_client.methods.distill.bring_your_own import sklearn_scorer
+from collections.abc import Mapping
+from typing import Any
+
 from kernfed_client.methods.distill.learner import kernel_scorer
 from kernfed_client.methods.distill.networks import network_scorer
+from kernfed_client.models.private_model import Scorer
+
+
+def _sklearn_scorer(facts: Mapping[str, Any]) -> Scorer:
+    from kernfed_client.methods.distill.sklearn_models import sklearn_scorer  # noqa: PLC0415  # loads scikit-learn
+
+    return sklearn_scorer(facts["task"], facts["arrays"], facts["details"])
+
 
 SCORERS = {
     "kernel-ridge": lambda facts: kernel_scorer(facts["arrays"], facts["details"]),
-    "scikit-learn": lambda facts: sklearn_scorer(facts["task"], facts["arrays"], facts["details"]),
+    "scikit-learn": _sklearn_scorer,
     "network": lambda facts: network_scorer(facts["arrays"], facts["details"]),
 }

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
-from kernfed.memory import available_bytes
 from kernfed.methods.distill.alpha import check_alpha
+from kernfed.methods.distill.tensors.distillation import (
+    DistilledRidge,
+    KernelModel,
+    check_memory,
+    kernel_ridge,
+    memory_needed,
+)
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.kernels import gram
+from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import Scorer
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel
-
 
 _KEPT_NUMBERS = 1 << 22
 """Largest kernel matrix of test rows that is kept between evaluations: 32 MiB."""
@@ -90,13 +94,11 @@ class KernelLearner:
             ConfigError: The kernel is none on so many columns.
             DataError: There is too little memory; says what would fit.
         """
-        from kernfed.methods.distill.tensors.distillation import check_memory, memory_needed
-
         check_kernel(kernel, lesson.x.shape[1])
         num_rows, num_columns = lesson.x.shape
         num_public, num_outputs = len(lesson.public), lesson.y.shape[1]
         needed = memory_needed(num_rows, num_public, num_columns, num_outputs)
-        check_memory(needed, _memory_limit(job), num_rows, num_public)
+        check_memory(needed, usable_bytes(job.file.max_memory_bytes, job.device), num_rows, num_public)
         self._job, self._kernel, self._ridge, self._lesson = job, kernel, ridge, lesson
         self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))
         self._own: _FittedKernel | None = None
@@ -105,8 +107,6 @@ class KernelLearner:
 
     def own(self) -> Fitted:
         """See `Learner.own`."""
-        from kernfed.methods.distill.tensors.distillation import kernel_ridge
-
         if self._own is None:
             self._distilled = None  # its matrices are large; they are made again when needed
             self._own = _FittedKernel(self, kernel_ridge(self._kernel, self._x, self._y, self._ridge), None)
@@ -119,8 +119,6 @@ class KernelLearner:
 
     def factored(self) -> DistilledRidge:
         """The distillation problem, factored once."""
-        from kernfed.methods.distill.tensors.distillation import DistilledRidge
-
         if self._distilled is None:
             lesson = self._lesson
             self._distilled = DistilledRidge(self._kernel, self._x, self._y, self._public, self._ridge, lesson.alpha)
@@ -132,10 +130,6 @@ class KernelLearner:
 
     def scores(self, model: KernelModel, x: Floats) -> Tensor:
         """A model's predictions for rows; the kernel of rows that come again, such as test rows, is kept if small."""
-        import torch
-
-        from kernfed.tensors.kernels import gram
-
         num_all = len(self._x) + len(self._public)
         if len(x) * num_all > _KEPT_NUMBERS:
             return model(self._tensor(x))
@@ -146,8 +140,6 @@ class KernelLearner:
         return self._test[1][:, : len(model.points)] @ model.coefficients
 
     def _tensor(self, x: Floats) -> Tensor:
-        import torch
-
         return torch.tensor(np.ascontiguousarray(x), dtype=torch.float64, device=self._job.device)
 
 
@@ -185,10 +177,6 @@ def kernel_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
     kernel = KernelSpec(PointKernel(details["kernel"]), tuple(details["lengthscales"]), bool(details["intercept"]))
 
     def score(x: Floats, device: str) -> Floats:
-        import torch
-
-        from kernfed.methods.distill.tensors.distillation import KernelModel
-
         def place(a: Array) -> torch.Tensor:
             return torch.tensor(a, dtype=torch.float64, device=device)
 
@@ -198,18 +186,7 @@ def kernel_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
     return score
 
 
-def _memory_limit(job: LocalJob) -> int:
-    if job.file.max_memory_bytes is not None:
-        return job.file.max_memory_bytes
-    if job.device.type == "cuda":
-        import torch
-
-        free, _ = torch.cuda.mem_get_info(job.device)
-        return free * 9 // 10
-    return available_bytes() * 9 // 10
-
-
 def _array(tensor: Tensor) -> Floats:
     if not bool(tensor.isfinite().all()):
         raise DataError("the model's predictions are not finite; check the data for extreme values, or raise the ridge")
-    return np.ascontiguousarray(tensor.cpu().numpy())
+    return to_array(tensor)

@@ -10,21 +10,23 @@ import hashlib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from torch import Tensor, nn
 
-from kernfed import files
+from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import NetworkModelSection
 from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.distill.import_class import import_class
 from kernfed_client.methods.distill.learner import Lesson
 from kernfed_client.models.private_model import Scorer
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 Weights = Mapping[str, Array]
 
@@ -90,10 +92,6 @@ class NetworkLearner:
         return _weights(network)
 
     def _train(self, network: nn.Module, x: Floats, t: Floats, epochs: int, round_num: int, part: str) -> None:
-        import torch
-
-        from kernfed import rng
-
         rows = torch.tensor(x, dtype=torch.float32, device=self._device)
         targets = torch.tensor((t - self._offset) / self._scale, dtype=torch.float32, device=self._device)
         optimiser = torch.optim.Adam(network.parameters(), lr=self._section.learning_rate)
@@ -124,9 +122,6 @@ class NetworkLearner:
         return max((r for r in self._rounds() if r < round_num), default=None)
 
     def _state_of(self, round_num: int) -> Weights | None:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
         try:
             found: Weights = load(self._path(round_num).read_bytes())
         except (OSError, SafetensorError):
@@ -134,8 +129,6 @@ class NetworkLearner:
         return found
 
     def _keep(self, round_num: int, weights: Weights) -> None:
-        from safetensors.numpy import save
-
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace(self._path(round_num), save(dict(weights)), durable=True)
         for old in [r for r in self._rounds() if 0 < r <= round_num][:-_KEPT_ROUNDS]:
@@ -160,8 +153,6 @@ def network_scorer(weights: Weights, details: Mapping[str, Any]) -> Scorer:
     """Scores of a network with given weights."""
 
     def score(x: Floats, device: str) -> Floats:
-        import torch
-
         network = make_network(details).to(device)
         _load(network, weights)
         network.eval()
@@ -181,8 +172,6 @@ def make_network(details: Mapping[str, Any]) -> nn.Module:
     Raises:
         ConfigError: It cannot be made, or does not give so many outputs for so many columns.
     """
-    import torch
-
     section = NetworkModelSection.model_validate(details["section"], context={ACCEPTED: True})
     num_columns, num_outputs = int(details["num_columns"]), int(details["num_outputs"])
     with torch.random.fork_rng():
@@ -210,8 +199,6 @@ def make_network(details: Mapping[str, Any]) -> nn.Module:
 
 
 def _mlp(num_columns: int, hidden: list[int], num_outputs: int) -> nn.Module:
-    from torch import nn
-
     sizes = [num_columns, *hidden]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(sizes):
@@ -221,8 +208,6 @@ def _mlp(num_columns: int, hidden: list[int], num_outputs: int) -> nn.Module:
 
 def _cnn(num_columns: int, image_shape: list[int], num_outputs: int) -> nn.Module:
     """LeNet-5 (LeCun et al., 1998) with ReLU and max-pooling."""
-    from torch import nn
-
     channels, height, width = image_shape if len(image_shape) == 3 else [1, *image_shape]
     if channels * height * width != num_columns or min(height, width) < 12:
         raise ConfigError(
@@ -248,10 +233,6 @@ def _cnn(num_columns: int, image_shape: list[int], num_outputs: int) -> nn.Modul
 
 
 def _custom(section: NetworkModelSection, num_columns: int, num_outputs: int) -> nn.Module:
-    from torch import nn
-
-    from kernfed_client.methods.distill.bring_your_own import import_class
-
     found = import_class(section.class_name or "", "[models] of the client file")
     if not issubclass(found, nn.Module):
         raise ConfigError(f"[models] of the client file: {section.class_name} is not a torch.nn.Module")
@@ -270,8 +251,6 @@ def _weights(network: nn.Module) -> Weights:
 
 
 def _load(network: nn.Module, weights: Weights) -> None:
-    import torch
-
     def tensor(array: Array) -> Tensor:
         return torch.from_numpy(np.array(array, copy=True))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed import files
+from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.features.kernels import KernelSpec
@@ -88,7 +88,7 @@ def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStart
         y=encode_targets(job, job.targets_train),
         public=(points - job.mean) / job.deviation,
         alpha=request.alpha or job.num_rows / max(request.total_rows, job.num_rows + 1),
-        seed=_own_seed(request.seed, job.client),
+        seed=rng.seed(request.seed, "learner", job.client, bound=2**31 - 1),
     )
     job.forget(_STATE)
     job.memo(_STATE, lambda: _State(make_learner(job, lesson, request), (len(points), job.num_outputs), request.kernel))
@@ -139,12 +139,6 @@ def _state(job: LocalJob) -> _State:
         raise JobStateMissingError("this client holds no state for the job from step distill.start; prepare it again")
 
     return job.memo(_STATE, missing)
-
-
-def _own_seed(seed: int, client: str) -> int:
-    from kernfed import rng
-
-    return rng.seed(seed, "learner", client, bound=2**31 - 1)
 
 
 def _path(job: LocalJob, sha256: str) -> Path:

@@ -8,9 +8,11 @@ and `gradient` where it is told to.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array
@@ -19,7 +21,6 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
-from kernfed.memory import available_bytes
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
@@ -40,13 +41,14 @@ from kernfed.methods.heads.messages import (
     HeadWeights,
     OpenHeadRequest,
 )
+from kernfed.methods.heads.tensors import training
+from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
+from kernfed.methods.heads.tensors.solvers.interface import Limits
+from kernfed.methods.heads.tensors.solvers.solve import solve
+from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kernfed.methods.heads.tensors.losses import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,12 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         raise DataError(f'the {request.loss} loss does not fit a {job.task} task; use loss = "squared"')
     job.forget("head")
     opened = job.memo("head", lambda: _open(job, request))
-    return HeadOpened(job.num_rows, opened.fitting.num_rows, opened.validation.num_rows, _memory(job))
+    return HeadOpened(
+        job.num_rows,
+        opened.fitting.num_rows,
+        opened.validation.num_rows,
+        usable_bytes(job.file.max_memory_bytes, job.device),
+    )
 
 
 def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
@@ -92,24 +99,22 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
         validation_loss=validation_loss,
         validation_slope=validation_slope,
         mean_curvature=head.hessian(w).mean_diagonal(),
-        gradient=_array(slope),
+        gradient=to_array(slope),
     )
 
 
 def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     """(H_j(W) + damping I)⁻¹ G, by the solver asked for."""
-    from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
-
     head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
     hessian = head.hessian(w).with_damping(request.damping)
     limits = Limits(
         tolerance=request.tolerance,
         max_iterations=request.max_iterations,
         rank=request.rank,
-        max_bytes=min(request.max_bytes, _memory(job)),
+        max_bytes=min(request.max_bytes, usable_bytes(job.file.max_memory_bytes, job.device)),
     )
     found = solve(request.solver, hessian, _tensor(job, request.direction, request.step), limits)
-    return HeadStep(job.num_rows, found.iterations, found.residual, _array(found.value))
+    return HeadStep(job.num_rows, found.iterations, found.residual, to_array(found.value))
 
 
 def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
@@ -122,9 +127,7 @@ def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
 
 def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
     """Epochs of gradient descent with momentum from W, held near W where the proximal term says so."""
-    from kernfed.methods.heads.tensors.training import descend as run
-
-    trained = run(
+    trained = training.descend(
         _head(_opened(job), request.ridge),
         _tensor(job, request.weights, request.step),
         learning_rate=request.learning_rate,
@@ -132,35 +135,31 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
         proximal=request.proximal,
-        seed=_own_seed(job, request.seed),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWeights(job.num_rows, _array(trained))
+    return HeadWeights(job.num_rows, to_array(trained))
 
 
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
     """F_j and the loss on validation rows at W, and epochs of gradient descent with momentum from there."""
-    from kernfed.methods.heads.tensors.training import descend as run
-
     opened = _opened(job)
     head, w = _head(opened, request.ridge, leave_out=True), _tensor(job, request.weights, request.step)
     validation_loss, _ = opened.validation.loss_and_slope(w)
-    trained = run(
+    trained = training.descend(
         head,
         w,
         learning_rate=request.learning_rate,
         momentum=request.momentum,
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
-        seed=_own_seed(job, request.seed),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWarmUp(job.num_rows, head.value(w), validation_loss, _array(trained))
+    return HeadWarmUp(job.num_rows, head.value(w), validation_loss, to_array(trained))
 
 
 def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
     """Epochs of FedSophia's clipped steps from W."""
-    from kernfed.methods.heads.tensors.training import sophia as run
-
-    trained = run(
+    trained = training.sophia(
         _head(_opened(job), request.ridge),
         _tensor(job, request.weights, request.step),
         learning_rate=request.learning_rate,
@@ -170,27 +169,25 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         curvature_every=request.curvature_every,
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
-        seed=_own_seed(job, request.seed),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWeights(job.num_rows, _array(trained))
+    return HeadWeights(job.num_rows, to_array(trained))
 
 
 def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
     """FedNew's y_j = (H_j(W) + (damping + penalty) I)⁻¹ (∇F_j(W) - dual + penalty · previous)."""
-    from kernfed.methods.heads.tensors.solvers.interface import Limits, solve
-
     head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
     dual, previous = (_tensor(job, a, request.step) for a in (request.dual, request.previous))
     _, slope = head.value_and_gradient(w)
     rhs = slope - dual + request.penalty * previous
     hessian = head.hessian(w).with_damping(request.damping + request.penalty)
     limits = Limits(tolerance=request.tolerance, max_iterations=request.max_iterations)
-    return HeadDirection(job.num_rows, _array(solve(HeadSolver.CG, hessian, rhs, limits).value))
+    return HeadDirection(job.num_rows, to_array(solve(HeadSolver.CG, hessian, rhs, limits).value))
 
 
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     """Metric sums of the global head, and of one that this client trains alone on all its training rows."""
-    _check_shape(_opened(job), request.weights.shape, request.step)
+    check_shape(request.weights.shape, _shape(_opened(job)), request.step)
     targets = held_out_targets(job)
     sums = []
     if request.include_global:
@@ -208,21 +205,17 @@ def predictions(job: LocalJob, weights: Array) -> Array:
         job: With a head opened.
         weights: Shape (D, C), the bias last.
     """
-    from kernfed.methods.heads.tensors.losses import probabilities
-
     opened = _opened(job)
     w = _tensor(job, weights, "head.evaluate")
     scores = job.z_test @ w[: job.z_test.shape[1]]
     if opened.bias:
         scores = scores + w[-1]
-    return _array(probabilities(opened.fitting.loss, scores))
+    return to_array(probabilities(opened.fitting.loss, scores))
 
 
 def own_weights(job: LocalJob, ridge: float) -> Array:
     """The head that this client trains alone on all its training rows, shape (D, C)."""
-    from kernfed.methods.heads.tensors.losses import fit
-
-    return _array(fit(replace(_opened(job).everything, ridge=ridge)))
+    return to_array(fit(replace(_opened(job).everything, ridge=ridge)))
 
 
 def training_head(job: LocalJob) -> Head:
@@ -231,10 +224,6 @@ def training_head(job: LocalJob) -> Head:
 
 
 def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
-    import torch
-
-    from kernfed.methods.heads.tensors.losses import Head
-
     z = job.z_train
     if request.bias:
         z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)
@@ -259,36 +248,12 @@ def _head(opened: OpenHead, ridge: float, *, leave_out: bool = False) -> Head:
     return replace(opened.fitting if leave_out else opened.everything, ridge=ridge)
 
 
-def _memory(job: LocalJob) -> int:
-    """Bytes that a solver may take: of the client file, else most of what is free on the device."""
-    if job.file.max_memory_bytes is not None:
-        return job.file.max_memory_bytes
-    if job.device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info(job.device)[0]) * 9 // 10
-    return available_bytes() * 9 // 10
-
-
-def _own_seed(job: LocalJob, seed: int) -> int:
-    return rng.seed(seed, "batches", job.client)
-
-
-def _check_shape(opened: OpenHead, shape: tuple[int, ...], step: str) -> None:
-    want = (opened.everything.z.shape[1], opened.everything.y.shape[1])
-    if shape != want:
-        raise InvalidTensorError(f"{step}: shape {shape}, but this client has {want} features and outputs")
+def _shape(opened: OpenHead) -> tuple[int, int]:
+    return opened.everything.z.shape[1], opened.everything.y.shape[1]
 
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
-    import torch
-
-    _check_shape(_opened(job), array.shape, step)
-    return torch.tensor(array, dtype=torch.float64, device=job.device)
-
-
-def _array(tensor: Tensor) -> Array:
-    return np.ascontiguousarray(tensor.cpu().numpy())
+    return to_tensor(array, _shape(_opened(job)), job.device, step)
 
 
 STEPS: dict[type[Any], Any] = {

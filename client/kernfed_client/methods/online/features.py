@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 
 from kernfed.arrays import Floats
 from kernfed.methods.online import dictionary as online
@@ -56,8 +57,6 @@ class RowFeatures:
         """As `kernfed.methods.online.dictionary.features`, by torch: its sines take a third of the time, and CUDA
         helps.
         """
-        import torch
-
         num_kernels, num, d = self._omega.shape
         omega = self._job.memo(
             ("online omega", id(self._omega)), lambda: torch.tensor(self._omega.reshape(-1, d), device=self._job.device)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from kernfed import files, rng
 from kernfed.arrays import Floats
@@ -15,6 +16,7 @@ from kernfed.errors import JobStateMissingError, WireError
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
+from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets
 
@@ -105,9 +107,6 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     inputs = np.hstack([np.ones((len(z), 1)), z]) if request.intercept else z
     if request.features.num_columns != columns.shape[1]:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
-    import torch
-
-    from kernfed.tensors.feature_maps import FeatureMap
 
     phi = FeatureMap(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
     job.forget(_STATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
@@ -37,6 +38,7 @@ from kernfed.methods.personalise.messages import (
 )
 from kernfed.methods.personalise.noise import add_noise
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
+from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal
 from kernfed_client.models.own_model import keep_own_model
@@ -139,10 +141,6 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
         WireError: No normal equations were shared.
         NotPositiveDefiniteError: The matrix is singular to working precision.
     """
-    import torch
-
-    from kernfed.tensors.linalg import cholesky
-
     state = personal(job)
     weights, shared = _weights(state), state.needed_shared()
     size = state.inputs.shape[1]

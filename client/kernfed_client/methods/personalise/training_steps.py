@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.adam import Adam
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.methods.personalise.training_messages import (
@@ -25,6 +28,8 @@ from kernfed.methods.personalise.training_messages import (
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.networks import dtype_of, train
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
@@ -33,20 +38,17 @@ from kernfed_client.models.small_network import NETWORK, check_network, network_
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 from kernfed_client.steps.own_ridge import local_ridge
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
     """H_j⁻¹ G for all models at once: H_j is factored once."""
     g = _columns(job, request.residuals, request.step)
-    return PersonalSteps(job.num_rows, _array(local_ridge(job, request.ridge).newton_step(g)))
+    return PersonalSteps(job.num_rows, to_array(local_ridge(job, request.ridge).newton_step(g)))
 
 
 def hessian_products(job: LocalJob, request: PersonalProductsRequest) -> PersonalProducts:
     """H_j Z for all directions at once."""
     z = _columns(job, request.directions, request.step)
-    return PersonalProducts(job.num_rows, _array(local_ridge(job, request.ridge).hessian_product(z)))
+    return PersonalProducts(job.num_rows, to_array(local_ridge(job, request.ridge).hessian_product(z)))
 
 
 def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
@@ -61,8 +63,6 @@ def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
 
 def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetworks:
     """Gradient steps of all networks together; the order of batches is drawn from the seed and this client's name."""
-    from kernfed.tensors.networks import train
-
     x, y = _training_rows(job, request.network)
     trained = train(
         request.network,
@@ -73,9 +73,9 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
         num_steps=request.num_steps,
         batch_size=request.batch_size,
         weight_decay=request.weight_decay,
-        seed=_own_seed(request.seed, job.client),
+        seed=rng.seed(request.seed, "batches", job.client),
     )
-    return TrainedNetworks(job.num_rows, _array(trained))
+    return TrainedNetworks(job.num_rows, to_array(trained))
 
 
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
@@ -110,14 +110,11 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
 
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,)."""
-    from kernfed.maths.adam import Adam
-    from kernfed.tensors.networks import train
-
     x, y = _training_rows(job, request.network)
     current = np.asarray(request.start, np.float64)[None]
     state = Adam.start(current.shape)
     for round_num in range(1, request.local_rounds + 1):
-        moved = _array(
+        moved = to_array(
             train(
                 request.network,
                 _parameters(job, request.network, current),
@@ -127,7 +124,7 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
                 num_steps=request.num_steps,
                 batch_size=request.batch_size,
                 weight_decay=request.weight_decay,
-                seed=_own_seed(request.seed, job.client, str(round_num)),
+                seed=rng.seed(request.seed, "batches", job.client, str(round_num)),
             )
         )
         if request.adam:
@@ -147,10 +144,6 @@ def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
 
 def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
     """Standardised columns, and encoded targets (scaled for regression), on this client's device."""
-    import torch
-
-    from kernfed.tensors.networks import dtype_of
-
     check_network(job, spec)
 
     def make() -> tuple[Tensor, Tensor]:
@@ -166,27 +159,13 @@ def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
 
 
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
-    import torch
-
-    from kernfed.tensors.networks import dtype_of
-
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
 
 def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
-    import torch
-
     if array.shape[0] != job.z_train.shape[1]:
         raise InvalidTensorError(f"{step}: {array.shape[0]} features, but this client has {job.z_train.shape[1]}")
     return torch.tensor(array, dtype=torch.float64, device=job.device)
-
-
-def _own_seed(seed: int, *names: str) -> int:
-    return rng.seed(seed, "batches", *names)
-
-
-def _array(tensor: Tensor) -> Floats:
-    return np.ascontiguousarray(tensor.double().cpu().numpy())
 
 
 STEPS: dict[type[Any], Any] = {

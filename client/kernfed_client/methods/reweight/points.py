@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
+from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
+from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
+from kernfed_client.data.feature_cache import FeatureCache
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_unlabelled
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kernfed_client.data.backbones import Backbone
 
 
 def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:
@@ -69,10 +69,6 @@ def fingerprint_of(job: LocalJob, features: RatioFeatures) -> str:
 
 
 def _mapped(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
-    import torch
-
-    from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
-
     if features.source is RatioInput.BACKBONE:
         made = torch.as_tensor(_extracted(job, features, rows), device=job.device)
     elif features.source is RatioInput.CONVOLUTIONS:
@@ -86,8 +82,6 @@ def _mapped(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
 
 def _images(features: RatioFeatures, rows: Floats) -> Tensor:
     """Rows as pixels in [0, 1], float32 (n, channels, height, width)."""
-    import torch
-
     channels, height, width = features.image
     if channels * height * width != rows.shape[1]:
         raise DataError(
@@ -104,9 +98,6 @@ def _images(features: RatioFeatures, rows: Floats) -> Tensor:
 
 def _extracted(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
     """Features that the backbone computes from rows; kept on disk by their content, as for jobs on its columns."""
-    from kernfed_client.data.backbones import prepare_pixels
-    from kernfed_client.data.feature_cache import FeatureCache
-
     backbone = _backbone(job, features)
     cache = FeatureCache(job.file.state / "features", job.file.feature_cache_bytes)
     facts = f"{backbone.fingerprint} ratios {list(features.image)} {features.pixel_max!r} {rows.shape}"
@@ -126,8 +117,6 @@ def _extracted(job: LocalJob, features: RatioFeatures, rows: Floats) -> Floats:
 
 
 def _backbone(job: LocalJob, features: RatioFeatures) -> Backbone:
-    from kernfed_client.data.backbones import load_backbone
-
     def load() -> Backbone:
         try:
             found = load_backbone(features.backbone, job.file.backbones, job.device, "method.ratios.backbone")

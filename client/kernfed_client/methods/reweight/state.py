@@ -6,19 +6,19 @@ Of the points that others gave nothing is kept: only the ratio of each own train
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
+from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed_client.data.local_job import LocalJob
-
-UNWEIGHTED = "fedavg"
-"""The variant where all rows weigh the same."""
 
 LAST_ROUND = 2**53
 """Stands for a round after all others."""
@@ -48,12 +48,23 @@ class Ratios:
     facts: Facts
 
 
+@dataclass
+class ReweightState:
+    """What a reweighted job holds at this client."""
+
+    ratios: dict[str, Ratios] = field(default_factory=dict)
+    """By variant: by whose test points they are for."""
+    norms: dict[int, Floats] = field(default_factory=dict)
+    """This client's own batch normalisation, by round."""
+    in_use: tuple[str, ...] | None = None
+    """Variants that networks are weighted by; None: they are not weighed yet."""
+
+
 def keep_ratios(job: LocalJob, variant: str, ratios: Ratios) -> None:
     """Keep ratios under a variant's name, in place of earlier ones."""
-    _memory(job)[variant] = ratios
+    job.memory(ReweightState).ratios[variant] = ratios
     if not job.durable:
         return
-    from safetensors.numpy import save
 
     path = _path(job, variant)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -84,7 +95,7 @@ def ratios_of(job: LocalJob, variant: str) -> Ratios:
 
 def own_norm(job: LocalJob, round_num: int, start: Floats) -> Floats:
     """Batch normalisation that this client had before a round, of every variant, (V, B); else where all start."""
-    memory: dict[int, Floats] = job.held_ratios.setdefault("norm", {})
+    memory = job.memory(ReweightState).norms
     if job.durable and not memory:
         memory.update(_read_norms(_norm_folder(job)))
     earlier = [r for r, found in memory.items() if r < round_num and found.shape == start.shape]
@@ -93,23 +104,18 @@ def own_norm(job: LocalJob, round_num: int, start: Floats) -> Floats:
 
 def keep_norm(job: LocalJob, round_num: int, norm: Floats) -> None:
     """Keep this client's batch normalisation after a round, and a few before it, for a coordinator that goes back."""
-    memory: dict[int, Floats] = job.held_ratios.setdefault("norm", {})
+    memory = job.memory(ReweightState).norms
     memory[round_num] = norm
     for old in sorted(r for r in memory if r <= round_num)[:-_KEPT_ROUNDS]:
         del memory[old]
         _norm_path(job, old).unlink(missing_ok=True)
     if job.durable:
-        from safetensors.numpy import save
-
         path = _norm_path(job, round_num)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace(path, save({"norm": np.ascontiguousarray(norm, np.float64)}), durable=True)
 
 
 def _read_norms(folder: Path) -> dict[int, Floats]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     found: dict[int, Floats] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -128,7 +134,7 @@ def _norm_path(job: LocalJob, round_num: int) -> Path:
 
 
 def _found(job: LocalJob, variant: str) -> Ratios | None:
-    memory = _memory(job)
+    memory = job.memory(ReweightState).ratios
     if variant not in memory and job.durable and variant in _VARIANTS:
         read = _read(_path(job, variant))
         if read is not None:
@@ -138,8 +144,6 @@ def _found(job: LocalJob, variant: str) -> Ratios | None:
 
 
 def _read(path: Path) -> Ratios | None:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, "numpy") as file:
             facts: dict[str, Any] = json.loads(file.metadata()["facts"])
@@ -150,7 +154,3 @@ def _read(path: Path) -> Ratios | None:
 
 def _path(job: LocalJob, variant: str) -> Path:
     return job.folder / "setup" / "ratios" / f"{variant}.safetensors"  # goes when the job is over, like its setup
-
-
-def _memory(job: LocalJob) -> dict[str, Ratios]:
-    return job.held_ratios

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import DataError, InvalidTensorError, PolicyError
+from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, PolicyError
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.base import Kind
+from kernfed.maths.statistics import median_distance
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
 from kernfed.methods.reweight.messages import (
+    UNWEIGHTED,
     ClassPrior,
     ClassPriorRequest,
     LabelRatiosRequest,
@@ -28,9 +33,19 @@ from kernfed.methods.reweight.messages import (
     UseRatiosRequest,
 )
 from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES, PLAIN_COLUMNS
+from kernfed.methods.reweight.tensors.density_ratios import effective_sample_size, limited, match
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.ridge import LocalRidge, one_hot
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import fingerprint_of, test_points, test_rows, train_points
-from kernfed_client.methods.reweight.state import UNWEIGHTED, Facts, Ratios, held_variants, keep_ratios, ratios_of
+from kernfed_client.methods.reweight.state import (
+    Facts,
+    Ratios,
+    ReweightState,
+    held_variants,
+    keep_ratios,
+    ratios_of,
+)
 from kernfed_client.steps.evaluation import encode_targets
 
 _FOLDS = 5
@@ -73,10 +88,6 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
     Raises:
         DataError: The supports do not overlap, or there are too few points.
     """
-    import torch
-
-    from kernfed.methods.reweight.tensors.density_ratios import limited, match
-
     rows = train_points(job, request.features)
     if request.own:
         points = test_points(job, request.features)
@@ -142,8 +153,6 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
     Raises:
         JobStateMissingError: Ratios of a variant are not here.
     """
-    from kernfed.methods.reweight.tensors.density_ratios import effective_sample_size
-
     found = [ratios_of(job, variant) for variant in request.variants]
     first = found[0]
     job.weigh(None if request.variants[0] == UNWEIGHTED else first.weights)
@@ -171,7 +180,7 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
 
 def keep_in_use(job: LocalJob, variants: Sequence[str]) -> None:
     """Remember which variants the networks are weighted by."""
-    job.held_ratios["in use"] = tuple(variants)
+    job.memory(ReweightState).in_use = tuple(variants)
 
 
 def weights_in_use(job: LocalJob) -> Floats:
@@ -180,9 +189,7 @@ def weights_in_use(job: LocalJob) -> Floats:
     Raises:
         JobStateMissingError: None were asked for.
     """
-    from kernfed.errors import JobStateMissingError
-
-    variants = job.held_ratios.get("in use")
+    variants = job.memory(ReweightState).in_use
     if variants is None:
         raise JobStateMissingError("this client's rows are not weighed yet; reweight.use_ratios comes first")
     return np.stack([ratios_of(job, variant).weights for variant in variants])
@@ -205,14 +212,6 @@ def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
 
 def _black_box(job: LocalJob, seed: int) -> LabelShift:
     """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others."""
-    import torch
-
-    from kernfed.features.kernels import Kernel
-    from kernfed.features.spec import FeatureForm, make_spec
-    from kernfed.maths.statistics import median_distance
-    from kernfed.tensors.feature_maps import FeatureMap
-    from kernfed.tensors.ridge import LocalRidge, one_hot
-
     labels, points = _classes(job, job.targets_train), test_points(job, PLAIN_COLUMNS)
     num = len(_counts(job, job.targets_train))
     if len(points) == 0:

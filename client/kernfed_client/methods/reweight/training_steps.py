@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
@@ -22,36 +24,29 @@ from kernfed.methods.reweight.messages import (
     WeightedUpdateRequest,
 )
 from kernfed.models.network_spec import NetworkSpec, norm_entries
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.networks import dtype_of, gradients, train
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.reweight.state import LAST_ROUND, keep_norm, own_norm
+from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
 from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> WeightedGradient:
     """Gradient of each variant's loss, all on the same batch, drawn from the seed and this client's name."""
-    import torch
-
-    from kernfed.tensors.networks import gradients
-
     x, y, w = _rows(job, request.network, request.scale)
     if 0 < request.batch_size < job.num_rows:
         order = rng.stream(request.seed, "reweight", "batch", job.client).permutation(job.num_rows)
         rows = torch.from_numpy(order[: request.batch_size]).to(job.device)
         x, y, w = x[rows], y[rows], w[:, rows]
     parameters = _parameters(job, request.network, request.networks, w)
-    return WeightedGradient(job.num_rows, _array(gradients(request.network, parameters, x, y, w)))
+    return WeightedGradient(job.num_rows, to_array(gradients(request.network, parameters, x, y, w)))
 
 
 def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNetworks:
     """Local steps on each variant's loss, all on the same batches."""
-    from kernfed.tensors.networks import train
-
     x, y, w = _rows(job, request.network, request.scale)
     networks = np.array(request.networks, dtype=np.float64)
     norm = norm_entries(request.network)[0] if request.own_norm else None
@@ -69,7 +64,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         seed=rng.seed(request.seed, "reweight", "batches", job.client),
         weights=w,
     )
-    found = _array(trained)
+    found = to_array(trained)
     if norm is not None:
         keep_norm(job, request.round_num, found[:, norm])
         found[:, norm] = request.networks[:, norm]  # what stays here must not be seen in what leaves
@@ -107,10 +102,6 @@ def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
 
 def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor, Tensor, Tensor]:
     """Standardised columns, scaled targets, and weights (V, n), on this client's device."""
-    import torch
-
-    from kernfed.tensors.networks import dtype_of
-
     check_network(job, spec)
     mean, deviation = np.asarray(scale.mean, np.float64), np.asarray(scale.deviation, np.float64)
 
@@ -121,15 +112,11 @@ def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor
         x_rows, y_rows, w_rows = (torch.as_tensor(a, dtype=kind, device=job.device) for a in arrays)
         return x_rows, y_rows, w_rows
 
-    key = ("weighted rows", dtype_of(spec), mean.tobytes(), deviation.tobytes(), job.held_ratios.get("in use"))
+    key = ("weighted rows", dtype_of(spec), mean.tobytes(), deviation.tobytes(), job.memory(ReweightState).in_use)
     return job.memo(key, make)
 
 
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array, weights: Tensor) -> Tensor:
-    import torch
-
-    from kernfed.tensors.networks import dtype_of
-
     if networks.shape != (weights.shape[0], spec.num_parameters):
         raise InvalidTensorError(
             f"networks of shape {networks.shape}, but this client weighs its rows for {weights.shape[0]} of "
@@ -142,10 +129,6 @@ def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
     """Arrays for `network_scorer`."""
     mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
     return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
-
-
-def _array(tensor: Tensor) -> Floats:
-    return np.ascontiguousarray(tensor.double().cpu().numpy())
 
 
 STEPS: dict[type[Any], Any] = {

@@ -6,12 +6,12 @@ Each is a function of the client's rows and the request; H_j is factored once pe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+from torch import Tensor
 
+from kernfed import rng
 from kernfed.arrays import Array
-from kernfed.errors import InvalidTensorError
 from kernfed.methods.ridge.messages import (
     Curvature,
     CurvatureRequest,
@@ -30,17 +30,15 @@ from kernfed.methods.ridge.messages import (
     TrainedLocally,
     TrainLocallyRequest,
 )
+from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.own_ridge import local_ridge, own_weights
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
     """H_j⁻¹ c_j."""
-    _check_shape(job, (request.num_features, request.num_outputs), request.step)
+    check_shape((request.num_features, request.num_outputs), _shape(job), request.step)
     return LocalModel(job.num_rows, own_weights(job, request.ridge))
 
 
@@ -52,27 +50,27 @@ def train_locally(job: LocalJob, request: TrainLocallyRequest) -> TrainedLocally
 
 def newton_start(job: LocalJob, request: NewtonStartRequest) -> NewtonStart:
     """H_j⁻¹ c_j and c_j."""
-    _check_shape(job, (request.num_features, request.num_outputs), request.step)
-    moment = _array(local_ridge(job, request.ridge).moment())
+    check_shape((request.num_features, request.num_outputs), _shape(job), request.step)
+    moment = to_array(local_ridge(job, request.ridge).moment())
     return NewtonStart(job.num_rows, own_weights(job, request.ridge), moment)
 
 
 def gradient(job: LocalJob, request: GradientRequest) -> Gradient:
     """H_j W - c_j."""
     w = _tensor(job, request.weights, request.step)
-    return Gradient(job.num_rows, _array(local_ridge(job, request.ridge).gradient(w)))
+    return Gradient(job.num_rows, to_array(local_ridge(job, request.ridge).gradient(w)))
 
 
 def newton_step(job: LocalJob, request: NewtonStepRequest) -> NewtonStep:
     """H_j⁻¹ G."""
     g = _tensor(job, request.gradient, request.step)
-    return NewtonStep(job.num_rows, _array(local_ridge(job, request.ridge).newton_step(g)))
+    return NewtonStep(job.num_rows, to_array(local_ridge(job, request.ridge).newton_step(g)))
 
 
 def hessian_product(job: LocalJob, request: HessianProductRequest) -> HessianProduct:
     """H_j Z."""
     z = _tensor(job, request.direction, request.step)
-    return HessianProduct(job.num_rows, _array(local_ridge(job, request.ridge).hessian_product(z)))
+    return HessianProduct(job.num_rows, to_array(local_ridge(job, request.ridge).hessian_product(z)))
 
 
 def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:
@@ -84,7 +82,6 @@ def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:
 def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalModel:
     """Gradient steps from W on this client's objective; the order of batches is drawn from the seed and its name."""
     w = _tensor(job, request.weights, request.step)
-    from kernfed import rng
 
     seed = rng.seed(request.seed, "batches", job.client)
     trained = local_ridge(job, request.ridge).gradient_descent(
@@ -94,30 +91,21 @@ def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalMod
         batch_size=request.batch_size,
         seed=seed,
     )
-    return LocalModel(job.num_rows, _array(trained))
+    return LocalModel(job.num_rows, to_array(trained))
 
 
 def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
     """Argmin F_j(V) + (proximal/2) |V - W|²."""
     w = _tensor(job, request.weights, request.step)
-    return LocalModel(job.num_rows, _array(local_ridge(job, request.ridge).proximal_solve(w, request.proximal)))
+    return LocalModel(job.num_rows, to_array(local_ridge(job, request.ridge).proximal_solve(w, request.proximal)))
 
 
-def _check_shape(job: LocalJob, shape: tuple[int, ...], step: str) -> None:
-    want = (job.z_train.shape[1], job.y_train.shape[1])
-    if shape != want:
-        raise InvalidTensorError(f"{step}: shape {shape}, but this client has {want} features and outputs")
+def _shape(job: LocalJob) -> tuple[int, int]:
+    return job.z_train.shape[1], job.y_train.shape[1]
 
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
-    import torch
-
-    _check_shape(job, array.shape, step)
-    return torch.tensor(array, dtype=torch.float64, device=job.device)
-
-
-def _array(tensor: Tensor) -> Array:
-    return np.ascontiguousarray(tensor.cpu().numpy())
+    return to_tensor(array, _shape(job), job.device, step)
 
 
 STEPS: dict[type[Any], Any] = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from kernfed.federation.messages import data, evaluation
+from kernfed.federation.messages.base import Request
 from kernfed.methods import rooms
 
 
@@ -13,3 +15,11 @@ def message_modules() -> Iterator[ModuleType]:
     """Import and hand over the shared modules of messages, then each room's, whose names end in `messages`."""
     yield from (data, evaluation)
     yield from rooms.modules("kernfed.methods", "messages")
+
+
+def request_classes() -> Iterator[type[Request[Any]]]:
+    """Hand over every request, module by module."""
+    for module in message_modules():
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, Request) and found.__module__ == module.__name__:
+                yield found

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.arrays import Floats
@@ -41,8 +43,6 @@ class PublicConsensus:
             folder: Made where it does not exist.
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
-        from safetensors.numpy import save
-
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"points": self.points, "consensus": self.values}
@@ -64,9 +64,6 @@ def load_consensus(folder: Path | str) -> tuple[Floats, Floats]:
     Raises:
         ConfigError: The file is missing or damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     path = Path(folder) / ARRAYS_FILE
     try:
         arrays = load(path.read_bytes())

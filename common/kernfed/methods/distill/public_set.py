@@ -11,10 +11,13 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import FORMATS, PartitionFile
+from kernfed.tables.raw_table import Source
 
 
 def pack_file(path: Path, features: tuple[str, ...]) -> bytes:
@@ -35,9 +38,7 @@ def read_points(path: Path, features: tuple[str, ...]) -> Floats:
     Raises:
         DataError: Names file, column, row and remedy.
     """
-    # The coordinator's image has no pyarrow, and reads no files.
-    from kernfed.tables.raw_table import Source
-    from kernfed.tables.read import read, refuse_gaps
+    from kernfed.tables.read import read, refuse_gaps  # noqa: PLC0415  # the coordinator's image has no pyarrow
 
     file = PartitionFile(path=path, format=FORMATS.get(path.suffix.lower(), "csv"))
     settings = {"path": "method.public, which is relative to the job file"}
@@ -47,8 +48,6 @@ def read_points(path: Path, features: tuple[str, ...]) -> Floats:
 
 def pack(points: Floats) -> bytes:
     """Points as bytes; the same points give the same bytes."""
-    from safetensors.numpy import save
-
     data: bytes = save({"x": np.ascontiguousarray(points, dtype=np.float64)})
     return data
 
@@ -59,9 +58,6 @@ def unpack(content: bytes, num_columns: int) -> Floats:
     Raises:
         DataError: These are not the bytes of a public set with so many columns.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     try:
         arrays = load(content)
     except (SafetensorError, ValueError, KeyError) as err:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from kernfed import files
 from kernfed.arrays import Floats
@@ -70,8 +71,6 @@ class OnlineParameters:
             folder: Made where it does not exist.
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
-        from safetensors.numpy import save
-
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         data: bytes = save({"theta": self.theta, "mean": self.mean, "scale": self.scale})
@@ -101,8 +100,6 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
     Raises:
         ConfigError: A file is missing or damaged.
     """
-    from safetensors.numpy import load
-
     path = Path(folder)
     try:
         facts: dict[str, Any] = json.loads((path / FACTS_FILE).read_bytes())

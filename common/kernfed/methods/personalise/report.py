@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.maths.metrics import METRICS
 from kernfed.methods.finding import reading
 from kernfed.methods.personalise.finding import Learner, PersonaliseFinding
+from kernfed.metric_names import METRICS
 from kernfed.report.charts import MAX_BARS, heat_map
 from kernfed.report.sections import Chart, Overview, Section, TableOf
 
@@ -80,8 +80,8 @@ def cluster(distances: Floats) -> list[int]:
     Args:
         distances: Shape (B, B), symmetric, B at least 2.
     """
-    from scipy.cluster.hierarchy import leaves_list, linkage
-    from scipy.spatial.distance import squareform
+    from scipy.cluster.hierarchy import leaves_list, linkage  # noqa: PLC0415  # only reports draw a tree
+    from scipy.spatial.distance import squareform  # noqa: PLC0415  # only reports draw a tree
 
     symmetric = (distances + distances.T) / 2.0
     np.fill_diagonal(symmetric, 0.0)

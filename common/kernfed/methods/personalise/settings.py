@@ -8,9 +8,11 @@ from pydantic import Field, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
+from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.shared_settings import NetworkSection
+from kernfed.models.network_spec import make_network_spec
 from kernfed.section import MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -133,9 +135,6 @@ class PersonaliseSettings(MethodSection):
 
     @model_validator(mode="after")
     def _network_fits(self) -> Self:
-        from kernfed.federation.messages.data import LearningTask
-        from kernfed.models.network_spec import make_network_spec
-
         if self.trainer != "exact" and self.rounds < 2:
             raise ValueError(f"rounds is 1, and round 1 finds the weights; give at least 2 for {self.trainer}")
         if self.trainer == "fedavg":

@@ -20,6 +20,9 @@ from kernfed.models.network_spec import NetworkSpec
 Count = Annotated[int, Range(0, 2**53)]
 Networks = Annotated[Array, Shape("V", "Q")]
 
+UNWEIGHTED = "fedavg"
+"""The variant where all rows weigh the same."""
+
 
 class PriorSource(enum.StrEnum):
     """Source of a client's test prior."""

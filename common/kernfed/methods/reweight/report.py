@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernfed.maths.metrics import METRICS
 from kernfed.methods.finding import reading
 from kernfed.methods.reweight.finding import RatiosOfClient, ReweightFinding
 from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES
+from kernfed.metric_names import METRICS
 from kernfed.report.charts import MAX_BARS, bar_chart, histograms
 from kernfed.report.sections import Chart, Section, TableOf
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.linalg import solve
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
@@ -153,8 +154,6 @@ class Personalisation:
 
     def federated_model(self) -> Floats:
         """Ridge on all rows alike, from the sum of all normal equations; on centred features, shape (M, C)."""
-        from scipy.linalg import solve
-
         rows = np.array([self._embeddings[c].num_rows for c in self.clients], dtype=np.float64)
         share = rows / rows.sum()
         first = int(self.setup.intercept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.methods.reweight.messages import UNWEIGHTED
+from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
@@ -24,12 +26,8 @@ from kernfed_server.methods.reweight.ratios import Reweighting
 from kernfed_server.methods.ridge import newton
 from kernfed_server.methods.ridge.newton import NewtonPlan
 
-if TYPE_CHECKING:
-    from kernfed.models.global_model import GlobalModel
-
-
 _MODELS = {
-    "fedavg": "without weights, to compare with",
+    UNWEIGHTED: "without weights, to compare with",
     "own": "with each client's own ratios",
     "all": "with ratios to everyone's test points",
     "target": "with ratios to the target's test points",

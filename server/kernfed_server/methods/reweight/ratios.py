@@ -15,6 +15,7 @@ from kernfed.errors import InvalidReplyError, JobError
 from kernfed.federation.cohort import Cohort
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
+    UNWEIGHTED,
     ClassPriorRequest,
     LabelRatiosRequest,
     LookUpRatiosRequest,
@@ -31,7 +32,6 @@ from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 
-UNWEIGHTED = "fedavg"
 FEW_EFFECTIVE = 0.05
 """Share of its rows below which a client's effective sample size is warned about."""
 MUCH_UNCOVERED = 0.1

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,36 @@ def echo(_job: Job, request: Any) -> Echo:
     return Echo(1, request.values)
 
 
+STEPS: dict[type[Request[Any]], Callable[[Any, Any], Reply]] = {
+    StandardiseRequest: standardise,
+    CentreRequest: centre,
+    MeanEmbeddingRequest: means,
+    EchoRequest: echo,
+}
+
+
+class FullDisk:
+    """A disk that is found full so often, or has another fault, then takes what is written."""
+
+    def __init__(self, times: int, error: int = errno.ENOSPC) -> None:
+        self.left, self.error = times, error
+
+    def write(self) -> None:
+        if self.left > 0:
+            self.left -= 1
+            raise OSError(self.error, os.strerror(self.error))
+
+
 class World:
     """A task runner, and all that it does to the outside."""
 
     def __init__(
-        self, state: Path, forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False
+        self,
+        state: Path,
+        forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False,
+        *,
+        disk: FullDisk | None = None,
+        steps: Mapping[type[Request[Any]], Callable[[Any, Any], Reply]] = STEPS,
     ) -> None:
         self.opened: list[tuple[str, Path]] = []
         self.asked: list[tuple[str, str, int | None]] = []
@@ -101,14 +126,12 @@ class World:
             if forbid(request, num_rows):
                 raise PolicyError("not allowed")
 
-        self.runner = TaskRunner(
-            {StandardiseRequest: standardise, CentreRequest: centre, MeanEmbeddingRequest: means, EchoRequest: echo},
-            open_job,
-            permit,
-            lambda task, request, reply, payload: self.recorded.append((task.task_id, reply)),
-            state,
-            max_body_bytes=1 << 16,
-        )
+        def record(task: task_pb2.Task, _request: object, reply: Reply, _payload: object) -> None:
+            if disk is not None:
+                disk.write()
+            self.recorded.append((task.task_id, reply))
+
+        self.runner = TaskRunner(steps, lambda: steps, open_job, permit, record, state, max_body_bytes=1 << 16)
 
     def answer(
         self,
@@ -253,26 +276,11 @@ def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, tex
     assert logs[0]["log_level"] == "error"  # the trace stays in this client's own log
 
 
-class FullDisk:
-    """An audit log that finds the disk full so often, then goes on."""
-
-    def __init__(self, world: World, times: int, error: int = errno.ENOSPC) -> None:
-        self.left, self.error, self.honest = times, error, world.runner._record
-        world.runner._record = self
-
-    def __call__(self, *arguments: Any) -> None:
-        if self.left > 0:
-            self.left -= 1
-            raise OSError(self.error, os.strerror(self.error))
-        self.honest(*arguments)
-
-
 def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    world = World(tmp_path)
-    FullDisk(world, 3)
+    world = World(tmp_path, disk=FullDisk(3))
     with capture_logs() as said:
         reply = world.answer(EchoRequest(np.arange(3.0)))
     np.testing.assert_array_equal(reply.values, np.arange(3.0))
@@ -286,8 +294,7 @@ def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
     """Nobody waits for a cancelled task's space."""
-    world = World(tmp_path)
-    FullDisk(world, 100)
+    world = World(tmp_path, disk=FullDisk(100))
     with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
         world.answer(EchoRequest(np.arange(3.0)), wanted=lambda: False)
 
@@ -295,16 +302,15 @@ def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
 def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step fails and tells where space is wanted."""
     monkeypatch.setattr(tasks, "LONGEST_WAIT_S", 0.1)
-    world = World(tmp_path)
-    FullDisk(world, 100)
+    world = World(tmp_path, disk=FullDisk(100))
     with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
         world.answer(EchoRequest(np.arange(3.0)))
 
 
 def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     """Only a full disk is waited for; another fault fails the step."""
-    world = World(tmp_path)
-    disk = FullDisk(world, 100, errno.EIO)
+    disk = FullDisk(100, errno.EIO)
+    world = World(tmp_path, disk=disk)
     with capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
         world.answer(EchoRequest(np.arange(3.0)))
     assert disk.left == 99
@@ -357,10 +363,9 @@ def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None
     first = World(tmp_path)
     for request in (STANDARDISE, CENTRE, STANDARDISE):
         first.answer(request)
-    second = World(tmp_path)
-    second.runner._steps = dict(reversed(second.runner._steps.items()))
+    other = dict(reversed(STEPS.items()))
+    second = World(tmp_path, steps=other)
     np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
-    again = World(tmp_path)
-    again.runner._steps = dict(reversed(again.runner._steps.items()))
+    again = World(tmp_path, steps=other)
     again.answer(CENTRE)
     assert [step for step, _, _ in again.asked] == [STANDARDISE.step, CENTRE.step, CENTRE.step]

@@ -333,6 +333,6 @@ async def test_features_can_be_written_for_jobs_without_the_backbone(
 
 def test_names_with_ranges_stand_for_columns() -> None:
     """f[0:3] is f0, f1, f2; nonsense is refused."""
-    assert job("f[2:5]").data.features == ["f2", "f3", "f4"]  # type: ignore[union-attr]
+    assert job("f[2:5]").data.features == ["f2", "f3", "f4"]  # type: ignore[union-attr]  # it has data
     with pytest.raises(ConfigError, match="stands for no names"):
         job("f[3:3]")

@@ -16,8 +16,7 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, StreamFile
 from kernfed_client.streams.feeds import Spool, open_feeds, read_lines
-from kernfed_client.streams.sources import spool_folder
-from kernfed_client.streams.streams import FolderStream, Position, Row
+from kernfed_client.streams.streams import FolderStream, Position, Row, spool_folder
 
 
 def schema(task: LearningTask = LearningTask.REGRESSION) -> DataSchema:

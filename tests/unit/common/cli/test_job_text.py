@@ -48,7 +48,8 @@ def said(numbered: NumberedEvent, num_rounds: int = 0) -> str:
 
 def test_events_in_a_line_each() -> None:
     """Failures name client and step; what is told in passing gets no line."""
-    line = said(event(EventKind.CLIENT_FAILED, client="va", step="newton.gradient", message="X: holds NaN"))
+    failed = event(EventKind.CLIENT_FAILED, client="va", step="newton.gradient", reason="X", message="holds NaN")
+    line = said(failed)
     assert line.endswith("va failed newton.gradient: X: holds NaN")
     line = said(event(EventKind.ROUND_CLOSED, round_num=3, metrics=METRICS), 9)
     expected = "round 3/9  global auc 0.8765, accuracy 0.8 | local auc 0.8 | relative_distance_bound 1e-09"

@@ -118,7 +118,7 @@ def test_frequencies_have_their_marginal_distribution(kernel: Kernel, degrees: i
 def test_contradictions_are_refused(change: dict[str, object], message: str) -> None:
     """A specification that contradicts itself is an error that says what is wrong."""
     with pytest.raises(ConfigError, match=message):
-        check_spec(dataclasses.replace(spec_of(Kernel.GAUSSIAN), **change))  # type: ignore[arg-type]
+        check_spec(dataclasses.replace(spec_of(Kernel.GAUSSIAN), **change))  # type: ignore[arg-type]  # fields of any type
 
 
 def test_the_coordinators_modules_do_not_load_torch() -> None:

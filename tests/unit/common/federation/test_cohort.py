@@ -306,11 +306,12 @@ async def test_in_process_exchange() -> None:
     asked = Cohort(exchange, ABC, job_id="job", observe=events.append, quorum=Quorum(1, 0.0))
     assert list(await asked.ask(EchoRequest(values=np.zeros(2)))) == ["a"]
     assert {c: f.reason for c, f in asked.faults.items()} == {"b": "REFUSED_BY_POLICY", "c": "INVALID_TENSOR"}
-    assert [(e.kind, e.client) for e in events[1:]] == [
-        (EventKind.CLIENT_ANSWERED, "a"),
-        (EventKind.CLIENT_FAILED, "b"),
-        (EventKind.CLIENT_FAILED, "c"),
+    assert [(e.kind, e.client, e.reason) for e in events[1:]] == [
+        (EventKind.CLIENT_ANSWERED, "a", ""),
+        (EventKind.CLIENT_FAILED, "b", "REFUSED_BY_POLICY"),
+        (EventKind.CLIENT_FAILED, "c", "INVALID_TENSOR"),
     ]
+    assert (events[2].message, events[2].text) == ("not here", "REFUSED_BY_POLICY: not here")
 
 
 async def test_float32_in_process() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kernfed.maths.metrics import auc, telling_first
+from kernfed.maths.metrics import auc
+from kernfed.metric_names import telling_first
 
 
 def test_the_telling_metrics_come_first() -> None:

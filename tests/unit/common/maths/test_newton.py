@@ -83,7 +83,7 @@ def test_golden_iterates_and_certificates() -> None:
 @pytest.mark.parametrize("make", [few_rows, label_skew])
 def test_the_default_reaches_pooled_ridge_where_the_papers_step_is_stopped(make: object) -> None:
     """Too few rows per client, and label skew: 1e-8 of the pooled solution, against a diagnosis within 30 rounds."""
-    clients: RidgeClients = make()  # type: ignore[operator]
+    clients: RidgeClients = make()  # type: ignore[operator]  # one of the makers above
     solution, h = pooled_solution(clients)
     state = clients.start_auto()
     for _ in range(30):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
 
 import numpy as np
 import pytest
@@ -41,11 +42,11 @@ def test_any_split_of_rows_gives_the_pooled_moments(x: np.ndarray, cuts: list[in
 
 
 @given(ROWS, st.randoms(use_true_random=False))
-def test_order_of_clients_does_not_matter(x: np.ndarray, random: object) -> None:
+def test_order_of_clients_does_not_matter(x: np.ndarray, random: Random) -> None:
     """Merging in another order changes only rounding."""
     parts = [moments(part) for part in np.array_split(x, 4)]
     shuffled = list(parts)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     one, two = pool_moments(parts), pool_moments(shuffled)
     scale = np.abs(x).max(axis=0)
     assert (np.abs(one.mean - two.mean) <= 1e-14 * scale + UNDERFLOW).all()

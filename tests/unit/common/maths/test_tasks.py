@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kernfed.federation.messages.data import LearningTask
-from kernfed.maths.metrics import METRICS
 from kernfed.maths.tasks import TASKS
+from kernfed.metric_names import METRICS
 
 CLASSES = {
     LearningTask.REGRESSION: (),

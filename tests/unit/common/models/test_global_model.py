@@ -113,7 +113,7 @@ def test_no_rows_give_no_predictions() -> None:
 def test_unfit_data_are_refused_by_column_and_row(data: object, message: str) -> None:
     """What the model cannot use is named."""
     with pytest.raises(DataError, match=message):
-        make_model().predict(data)  # type: ignore[arg-type]
+        make_model().predict(data)  # type: ignore[arg-type]  # what is no table is refused
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_outputs_losses_and_steps_equal_torchs_own(spec: NetworkSpec) -> None:
         step = torch.optim.SGD(single.parameters(), lr=0.05, weight_decay=0.1)
         for _ in range(2):
             step.zero_grad()
-            loss().backward()  # type: ignore[no-untyped-call]
+            loss().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
             step.step()
         flat = torch.cat([p.detach().reshape(-1) for p in single.parameters()])
         torch.testing.assert_close(trained[i], flat, atol=tolerance, rtol=tolerance)
@@ -106,9 +106,9 @@ def test_all_at_once_equals_one_after_another_in_batches_of_rows(spec: NetworkSp
     parameters = torch.as_tensor(np.stack([initial_parameters(spec, seed) for seed in range(4)]), dtype=dtype_of(spec))
     x, y = data(spec)
     how = {"learning_rate": 0.1, "num_steps": 7, "batch_size": 5, "seed": 3}
-    together = train(spec, parameters, x, y, **how)  # type: ignore[arg-type]
+    together = train(spec, parameters, x, y, **how)  # type: ignore[arg-type]  # settings of any type
     for i in range(4):
-        alone = train(spec, parameters[i : i + 1], x, y, **how)[0]  # type: ignore[arg-type]
+        alone = train(spec, parameters[i : i + 1], x, y, **how)[0]  # type: ignore[arg-type]  # settings of any type
         torch.testing.assert_close(together[i], alone, atol=1e-5, rtol=1e-5)
 
 
@@ -245,7 +245,7 @@ def torch_network(spec: NetworkSpec, parameters: torch.Tensor) -> torch.nn.Seque
             if spec.image and layout(spec)[i - 1].is_convolution:
                 layers.append(nn.Flatten())
             made = nn.Linear(layer.shape[1], layer.shape[0])
-        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr]
+        made.weight.data, made.bias.data = weights.reshape(layer.shape), bias  # type: ignore[union-attr]  # both kinds of layer have them
         layers.append(made)
         if rest:
             norm = nn.BatchNorm2d(layer.num_outputs) if layer.is_convolution else nn.BatchNorm1d(layer.num_outputs)

@@ -137,7 +137,7 @@ def test_missing_part() -> None:
 @pytest.mark.parametrize("task", [0, 99])
 def test_unknown_enum(task: int) -> None:
     """A number that stands for no value of its enum is refused."""
-    schema = data_pb2.DataSchema(task=task, missing=1)  # type: ignore[arg-type]
+    schema = data_pb2.DataSchema(task=task, missing=1)  # type: ignore[arg-type]  # a number that the enum lacks
     header = data_pb2.DescribeDataRequest(dataset="x", schema=schema).SerializeToString()
     with pytest.raises(WireError, match="unknown value"):
         decode(DescribeDataRequest, header, memoryview(b""))

@@ -28,7 +28,7 @@ async def test_no_process_outlives_a_report_that_nobody_waits_for(
 
     def endless(_command: object, **options: object) -> subprocess.Popen[bytes]:
         assert started or may_start.wait(30)
-        processes.append(popen([sys.executable, "-c", "import signal; signal.pause()"], **options))  # type: ignore[call-overload]
+        processes.append(popen([sys.executable, "-c", "import signal; signal.pause()"], **options))  # type: ignore[call-overload]  # passed on as they came
         loop.call_soon_threadsafe(has_started.set)
         return processes[0]
 

@@ -71,6 +71,37 @@ def test_an_old_store_is_brought_up_to_date_with_its_jobs(engine: sa.Engine) -> 
         assert db.execute(sa.text("SELECT job_id, submitted_at FROM jobs")).all() == [("a-1", 1.5)]
 
 
+def test_failures_of_before_get_their_reason(engine: sa.Engine) -> None:
+    """Texts "REASON: message" of clients' failures are split once; other events' texts stay whole."""
+    kept = {
+        1: ("client-failed", "INVALID_DATA: a.csv: row 3"),
+        2: ("client-failed", "words alone"),
+        3: ("client-missing", "no answer: late"),
+        4: ("note", "NOTE: stays"),
+    }
+    with engine.begin() as db:
+        migrate(db, "0002")
+        db.execute(
+            sa.text(
+                "INSERT INTO jobs (job_id, name, method, state, submitted_by, submitted_at, round_num, num_rounds, "
+                "clients, error_reason, error_message, job_toml) "
+                "VALUES ('a-1', 'a', 'newton', 'succeeded', 'ann', 1.5, 3, 3, '[]', '', '', '')"
+            )
+        )
+        for sequence, (kind, message) in kept.items():
+            db.execute(
+                sa.text(
+                    "INSERT INTO events (job_id, sequence, time, kind, round_num, step, client, message) "
+                    "VALUES ('a-1', :sequence, 1.5, :kind, 1, 's', 'c', :message)"
+                ),
+                {"sequence": sequence, "kind": kind, "message": message},
+            )
+    bring_up_to_date(engine)
+    with engine.connect() as db:
+        found = db.execute(sa.text("SELECT reason, message FROM events ORDER BY sequence")).all()
+    assert found == [("INVALID_DATA", "a.csv: row 3"), *(("", kept[i][1]) for i in (2, 3, 4))]
+
+
 def test_a_store_of_a_newer_release_is_refused(engine: sa.Engine) -> None:
     """Nothing is guessed about tables that another release made, and nothing in them changes."""
     bring_up_to_date(engine)

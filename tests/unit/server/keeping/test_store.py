@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from kernfed_server.jobs.outcomes import ClientOutcome, Tally
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import store as store_module
 from kernfed_server.keeping.checkpoints import write_checkpoint
+from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Resumption, Store
 from kernfed_server.keeping.store_rows import event_columns
 from kernfed_testing import postgres
@@ -41,6 +42,16 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
 async def reopened(store: Store, url: str, tmp_path: Path) -> Store:
     await store.close()
     return await Store.open(url, tmp_path)
+
+
+def rows_of(url: str, query: str) -> Sequence[sa.Row[Any]]:
+    """Rows as another connection of ours reads them."""
+    engine = make_engine(url)
+    try:
+        with engine.connect() as db:
+            return db.execute(sa.text(query)).all()
+    finally:
+        engine.dispose()
 
 
 async def kept(store: Store) -> Resumption:
@@ -92,6 +103,16 @@ async def test_pages_cover_all_jobs_newest_first(store: Store) -> None:
     assert seen == [f"j-{i}" for i in reversed(range(7))]
 
 
+async def test_a_failure_keeps_its_reason_apart(store: Store) -> None:
+    """Reason code and message of an event come back as they were written; an event without a reason has none."""
+    await store.submit(job(), "")
+    failed = JobEvent(EventKind.CLIENT_FAILED, 1, "ridge.local_solve", "x", "a.csv: row 3", "INVALID_DATA")
+    missing = JobEvent(EventKind.CLIENT_MISSING, 1, "ridge.local_solve", "y", "no answer: late")
+    for i, event in enumerate((failed, missing), 1):
+        store.add_event("a-111111", NumberedEvent(i, NOW, event))
+    assert [e.event for e in await store.events("a-111111")] == [failed, missing]
+
+
 async def test_events_come_back_in_order_with_their_metrics(store: Store) -> None:
     """Queued events are visible to the next read, whatever the batching did."""
     await store.submit(job(), "")
@@ -106,7 +127,7 @@ async def test_events_come_back_in_order_with_their_metrics(store: Store) -> Non
     assert await store.events("a-111111", first=500, limit=2) == sent[499:501]
 
 
-async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_wait_for_a_disk_that_is_full(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No event is lost; reading goes on, the events that wait included, and who writes hears of the fault."""
     await store.submit(job(), "")
 
@@ -126,7 +147,7 @@ async def test_events_wait_for_a_disk_that_is_full(store: Store, monkeypatch: py
         await store.update_job(job(round_num=2))
     monkeypatch.setattr(store_module, "event_columns", event_columns)
     await store.update_job(job(round_num=2))
-    assert not store._pending
+    assert [tuple(row) for row in rows_of(url, "SELECT sequence FROM events ORDER BY sequence")] == [(1,), (2,), (3,)]
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
 
 
@@ -166,13 +187,12 @@ async def test_outcomes_of_a_round_are_kept_with_its_checkpoint(store: Store) ->
     ]
 
 
-async def test_actions_of_operators_are_kept(store: Store) -> None:
+async def test_actions_of_operators_are_kept(store: Store, url: str) -> None:
     """Who submitted and who cancelled, in order; a repeated request is no second submission."""
     await store.submit(job(), "r1")
     await store.submit(job("a-222222"), "r1")
     await store.note_action("bob", "cancel", "a-111111")
-    with store._engine.connect() as db:
-        rows = db.execute(sa.text("SELECT operator, action, job_id FROM operator_actions ORDER BY ordinal")).all()
+    rows = rows_of(url, "SELECT operator, action, job_id FROM operator_actions ORDER BY ordinal")
     assert [tuple(row) for row in rows] == [("ann", "submit", "a-111111"), ("bob", "cancel", "a-111111")]
 
 
@@ -279,8 +299,7 @@ async def test_a_database_that_is_away_for_a_while(cluster: postgres.Cluster, tm
 
 async def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
     """Readers and the writer do not block each other, and commits reach the disk."""
-    store = await Store.open(f"sqlite:///{tmp_path}/c.sqlite", tmp_path)
-    with store._engine.connect() as db:
-        assert db.execute(sa.text("PRAGMA journal_mode")).scalar() == "wal"
-        assert db.execute(sa.text("PRAGMA synchronous")).scalar() == 2
-    await store.close()
+    url = f"sqlite:///{tmp_path}/c.sqlite"
+    await (await Store.open(url, tmp_path)).close()
+    assert rows_of(url, "PRAGMA journal_mode")[0][0] == "wal"
+    assert rows_of(url, "PRAGMA synchronous")[0][0] == 2

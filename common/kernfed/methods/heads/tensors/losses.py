@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from kernfed.errors import DataError, NumericalError
@@ -183,9 +185,6 @@ def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Te
         tolerance: Stop where no component of the gradient is larger.
         max_iterations: Stop here in any case; F is then low enough for a reference.
     """
-    import numpy as np
-    from scipy.optimize import minimize
-
     shape = (head.z.shape[1], head.y.shape[1])
 
     def value(flat: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, np.ndarray]:

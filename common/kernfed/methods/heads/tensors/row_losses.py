@@ -1,4 +1,4 @@
-"""The losses of a head as functions of a row's scores, one class each.
+"""The losses of a head as functions of a row's scores, one object each.
 
 n rows, C outputs. Scores s = W'z, predictions p and targets y have shape (n, C). Under every loss the gradient of a row
 by its scores is p - y; `kernfed.methods.heads.losses.FACTS` names the link from s to p.
@@ -6,8 +6,8 @@ by its scores is p - y; `kernfed.methods.heads.losses.FACTS` names the link from
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,71 +15,32 @@ from torch import Tensor
 from kernfed.methods.heads.messages import HeadLoss
 
 
-class RowLoss(Protocol):
+@dataclass(frozen=True, slots=True)
+class RowLoss:
     """A loss, with the Hessian of each row by its scores."""
 
-    def total(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Compute the sum of the rows' losses, a scalar."""
-        ...
-
-    def curvature(self, p: Tensor) -> Tensor | None:
-        """Compute the diagonals of the Hessians, shape (n, C); None: 1 at any scores."""
-        ...
-
-    def hessian_product(self, p: Tensor, u: Tensor) -> Tensor:
-        """Compute each row's Hessian times its row of u, shape (n, C)."""
-        ...
-
-
-class Softmax:
-    """Cross-entropy of softmax(s); the Hessian is diag(p) - pp'."""
-
-    def total(self, scores: Tensor, y: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return (torch.logsumexp(scores, 1) * y.sum(1) - (scores * y).sum(1)).sum()
-
-    def curvature(self, p: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return p * (1.0 - p)
-
-    def hessian_product(self, p: Tensor, u: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return p * (u - (p * u).sum(1, keepdim=True))
-
-
-class Logistic:
-    """Cross-entropy of the positive class, one output; the Hessian is p(1 - p)."""
-
-    def total(self, scores: Tensor, y: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return (torch.logaddexp(scores, torch.zeros_like(scores)) - scores * y).sum()
-
-    def curvature(self, p: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return p * (1.0 - p)
-
-    def hessian_product(self, p: Tensor, u: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return p * (1.0 - p) * u
-
-
-class Squared:
-    """|s - y|²/2; the Hessian is the identity."""
-
-    def total(self, scores: Tensor, y: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return 0.5 * (scores - y).square().sum()
-
-    def curvature(self, p: Tensor) -> None:
-        """See `RowLoss`."""
-
-    def hessian_product(self, p: Tensor, u: Tensor) -> Tensor:
-        """See `RowLoss`."""
-        return u
+    total: Callable[[Tensor, Tensor], Tensor]
+    """Sum of the rows' losses, a scalar, of s and y."""
+    curvature: Callable[[Tensor], Tensor | None]
+    """Diagonals of the Hessians at p, shape (n, C); None: 1 at any scores."""
+    hessian_product: Callable[[Tensor, Tensor], Tensor]
+    """Each row's Hessian at p times its row of u, shape (n, C)."""
 
 
 ROW_LOSSES: Mapping[HeadLoss, RowLoss] = {
-    HeadLoss.SOFTMAX: Softmax(),
-    HeadLoss.LOGISTIC: Logistic(),
-    HeadLoss.SQUARED: Squared(),
+    HeadLoss.SOFTMAX: RowLoss(
+        total=lambda s, y: (torch.logsumexp(s, 1) * y.sum(1) - (s * y).sum(1)).sum(),
+        curvature=lambda p: p * (1.0 - p),
+        hessian_product=lambda p, u: p * (u - (p * u).sum(1, keepdim=True)),
+    ),
+    HeadLoss.LOGISTIC: RowLoss(
+        total=lambda s, y: (torch.logaddexp(s, torch.zeros_like(s)) - s * y).sum(),
+        curvature=lambda p: p * (1.0 - p),
+        hessian_product=lambda p, u: p * (1.0 - p) * u,
+    ),
+    HeadLoss.SQUARED: RowLoss(
+        total=lambda s, y: 0.5 * (s - y).square().sum(),
+        curvature=lambda p: None,
+        hessian_product=lambda p, u: u,
+    ),
 }

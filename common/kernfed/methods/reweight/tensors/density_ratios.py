@@ -27,6 +27,9 @@ from kernfed.methods.reweight.tensors.bregman import Bregman
 from kernfed.methods.reweight.tensors.ratio_bounds import Bins, cluster_bins
 from kernfed.methods.reweight.tensors.ratio_features import principal_axes
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, initial_parameters, make_network_spec
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.linalg import cholesky
+from kernfed.tensors.networks import dtype_of, outputs
 
 FLOOR = 1e-6
 """Added to a network's softplus, for log r must be finite."""
@@ -147,8 +150,6 @@ def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
 
 
 def _feature_map(spec: RatioSpec, num_columns: int, lengthscale: float) -> Callable[[Tensor], Tensor]:
-    from kernfed.tensors.feature_maps import FeatureMap
-
     made = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, num_columns, lengthscale, spec.num_frequencies, spec.seed)
     frequencies = draw_frequencies(made)
 
@@ -179,8 +180,6 @@ def _cross_validate(z: Tensor, zt: Tensor, weights: Tensor, folds_tr: Tensor, fo
 
 
 def _solve(h: Tensor, b: Tensor, ridge: float) -> Tensor:
-    from kernfed.tensors.linalg import cholesky
-
     shifted = h.clone()
     shifted.diagonal()[1:].add_(ridge)
     return cholesky(shifted, name=f"second moment of ratio features + {ridge:g} I").solve(b[:, None])[:, 0]
@@ -207,8 +206,6 @@ def ratio_network(spec: RatioSpec, num_columns: int) -> NetworkSpec:
 
 def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins) -> Fitted:
     """Algorithm 1 with Adam; ends at the least held-out divergence."""
-    from kernfed.tensors.networks import dtype_of, outputs
-
     phi: Callable[[Tensor], Tensor] = lambda x: x  # noqa: E731
     if spec.model is RatioModel.LINEAR:
         scale = max(median_distance(torch.cat([train, test]).cpu().numpy()).value, 1e-12)

@@ -17,7 +17,7 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.messages import DistillRequest
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.distill.bring_your_own import make_estimator, sklearn_scorer
+from kernfed_client.methods.distill.sklearn_models import make_estimator, sklearn_scorer
 from kernfed_client.methods.distill.steps import distil
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_simulation.federation import Rows, from_rows

@@ -67,10 +67,10 @@ class Site:
         STEPS[StandardiseRequest](self.job, StandardiseRequest(classes, np.zeros(2), np.ones(2), False))
         loss = Loss.LOGISTIC if classes else Loss.SQUARED
         opened = STEPS[OpenStreamRequest](self.job, OpenStreamRequest(2.0, 0.0, 1.0, loss, 1))
-        assert opened.live  # type: ignore[attr-defined]
+        assert opened.live  # type: ignore[attr-defined]  # the reply to opening
         draw = DrawDictionaryRequest(DICTIONARY, Mixing.ADAPTIVE, 0.0, 2, 1.0, 0.0)
         drawn = STEPS[DrawDictionaryRequest](self.job, draw)
-        assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]
+        assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]  # the reply to drawing
 
     def tell(self, *lines: str) -> None:
         with self.path.open("a") as file:

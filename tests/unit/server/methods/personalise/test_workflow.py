@@ -18,7 +18,7 @@ from kernfed.federation.messages.base import Kind, Reply
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import Shared, Target
-from kernfed.methods.personalise.embeddings import embed, view_spec
+from kernfed.methods.personalise.embeddings import View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed_client.methods.personalise.state import noise_stream
 from kernfed_client.models.kept_models import load_kept_model
@@ -79,10 +79,10 @@ def test_the_default_gives_the_librarys_weights_and_models(tmp_path: Path) -> No
     weights, models = by_hand(rows, job)
     np.testing.assert_allclose(finding(done)["matrix"], weights, atol=1e-4)
     for i, name in enumerate(rows):
-        kept = load_kept_model(tmp_path / name / "model")
+        kept: Any = load_kept_model(tmp_path / name / "model")
         frame = pd.DataFrame(rows[name].x_test, columns=["x0", "x1", "x2"])
         scores = kept.predict_scores(frame)[:, 0]
-        z = (rows[name].x_test - kept.mean) / kept.deviation  # type: ignore[attr-defined]
+        z = (rows[name].x_test - kept.mean) / kept.deviation
         y_mean = np.concatenate([r.y_train for r in rows.values()]).mean()
         np.testing.assert_allclose(scores, models[i, 0] + z @ models[i, 1:] + y_mean, atol=1e-8)
         measured = done.final.clients[name]["personal"]["mse"]
@@ -103,10 +103,11 @@ def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
         trained = run(by_steps, clients(rows, tmp_path / "b"))
         assert finding(solved)["matrix"] == finding(trained)["matrix"]
         for name in rows:
-            one, other = (load_kept_model(tmp_path / folder / name / "model") for folder in ("a", "b"))
-            np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)  # type: ignore[attr-defined]
+            one: Any = load_kept_model(tmp_path / "a" / name / "model")
+            other: Any = load_kept_model(tmp_path / "b" / name / "model")
+            np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
         assert trained.final.training["largest_relative_distance_bound"] <= 1e-8
-        np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]
+        np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]  # both trainers leave one
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -216,8 +217,8 @@ def test_a_daemons_noise_comes_from_a_secret_that_stays(tmp_path: Path) -> None:
     """The same request has the same noise, another one other noise, so has another secret; the file is private."""
     job = clients(concept_rows(), tmp_path)["ant"]
     job.durable = True
-    spec = view_spec("x", 3, 1, num_frequencies=4)  # type: ignore[arg-type]
-    asked = EmbedRequest("x", spec, np.zeros(3), np.ones(3), np.zeros(1), np.ones(1), True, 1.0, 0)  # type: ignore[arg-type]
+    spec = view_spec(View.X, 3, 1, num_frequencies=4)
+    asked = EmbedRequest(View.X, spec, np.zeros(3), np.ones(3), np.zeros(1), np.ones(1), True, 1.0, 0)
     first = noise_stream(job, asked).normal(4)
     assert np.array_equal(first, noise_stream(job, replace(asked, seed=9)).normal(4))
     assert not np.allclose(first, noise_stream(job, replace(asked, noise_factor=2.0)).normal(4))
@@ -246,7 +247,7 @@ def test_weights_off_the_simplex_fail_the_job(tmp_path: Path) -> None:
     """A client cannot give itself more than all weight."""
 
     def doubled(reply: Reply) -> Reply:
-        return replace(reply, weights=2 * reply.weights)  # type: ignore[call-arg, attr-defined]
+        return replace(reply, weights=2 * reply.weights)  # type: ignore[call-arg, attr-defined]  # of this step
 
     federation = bench(concept_rows(), tmp_path, tamper={("dog", "personalise.tell_weights"): doubled})
     with pytest.raises(JobError, match="dog: collaboration weights that are not on the simplex"):

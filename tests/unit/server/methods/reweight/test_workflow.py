@@ -25,7 +25,7 @@ from kernfed.models.network_spec import NetworkKind, initial_parameters, make_ne
 from kernfed.tensors.networks import outputs
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight import steps
-from kernfed_client.methods.reweight.state import LAST_ROUND, own_norm, ratios_of
+from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, own_norm, ratios_of
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.methods.reweight.ratios import shuffled_pool
 from kernfed_simulation.federation import from_rows
@@ -183,7 +183,7 @@ def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
     for name in NAMES:
         local = jobs[name]
         y = (rows[name].y_train[:, None] - model.target_mean) / model.target_deviation
-        w = torch.tensor(local.held_ratios["all"].weights)[None]
+        w = torch.tensor(local.memory(ReweightState).ratios["all"].weights)[None]
         slopes.append(gradients(spec, torch.tensor(start)[None], torch.tensor(local.x_train), torch.tensor(y), w)[0])
     mean = torch.stack(slopes).mean(dim=0).numpy()
     want = start - 0.01 * mean / (np.abs(mean) + 1e-8)
@@ -372,14 +372,17 @@ def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
     jobs = sharing(rows, tmp_path)
     job = reweight_job(trainer="adam", rounds=4)
     lost: list[dict[str, Any]] = []
+    seen: set[int] = set()
     gradient = steps.weights_in_use
 
     def forgetful(local: LocalJob) -> Any:
-        if local.client == "bee" and not lost and "once" in local.held_ratios:
-            lost.append(dict(local.held_ratios))
-            local.held_ratios.clear()
+        held = local.memory(ReweightState)
+        if local.client == "bee" and not lost and id(held) in seen:
+            lost.append(dict(held.ratios))
+            held.ratios.clear()
+            held.in_use = None
             local.weigh(None)
-        local.held_ratios.setdefault("once", True)
+        seen.add(id(held))
         return gradient(local)
 
     import kernfed_client.methods.reweight.training_steps as training

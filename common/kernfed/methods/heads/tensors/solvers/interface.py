@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from kernfed.errors import NumericalError
-from kernfed.methods.heads.messages import HeadSolver
 from kernfed.methods.heads.tensors.losses import HeadHessian
 
 
@@ -41,41 +38,7 @@ class Solution:
     """Whether the tolerance was reached; a solve that was cut short is a regularised one."""
 
 
-Solve = Callable[[HeadHessian, Tensor, Limits], Solution]
-
-
-def solve(solver: HeadSolver, hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
-    """Solve H X = G.
-
-    Args:
-        solver: How.
-        hessian: H, damping included.
-        rhs: G, shape (D, C).
-        limits: How far.
-
-    Raises:
-        DataError: An exact solve needs more than `limits.max_bytes`.
-        NumericalError: H is not positive definite, or the answer is not finite.
-    """
-    found = _solvers()[solver](hessian, rhs, limits)
-    if not bool(torch.isfinite(found.value).all()):
-        raise NumericalError(f"the {solver} solver's step is not finite; raise damping or ridge")
-    return found
-
-
 def relative_residual(hessian: HeadHessian, x: Tensor, rhs: Tensor) -> float:
     """Compute |H X - G| over |G|; 0 for G = 0."""
     size = float(torch.linalg.vector_norm(rhs))
     return float(torch.linalg.vector_norm(hessian.product(x) - rhs)) / size if size > 0 else 0.0
-
-
-def _solvers() -> dict[HeadSolver, Solve]:
-    from kernfed.methods.heads.tensors.solvers import conjugate_gradients, diagonal, exact, lanczos
-
-    return {
-        HeadSolver.EXACT: exact.solve,
-        HeadSolver.CG: conjugate_gradients.solve,
-        HeadSolver.DIAGONAL: diagonal.solve,
-        HeadSolver.FISHER: diagonal.solve_fisher,
-        HeadSolver.LANCZOS: lanczos.solve,
-    }

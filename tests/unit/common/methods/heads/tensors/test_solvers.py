@@ -14,8 +14,9 @@ from kernfed.methods.heads.solver_choice import choose_solver
 from kernfed.methods.heads.solver_sizes import exact_bytes, exact_matrix
 from kernfed.methods.heads.tensors.losses import Head
 from kernfed.methods.heads.tensors.solvers.exact import dense
-from kernfed.methods.heads.tensors.solvers.interface import Limits, relative_residual, solve
+from kernfed.methods.heads.tensors.solvers.interface import Limits, relative_residual
 from kernfed.methods.heads.tensors.solvers.lanczos import leading_eigenpairs
+from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed_testing.heads import HeadClients, tensor
 from kernfed_testing.ridge_clients import load_golden
 

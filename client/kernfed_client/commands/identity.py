@@ -1,29 +1,25 @@
-"""`kernfed-client enrol|csr|install-cert|renew|doctor`: the site's identity."""
+"""`kernfed-client enrol|csr|install-cert|renew`: the site's identity."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kernfed.cli.doctor import doctor
 from kernfed.cli.output import JsonOption, log_to_stderr, print_json, print_note
 from kernfed.cli.pki import renew_over_network
+from kernfed.pki.authority import fingerprint
+from kernfed.pki.enrolled import install_bundle, write_request
+from kernfed.pki.folder import CA, parse_certificate, read_bytes
+from kernfed.pki.names import check_name
+from kernfed_client.enrol import enrol as enrol_here
 
 IdentityDir = Annotated[Path, typer.Option("--identity", help="Identity folder.", envvar="KERNFED_IDENTITY")]
 
 _IDENTITY = Path("identity")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the client's app."""
-    app.command("enrol")(enrol)
-    app.command("csr")(csr)
-    app.command("install-cert")(install_cert)
-    app.command("renew")(renew)
-    app.command("doctor")(doctor)
 
 
 def enrol(
@@ -33,10 +29,6 @@ def enrol(
     as_json: JsonOption = False,
 ) -> None:
     """Make a key here and trade the operator's token for a certificate."""
-    import asyncio
-
-    from kernfed_client.enrol import enrol as enrol_here
-
     log_to_stderr()
     text = sys.stdin.readline() if token == "-" else token  # noqa: S105  # a dash is no secret
     enrolled = asyncio.run(enrol_here(text, identity, timeout_s=timeout))
@@ -63,9 +55,6 @@ def csr(
     identity: IdentityDir = _IDENTITY,
 ) -> None:
     """Make a key here and a request.csr, to be signed offline with `kernfed pki sign`."""
-    from kernfed.pki.enrolled import write_request
-    from kernfed.pki.names import check_name
-
     path = write_request(identity, check_name(name, "client"))
     typer.echo(str(path))
     print_note(f"Send this file to the operator, who runs: kernfed pki sign {path.name} --as client/{name}")
@@ -79,10 +68,6 @@ def install_cert(
     enrolment: Annotated[str, typer.Option(help="Enrolment host:port, where the file does not say.")] = "",
 ) -> None:
     """Put a certificate that was signed offline beside its key."""
-    from kernfed.pki.authority import fingerprint
-    from kernfed.pki.enrolled import install_bundle
-    from kernfed.pki.folder import CA, parse_certificate, read_bytes
-
     principal = install_bundle(identity, certificate, ca=ca, coordinator=coordinator, enrolment=enrolment)
     trusted = parse_certificate(read_bytes(identity / CA), identity / CA)
     typer.echo(f"Installed {principal} of {principal.federation} in {identity}/")

@@ -1,0 +1,44 @@
+"""Commands whose module is loaded when they are run, so that help, and every other command, starts without it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand
+
+from kernfed.cli.output import new_app
+
+
+def add_later(app: typer.Typer, name: str, source: str, help_text: str) -> None:
+    """Add a command, or a group of commands, that is named here and made elsewhere.
+
+    Args:
+        app: Where to add it.
+        name: As a person types it.
+        source: `module:attribute` of a function with typer's annotations, or of a group's app.
+        help_text: First paragraph of its own help, for the list of commands.
+    """
+
+    class Later(TyperCommand):
+        source: ClassVar[str]
+
+        def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+            return load_command(self.source).make_context(info_name, args, parent, **extra)
+
+    Later.source = source
+
+    @app.command(name, cls=Later, help=help_text)
+    def _unused() -> None: ...
+
+
+def load_command(source: str) -> Any:
+    """Import a command, or a group of commands; `source` as for `add_later`."""
+    module, _, attribute = source.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = new_app("")
+    alone.command()(found)
+    return typer.main.get_command(alone)

@@ -1,0 +1,1 @@
+"""What predicts with a model, and so needs torch."""

@@ -1,0 +1,1 @@
+"""The commands of `kernfed-coordinator`, a module each, which is loaded when it is run."""

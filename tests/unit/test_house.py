@@ -1,0 +1,72 @@
+"""The rules of the house hold, and a file that breaks one is found, wherever it lies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernfed_testing.places import ROOT
+
+FLOORS = ("common/kernfed", "server/kernfed_server", "client/kernfed_client", "simulation/kernfed_simulation")
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages, and of the settings of the linter, that a test may bend."""
+    copy = tmp_path_factory.mktemp("house")
+    for floor in FLOORS:
+        shutil.copytree(ROOT / floor, copy / floor, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def lint(house: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on the copy."""
+    path = os.pathsep.join(str(house / floor.partition("/")[0]) for floor in FLOORS)
+    env = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, cwd=house, env=env, capture_output=True, text=True, timeout=100)
+
+
+def rules(house: Path) -> str:
+    """What the rules say of the copy."""
+    return lint(house, sys.executable, str(ROOT / "tools" / "house.py")).stdout
+
+
+def test_the_house_is_in_order(house: Path) -> None:
+    """No room imports another's, nobody outside imports a room, and no imports go in a circle."""
+    assert rules(house) == "house: 0 faults\n"
+
+
+def test_a_room_that_imports_another_is_found(house: Path) -> None:
+    """So is a file of no room that imports one, and two files that import each other."""
+    (house / "server/kernfed_server/methods/online/nosy.py").write_text("import kernfed.methods.distill.messages\n")
+    (house / "client/kernfed_client/data/nosy.py").write_text("import kernfed_client.methods.ridge.steps\n")
+    (house / "common/kernfed/maths/one.py").write_text("import kernfed.maths.two\n")
+    (house / "common/kernfed/maths/two.py").write_text("import kernfed.maths.one\n")
+    found = rules(house)
+    assert "kernfed_server.methods.online.nosy imports kernfed.methods.distill.messages" in found
+    assert "kernfed_client.data.nosy imports kernfed_client.methods.ridge.steps" in found
+    assert "in a circle" in found
+    assert "house: 3 faults" in found
+    for path in house.rglob("nosy.py"):
+        path.unlink()
+    for name in ("one", "two"):
+        (house / f"common/kernfed/maths/{name}.py").unlink()
+
+
+def test_grpc_in_any_file_of_a_room_is_found(house: Path) -> None:
+    """`import grpc` at the top of a file of each room, on each floor, fails the linter."""
+    rooms = sorted(path for floor in FLOORS[:3] for path in (house / floor / "methods").iterdir() if path.is_dir())
+    bent = {path: sorted(p for p in path.glob("*.py") if p.name != "__init__.py")[-1] for path in rooms}
+    for file in bent.values():
+        file.write_text(f"import grpc\n{file.read_text()}".replace("from __future__ import annotations\n", "", 1))
+    done = lint(house, str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+    assert done.returncode == 1
+    for file in bent.values():
+        module = ".".join(file.relative_to(house).with_suffix("").parts[1:])
+        assert f"{module} -> grpc" in done.stdout
