@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_table
-from kernfed.jobs.info import ClientInfo
-from kernfed.numeric_platform import split_platform
+from kernfed.jobs.info import ClientInfo, split_platform
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean
 

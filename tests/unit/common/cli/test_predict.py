@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,18 @@ def test_every_task_has_its_columns(tmp_path: Path) -> None:
     for row in rows(tmp_path / "c.csv"):
         scores = {name: float(row[f"score_{name}"]) for name in ("low", "mid", "high")}
         assert row["prediction"] == max(scores, key=scores.__getitem__)
+
+
+def test_the_data_may_come_through_a_pipe(model: Path, tmp_path: Path) -> None:
+    """The file is opened once, so that what another program writes can be read."""
+    os.mkfifo(tmp_path / "pipe")
+    content = (HEART / "cleveland.csv").read_bytes()
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,))
+    writer.start()
+    assert run(model, tmp_path / "pipe", tmp_path / "a.csv").exit_code == 0
+    writer.join()
+    assert run(model, HEART / "cleveland.csv", tmp_path / "b.csv").exit_code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 def test_semicolons_and_encodings_are_declared(model: Path, tmp_path: Path) -> None:
