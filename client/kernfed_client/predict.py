@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernfed.cli.predict import write_predictions
 from kernfed.jobs.client_file import load_client_file
+from kernfed.models.predictions import write_predictions
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 
 
@@ -16,7 +16,7 @@ def predict(
     out: Path,
     *,
     delimiter: str = ",",
-    encoding: str = "utf-8-sig",
+    encoding: str = "utf-8",
     device: str = "cpu",
 ) -> int:
     """Predict the target of each row of a CSV file with the model that a job left at this client.

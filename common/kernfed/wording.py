@@ -1,4 +1,4 @@
-"""Numbers, durations, settings and lists of names as text, for commands, reports and messages."""
+"""Numbers, durations, settings, lists of names and text from elsewhere as text, for commands, reports and messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Any
 
 MAX_LISTED = 12
 """Names in a sentence, unless the caller wants fewer."""
+
+
+def clean(text: str) -> str:
+    """Text from elsewhere without control characters, which could steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
 def number(value: float) -> str:

@@ -16,7 +16,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="CSV file to write: all columns of the data, and the predictions.")],
     config: Annotated[Path, typer.Option(help="Client file.")] = Path("client.toml"),
     delimiter: Annotated[str, typer.Option(help="Between the fields of a row.")] = ",",
-    encoding: Annotated[str, typer.Option(help="Of the data file.")] = "utf-8-sig",
+    encoding: Annotated[str, typer.Option(help="Of the data file.")] = "utf-8",
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …")] = "cpu",
 ) -> None:
     """Predict the rows of a CSV file with this client's own model of a job; nothing leaves this machine.

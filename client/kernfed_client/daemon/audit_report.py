@@ -14,9 +14,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernfed.cli.job_text import clean
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
+from kernfed.wording import clean
 from kernfed_client.daemon.audit import AUDIT_FILE, verify
 
 

@@ -21,11 +21,12 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
-from kernfed.tables.raw_table import RawTable, Source, merge_labels
+from kernfed.tables.cells import merge_labels
+from kernfed.tables.raw_table import RawTable, Source
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_images
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.feature_cache import FeatureCache, Features
-from kernfed_client.data.partitions import PartitionData, check_table
+from kernfed_client.data.partitions import PartitionData, check_table, partition_source
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 
@@ -71,7 +72,7 @@ class BackboneReader:
         Raises:
             DataError: Names file, row and remedy; holds no content of cells.
         """
-        source = Source(file, self._schema, self._dataset, partition)
+        source = partition_source(file, self._schema, self._dataset, partition)
         try:
             found = self._open(source)
         except OSError as err:
@@ -90,7 +91,7 @@ class BackboneReader:
             table = RawTable(x, None, *merge_labels(list(distinct), codes), rows, found.row_word)
         else:
             table = RawTable(x, _numbers(source, found.labels), None, (), rows, found.row_word)
-        return check_table(source, table)
+        return check_table(source, self._schema, table)
 
     def _features(self, found: _Input) -> Features:
         backbone = self._backbone
@@ -224,7 +225,8 @@ def _texts(source: Source, backbone: Backbone) -> _Input:
     if not backbone.reads_text or file.text is None:
         what = "text: name its column in" if backbone.reads_text else "no text: remove"
         source.refuse(f"backbone {backbone.name!r} reads {what} {source.key('text')}")
-    target = source.in_file(source.schema.target)
+    assert source.target is not None  # noqa: S101  # a partition has one
+    target = source.in_file(source.target)
     try:
         if file.path.suffix.lower() in (".parquet", ".pq") or file.format == "parquet":
             frame = pd.read_parquet(file.path, columns=[file.text, target]).astype("string").fillna("")

@@ -6,8 +6,6 @@ of a cell: the message reaches the operator. Nothing is repaired in silence; row
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +15,16 @@ import numpy as np
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import FORMATS, ClientFile, PartitionFile
+from kernfed.jobs.client_file import ClientFile, PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.rng import stream
-from kernfed.tables.csv import read_csv
-from kernfed.tables.npz import read_npz
-from kernfed.tables.parquet import read_parquet
-from kernfed.tables.raw_table import NOT_FINITE, Faults, RawTable, Source
+from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
+from kernfed.tables.read import read
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""
 
 MAX_LABEL_LENGTH = 256
-_READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +157,26 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    source = Source(file, schema, dataset, partition)
     wanted = [*schema.features, schema.target]
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
-    try:
-        name = _format(source)
-        if name == "images":
-            source.refuse("is a folder of images, which only a job with data.backbone reads; name a file")
-        reader = _READERS[name]
-        _check_is_file(source)
-        return check_table(source, reader(source))
-    except MemoryError:
-        source.refuse("does not fit into this machine's memory; use fewer rows or a larger machine")
-    except OSError as err:
-        source.refuse(f"cannot be read: {err.strerror or 'input/output error'}; check the file and its permissions")
+    source = partition_source(file, schema, dataset, partition)
+    return check_table(source, schema, read(source))
+
+
+def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> Source:
+    """A partition's file, its columns by the job, and its settings as the site's administrator finds them.
+
+    The folder is left out of messages, for it tells about the site.
+    """
+    return Source(
+        file,
+        f"data set {dataset}, {partition} ({file.path.name})",
+        schema.features,
+        schema.target,
+        TASKS[schema.task].has_classes,
+        lambda name: f"`{name}` of [datasets.{dataset}.{partition}] in the client file",
+    )
 
 
 def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:
@@ -185,12 +185,9 @@ def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Fl
     Raises:
         DataError: Names file, column, row and remedy.
     """
-    first, *others = schema.features
-    # One of the features stands in for the target, so that the same checks are made.
-    shape = replace(schema, task=LearningTask.REGRESSION, target=first, features=tuple(others), classes=())
-    found = read_partition(file, shape, dataset, "unlabelled")
-    assert found.y is not None  # noqa: S101  # it is a regression's
-    return np.column_stack([found.y, found.x])
+    source = partition_source(file, schema, dataset, "unlabelled")
+    source = replace(source, target=None, has_labels=False)
+    return check_table(source, schema, read(source)).x
 
 
 def held_out_rows(
@@ -229,56 +226,20 @@ def held_out_rows(
     return held_out
 
 
-def _format(source: Source) -> str:
-    if source.file.format is not None:
-        return source.file.format
-    suffix = source.file.path.suffix.lower()
-    if suffix not in FORMATS:
-        source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to csv, parquet or npz")
-    return FORMATS[suffix]
-
-
-def _check_is_file(source: Source) -> None:
-    path = source.file.path
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        source.refuse(f"no such file; correct {source.key('path')}")
-    if stat.S_ISDIR(status.st_mode):
-        source.refuse(f"is a folder; name a file in {source.key('path')}")
-    if not stat.S_ISREG(status.st_mode):
-        source.refuse(f"is not a regular file; correct {source.key('path')}")
-    if status.st_size == 0:
-        source.refuse("is empty (0 bytes); write the data again")
-    if not os.access(path, os.R_OK):
-        source.refuse("permission denied; let the client's user read the file")
-
-
-def check_table(source: Source, table: RawTable) -> PartitionData:
+def check_table(source: Source, schema: DataSchema, table: RawTable) -> PartitionData:
     """Check a table as read against the schema, and leave out rows with gaps where the job says so.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    schema, rows = source.schema, table.row_numbers
-    if not len(rows):
-        source.refuse("has no rows; there must be at least one")
+    rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
-    for j, name in enumerate(schema.features):
-        faults.add_rows(name, rows[np.isinf(table.x[:, j])], NOT_FINITE)
-    if table.y is not None:
-        faults.add_rows(schema.target, rows[np.isinf(table.y)], NOT_FINITE)
-    absent = np.isnan(table.x).any(axis=1)
-    absent |= np.isnan(table.y) if table.y is not None else _codes(table) < 0
-    if schema.missing is MissingRule.REFUSE and absent.any():
-        remedy = 'complete the data, or set data.missing to "drop-rows" in the job'
-        for j, name in enumerate(schema.features):
-            faults.add_rows(name, rows[np.isnan(table.x[:, j])], f"no value; {remedy}")
-        none = np.isnan(table.y) if table.y is not None else _codes(table) < 0
-        faults.add_rows(schema.target, rows[none], f"no value; {remedy}")
+    faults.add_infinite(table)
+    if schema.missing is MissingRule.REFUSE:
+        faults.add_gaps(table, 'complete the data, or set data.missing to "drop-rows" in the job')
     names = tuple(source.file.labels.get(name, name) for name in table.names)
     if table.codes is not None:
-        _check_labels(source, names, _codes(table), ~absent, rows, faults)
+        _check_labels(source, schema, names, table.codes, ~absent, rows, faults)
     faults.raise_if_any()
     kept = ~absent
     if not kept.any():
@@ -292,20 +253,15 @@ def check_table(source: Source, table: RawTable) -> PartitionData:
     return PartitionData(x, labels, y, int(absent.sum()), rows[kept])
 
 
-def _codes(table: RawTable) -> Integers:
-    assert table.codes is not None  # noqa: S101  # a table has a numeric target or codes
-    return table.codes
-
-
 def _check_labels(
     source: Source,
+    schema: DataSchema,
     names: Sequence[str],
     codes: Integers,
-    kept: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    kept: Flags,
     rows: Integers,
     faults: Faults,
 ) -> None:
-    schema = source.schema
     unusable = [len(name) > MAX_LABEL_LENGTH or not name.isprintable() for name in names]
     unknown = [bool(schema.classes) and name not in schema.classes for name in names]
     for bad, problem in (

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kernfed.artifact_names import MODEL_FACTS
-from kernfed.cli.predict import Predictor
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.methods import rooms
 from kernfed.models.global_model import load_model
+from kernfed.models.predictions import Predictor
 from kernfed_client.models.private_model import FORMAT, Scorer, read_private_model
 from kernfed_client.models.small_network import NETWORK, network_scorer
 

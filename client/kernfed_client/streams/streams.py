@@ -24,8 +24,9 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
-from kernfed.tables.raw_table import Source, label_text, locate_columns
-from kernfed_client.data.partitions import PartitionData
+from kernfed.tables.cells import label_text
+from kernfed.tables.raw_table import Source, locate_columns
+from kernfed_client.data.partitions import PartitionData, partition_source
 
 log = structlog.get_logger(__name__)
 
@@ -241,11 +242,12 @@ class FolderStream:
         return columns
 
     def _source(self, name: str) -> Source:
-        return Source(self.file.model_copy(update={"path": self.folder / name}), self.schema, self.dataset, "stream")
+        file = self.file.model_copy(update={"path": self.folder / name})
+        return partition_source(file, self.schema, self.dataset, "stream")
 
     def _place(self, name: str, present: list[str], start: int) -> _Columns:
         source = self._source(name)
-        places = locate_columns(source, present, [*self.schema.features, self.schema.target])
+        places = locate_columns(source, present, source.columns)
         key = self.file.key
         if key is not None and key not in present:
             source.refuse(f"column {key!r}, the key, is missing; correct {source.key('key')}")

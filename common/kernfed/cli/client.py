@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from kernfed.cli.job_text import clean
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_table
 from kernfed.jobs.info import ClientInfo, split_platform
 from kernfed.wire.operator_client import OperatorClient
+from kernfed.wording import clean
 
 app = new_app("See the clients of the federation.")
 

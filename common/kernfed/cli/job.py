@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, job_json, rounds_text
+from kernfed.cli.job_text import client_table, duration_text, event_line, job_json, rounds_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
@@ -23,7 +23,7 @@ from kernfed.jobs.job_file import load_job, parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed.report.sections import Overview, overviews
 from kernfed.wire.operator_client import OperatorClient
-from kernfed.wording import flat
+from kernfed.wording import clean, flat
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
 

@@ -10,12 +10,7 @@ from typing import Any
 from kernfed.federation.events import EventKind, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.metric_names import METRICS, telling_first
-from kernfed.wording import duration, number
-
-
-def clean(text: str) -> str:
-    """Text from elsewhere without control characters, which could steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+from kernfed.wording import clean, duration, number
 
 
 def scores_text(scores: Scores, limit: int = 2) -> str:

@@ -16,11 +16,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kernfed.cli.job_text import clean, event_line, rounds_text, scores_text, update_json
+from kernfed.cli.job_text import event_line, rounds_text, scores_text, update_json
 from kernfed.errors import WireError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.wire.operator_client import OperatorClient
+from kernfed.wording import clean
 
 _QUIET_ROUNDS_S = 1.0
 """Rounds without metrics get a line at most this often."""

@@ -10,7 +10,11 @@ from __future__ import annotations
 import codecs
 import csv
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -19,12 +23,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from kernfed.tables.raw_table import NOT_FINITE, TEXT, Faults, RawTable, Source, locate_columns, merge_labels
+from kernfed.tables.cells import merge_labels, number, plain_numbers, read_number
+from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
 
 _CHUNK = 1 << 20
 _ONE_BYTE_NEWLINE = {"utf-8-sig", "ascii", "iso8859-1", "iso8859-15", "cp1252"}
 """Encodings whose lines can be counted in bytes, which the fast reading needs."""
 _MAGIC = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip or NPZ archive", b"\x1f\x8b": "compressed by gzip"}
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A CSV file as it was written, so that codes such as 007 go out as they came in."""
+
+    names: tuple[str, ...]
+    rows: list[list[str]]
+    """A cell for each name."""
 
 
 def read_csv(source: Source) -> RawTable:
@@ -36,19 +50,44 @@ def read_csv(source: Source) -> RawTable:
     Raises:
         DataError: Names file, column, line and remedy.
     """
+    with _open(source) as (encoding, header, records):
+        places = _locate(source, [name.strip() for name in header])
+        table = None
+        if encoding in _ONE_BYTE_NEWLINE:
+            table = _read_fast(source, encoding, len(header), places)
+        return table or _read_carefully(source, records, places)
+
+
+def read_csv_with_text(source: Source) -> tuple[TextTable, RawTable]:
+    """Read every column as text, and those that the job uses as `read_csv` does; the file may be a pipe.
+
+    Raises:
+        DataError: Names file, column, line and remedy.
+    """
+    with _open(source) as (_, header, records):
+        if twice := sorted(name for name, count in Counter(header).items() if count > 1):
+            source.refuse(f"column {twice[0]!r} stands {header.count(twice[0])} times; rename or remove all but one")
+        places = _locate(source, [name.strip() for name in header])
+        numbered = list(records)
+    table = _read_carefully(source, numbered, places)
+    return TextTable(tuple(header), [record for _, record in numbered]), table
+
+
+@contextmanager
+def _open(source: Source) -> Iterator[tuple[str, list[str], Iterator[tuple[int, list[str]]]]]:
+    """The encoding, the header, and the records below it, each with the number of its first line."""
     encoding = _encoding(source)
-    _refuse_binary(source, encoding)
-    with _open(source, encoding) as text:
+    with source.file.path.open("rb") as file:
+        _refuse_binary(source, encoding, file.peek(4096)[:4096])
+        try:
+            text = TextIOWrapper(file, encoding, newline="")
+        except LookupError:
+            source.refuse(f"not an encoding of text; correct {source.key('encoding')}, e.g. utf-8 or latin-1")
         records = _records(source, text, encoding)
         _, header = next(records, (0, []))
         if not header:
             source.refuse("holds no header line; the first line must name the columns")
-        wanted = [*source.schema.features, source.schema.target]
-        places = _locate(source, [name.strip() for name in header], wanted)
-        table = None
-        if encoding in _ONE_BYTE_NEWLINE:
-            table = _read_fast(source, encoding, len(header), places)
-        return table or _read_carefully(source, records, len(header), places)
+        yield encoding, header, _complete(source, records, len(header))
 
 
 def _encoding(source: Source) -> str:
@@ -60,23 +99,18 @@ def _encoding(source: Source) -> str:
     return "utf-8-sig" if name == "utf-8" else name
 
 
-def _open(source: Source, encoding: str) -> TextIO:
-    try:
-        return source.file.path.open(encoding=encoding, newline="")
-    except LookupError:
-        source.refuse(f"not an encoding of text; correct {source.key('encoding')}, e.g. utf-8 or latin-1")
-
-
-def _refuse_binary(source: Source, encoding: str) -> None:
-    with source.file.path.open("rb") as file:
-        start = file.read(4096)
+def _refuse_binary(source: Source, encoding: str, start: bytes) -> None:
+    other = source.remedy("name another file", ", or correct {}", "format")
     for magic, kind in _MAGIC.items():
         if start.startswith(magic):
-            source.refuse(f"is not CSV but {kind}; correct `path` or {source.key('format')}")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) and not encoding.startswith(("utf-16", "utf-32")):
-        source.refuse(f'is UTF-16 text; set {source.key("encoding")} to "utf-16"')
-    if b"\0" in start and not encoding.startswith(("utf-16", "utf-32")):
-        source.refuse(f"is not text but binary; correct `path` or {source.key('format')}")
+            source.refuse(f"is not CSV but {kind}; {other}")
+    if encoding.startswith(("utf-16", "utf-32")):
+        return
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        remedy = source.remedy("save it as UTF-8", ', or set {} to "utf-16"', "encoding")
+        source.refuse(f"is UTF-16 text; {remedy}")
+    if b"\0" in start:
+        source.refuse(f"is not text but binary; {other}")
 
 
 def _records(source: Source, text: TextIO, encoding: str) -> Iterator[tuple[int, list[str]]]:
@@ -95,10 +129,8 @@ def _records(source: Source, text: TextIO, encoding: str) -> Iterator[tuple[int,
             )
         except UnicodeDecodeError:
             at = _undecodable_line(source.file.path, encoding)
-            source.refuse(
-                f"{at}bytes that are not {source.file.encoding} text; "
-                f"save the file as UTF-8 or correct {source.key('encoding')}, e.g. to latin-1"
-            )
+            remedy = source.remedy("save the file as UTF-8", " or correct {}, e.g. to latin-1", "encoding")
+            source.refuse(f"{at}bytes that are not {source.file.encoding} text; {remedy}")
         if record is None:
             return
         if record:
@@ -107,7 +139,7 @@ def _records(source: Source, text: TextIO, encoding: str) -> Iterator[tuple[int,
 
 
 def _undecodable_line(path: Path, encoding: str) -> str:
-    if encoding.startswith(("utf-16", "utf-32")):
+    if encoding.startswith(("utf-16", "utf-32")) or not path.is_file():
         return ""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -118,15 +150,24 @@ def _undecodable_line(path: Path, encoding: str) -> str:
     return ""
 
 
-def _locate(source: Source, header: list[str], wanted: list[str]) -> list[int]:
-    if len(header) == 1 and len(wanted) > 1:
+def _complete(source: Source, records: Iterator[tuple[int, list[str]]], width: int) -> Iterator[tuple[int, list[str]]]:
+    for line, record in records:
+        if len(record) != width:
+            source.refuse(
+                f"line {line} has {len(record)} cells but the header has {width}; "
+                "add or remove cells, or quote those that hold the delimiter"
+            )
+        yield line, record
+
+
+def _locate(source: Source, header: list[str]) -> list[int]:
+    if len(header) == 1 and len(source.columns) > 1:
         other = next((d for d in ";\t,|" if d != source.file.delimiter and d in header[0]), None)
         if other is not None:
             name = {"\t": "a tab"}.get(other, repr(other))
-            source.refuse(
-                f"line 1 is one column, but holds {name}; if that separates columns, set {source.key('delimiter')}"
-            )
-    return locate_columns(source, header, wanted)
+            remedy = source.remedy(f"write {source.file.delimiter!r} instead", ", or set {}", "delimiter")
+            source.refuse(f"line 1 is one column, but holds {name}; if that separates columns, {remedy}")
+    return locate_columns(source, header, source.columns)
 
 
 def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int]) -> RawTable | None:
@@ -158,22 +199,23 @@ def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int])
     n = table.num_rows
     if num_lines != n + 1:
         return None
-    x = np.empty((n, len(used) - 1))
-    for j, name in enumerate(used[:-1]):
+    num_features = len(source.features)
+    x = np.empty((n, num_features))
+    for j, name in enumerate(used[:num_features]):
         if pc.any(pc.is_nan(table[name])).as_py():
             return None  # the text "nan" is not among the missing tokens
         x[:, j] = table[name].to_numpy()
     y = codes = None
     labels: tuple[str, ...] = ()
-    target = table[used[-1]]
-    if source.has_labels:
+    target = None if source.target is None else table[used[-1]]
+    if target is not None and source.has_labels:
         encoded = target.unify_dictionaries().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.chunk(0) if encoded.num_chunks else encoded.type.wrap_array(pa.array([]))
         missing = frozenset(source.file.missing)
         values = [v if v.strip() not in missing else None for v in encoded.dictionary.to_pylist()]
         codes, labels = merge_labels(values, encoded.indices.fill_null(-1).to_numpy().astype(np.int64))
-    else:
+    elif target is not None:
         if pc.any(pc.is_nan(target)).as_py():
             return None
         y = target.to_numpy().astype(np.float64)
@@ -195,28 +237,21 @@ def _count_lines(path: Path) -> int | None:
     return feeds + (last != b"\n")
 
 
-def _read_carefully(
-    source: Source, records: Iterator[tuple[int, list[str]]], width: int, places: Sequence[int]
-) -> RawTable:
-    numeric = list(places[:-1] if source.has_labels else places)
-    names = [*source.schema.features, source.schema.target][: len(numeric)]
+def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], places: Sequence[int]) -> RawTable:
+    names = source.features if source.has_labels else source.columns
+    numeric = places[: len(names)]
     missing = frozenset(source.file.missing)
     # A token such as -999 reads as a number, so that every cell has to be looked at.
-    plain = not any(_number(token) is not None for token in missing)
+    plain = not any(number(token) is not None for token in missing)
     numbers, codes, lines = array("d"), array("q"), array("q")
     labels: dict[str, int] = {}
     faults = Faults(source, "line")
     for line, record in records:
-        if len(record) != width:
-            source.refuse(
-                f"line {line} has {len(record)} cells but the header has {width}; "
-                "add or remove cells, or quote those that hold the delimiter"
-            )
         lines.append(line)
         cells = [record[place] for place in numeric]
-        values = _plain_numbers(cells) if plain else None
+        values = plain_numbers(cells) if plain else None
         if values is None:
-            values = [_cell(cell, missing, faults, name, line) for cell, name in zip(cells, names, strict=True)]
+            values = [read_number(cell, source, faults, name, line) for cell, name in zip(cells, names, strict=True)]
         numbers.extend(values)
         if source.has_labels:
             label = record[places[-1]]
@@ -225,33 +260,8 @@ def _read_carefully(
     faults.raise_if_any()
     table = np.array(numbers, dtype=np.float64).reshape(len(lines), len(numeric))
     row_numbers = np.array(lines, dtype=np.int64)
-    if not source.has_labels:
-        return RawTable(table[:, :-1], table[:, -1], None, (), row_numbers, "line")
-    merged, classes = merge_labels(list(labels), np.array(codes, dtype=np.int64))
-    return RawTable(table, None, merged, classes, row_numbers, "line")
-
-
-def _plain_numbers(cells: Sequence[str]) -> list[float] | None:
-    """All cells as numbers; None where one of them is not plainly a number."""
-    try:
-        values = [float(cell) for cell in cells]
-    except ValueError:
-        return None
-    # float() also takes "nan", 1_000 and the digits of other scripts.
-    text = "".join(cells)
-    return None if any(v != v for v in values) or "_" in text or not text.isascii() else values
-
-
-def _number(cell: str) -> float | None:
-    values = _plain_numbers([cell])
-    return values[0] if values else None
-
-
-def _cell(cell: str, missing: frozenset[str], faults: Faults, column: str, line: int) -> float:
-    if cell in missing or cell.strip() in missing:
-        return float("nan")
-    value = _number(cell)
-    if value is None:
-        faults.add(column, line, NOT_FINITE if cell.strip().lower().lstrip("+-") == "nan" else TEXT)
-        return float("nan")
-    return value
+    if source.has_labels:
+        merged, classes = merge_labels(list(labels), np.array(codes, dtype=np.int64))
+        return RawTable(table, None, merged, classes, row_numbers, "line")
+    y = None if source.target is None else table[:, -1]
+    return RawTable(table[:, : len(source.features)], y, None, (), row_numbers, "line")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Integers
-from kernfed.tables.raw_table import RawTable, Source, label_text, locate_columns, merge_labels
+from kernfed.tables.cells import label_text, merge_labels
+from kernfed.tables.raw_table import RawTable, Source, locate_columns
 
 
 def read_npz(source: Source) -> RawTable:
@@ -26,18 +27,19 @@ def read_npz(source: Source) -> RawTable:
         try:
             archive = np.load(opened, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
-            source.refuse(f"is not an NPZ archive; write it with numpy.savez, or correct {source.key('format')}")
+            remedy = source.remedy("write it with numpy.savez", ", or correct {}", "format")
+            source.refuse(f"is not an NPZ archive; {remedy}")
         if not isinstance(archive, np.lib.npyio.NpzFile):
             source.refuse("is a single array; write x and y into one archive with numpy.savez")
         with archive:
             x = _array(source, archive, file.x_key, "x_key")
-            y = _array(source, archive, file.y_key, "y_key")
+            y = None if source.target is None else _array(source, archive, file.y_key, "y_key")
             names = list(file.x_columns) if file.x_columns is not None else _names(source, archive)
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         source.refuse(
             f"array {file.x_key!r} has shape {x.shape} and type {x.dtype}; store numbers of shape (rows, columns)"
         )
-    if y.ndim != 1 or len(y) != len(x):
+    if y is not None and (y.ndim != 1 or len(y) != len(x)):
         source.refuse(
             f"array {file.y_key!r} has shape {y.shape} but {file.x_key!r} has {len(x)} rows; "
             "store one target per row, shape (rows,)"
@@ -46,12 +48,14 @@ def read_npz(source: Source) -> RawTable:
     if len(names) != x.shape[1]:
         source.refuse(
             f"{len(names)} column names for the {x.shape[1]} columns of {file.x_key!r}; "
-            f"correct {source.key('x_columns')}, or the array `columns`"
+            + source.remedy("correct the array `columns`", ", or {}", "x_columns")
         )
-    places = locate_columns(source, names, source.schema.features)
+    places = locate_columns(source, names, source.features)
     with np.errstate(over="ignore"):
         values = x[:, places].astype(np.float64)
     rows = np.arange(1, len(x) + 1)
+    if y is None:
+        return RawTable(values, None, None, (), rows, "row")
     if source.has_labels:
         return RawTable(values, None, *_labels(source, y), rows, "row")
     if y.dtype.kind not in "biuf":
@@ -62,7 +66,8 @@ def read_npz(source: Source) -> RawTable:
 def _array(source: Source, archive: Any, name: str, key: str) -> Any:
     if name not in archive.files:
         listed = ", ".join(archive.files[:12]) or "none"
-        source.refuse(f"has no array {name!r} but {listed}; correct {source.key(key)}")
+        remedy = source.remedy("name it so", ", or correct {}", key)
+        source.refuse(f"has no array {name!r} but {listed}; {remedy}")
     try:
         return archive[name]
     except ValueError:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
-from kernfed.tables.raw_table import Faults, RawTable, Source, label_text, locate_columns, merge_labels
+from kernfed.tables.cells import label_text, merge_labels, read_number
+from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
 
 
 def read_parquet(source: Source) -> RawTable:
@@ -18,68 +19,60 @@ def read_parquet(source: Source) -> RawTable:
     Raises:
         DataError: Names file, column and remedy.
     """
-    wanted = [*source.schema.features, source.schema.target]
     try:
         with pq.ParquetFile(source.file.path) as file:
             names = file.schema_arrow.names
-            present = [names[i] for i in locate_columns(source, names, wanted)]
+            present = [names[i] for i in locate_columns(source, names, source.columns)]
             table = file.read(columns=present)
     except OSError as err:
         if err.errno is not None:
             raise
         source.refuse("is a damaged Parquet file; write it again")
     except (pa.ArrowException, UnicodeDecodeError):
-        source.refuse(f"is not a sound Parquet file; write it again, or correct {source.key('format')}")
+        remedy = source.remedy("write it again", ", or correct {}", "format")
+        source.refuse(f"is not a sound Parquet file; {remedy}")
     n = table.num_rows
     faults = Faults(source, "row")
-    x = np.empty((n, len(present) - 1))
-    for j, name in enumerate(present[:-1]):
-        values = _numbers(table[name])
-        if values is None:
-            faults.add(wanted[j], 1, _not_numeric(table[name].type), n)
-        else:
-            x[:, j] = values
-    rows = np.arange(1, n + 1)
-    target = table[present[-1]]
+    x = np.empty((n, len(source.features)))
+    for j, (column, name) in enumerate(zip(source.features, present, strict=False)):
+        x[:, j] = _numbers(source, faults, column, table[name])
     y = codes = None
     labels: tuple[str, ...] = ()
-    if source.has_labels:
-        encoded = _labels(target)
-        if encoded is None:
-            problem = f"type {target.type} cannot name classes; store text, integers or booleans"
-            faults.add(wanted[-1], 1, problem, n)
-        else:
+    if source.target is not None:
+        target = table[present[-1]]
+        if not source.has_labels:
+            y = _numbers(source, faults, source.target, target)
+        elif (encoded := _labels(target)) is not None:
             codes, labels = encoded
-    else:
-        y = _numbers(target)
-        if y is None:
-            faults.add(wanted[-1], 1, _not_numeric(target.type), n)
+        else:
+            problem = f"type {target.type} cannot name classes; store text, integers or booleans"
+            faults.add(source.target, 1, problem, n)
     faults.raise_if_any()
-    return RawTable(x, y, codes, labels, rows, "row")
+    return RawTable(x, y, codes, labels, np.arange(1, n + 1), "row")
 
 
-def _not_numeric(type_: Any) -> str:
-    return f"type {type_} where a number is needed; store the column as integers or floats"
-
-
-def _numbers(column: Any) -> Any:
-    """A column as float64 (n,), null as NaN; None where its type is not numeric."""
+def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
+    """A column as float64 (n,), null as NaN; text that is a number counts as one, as in a CSV file."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
         column = column.cast(kind)
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
-    if not (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    ):
-        return None
+    if _is_text(kind):
+        cells = enumerate(column.to_pylist(), start=1)
+        return np.array([np.nan if c is None else read_number(c, source, faults, name, row) for row, c in cells])
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        problem = f"type {column.type} where a number is needed; store the column as integers or floats"
+        faults.add(name, 1, problem, len(column))
+        return np.full(len(column), np.nan)
     return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _labels(column: Any) -> tuple[Integers, tuple[str, ...]] | None:
@@ -90,8 +83,7 @@ def _labels(column: Any) -> tuple[Integers, tuple[str, ...]] | None:
         column = column.cast(kind)
     if pa.types.is_null(kind):
         return np.full(len(column), -1, dtype=np.int64), ()
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    if not (text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)):
+    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)):
         return None
     if pa.types.is_string_view(kind):
         column = column.cast(pa.large_string())

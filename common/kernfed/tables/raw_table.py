@@ -7,8 +7,7 @@ content of a cell; the names of columns are the most that it tells about a file.
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -16,43 +15,55 @@ import numpy as np
 
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
-from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import PartitionFile
-from kernfed.maths.tasks import TASKS
+
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 MAX_LISTED = 12
 """Most columns or faults that a message lists."""
 
-TEXT = "text where a number is needed; correct it, or, if it means that there is no value, add it to `missing`"
-NOT_FINITE = "infinite or not a number; correct it or leave the cell empty"
+
+def _no_setting(name: str) -> None:
+    del name
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition's file, what is expected of it, and how messages call it."""
+    """A file, the columns that are wanted of it, and the words of messages about it."""
 
     file: PartitionFile
-    schema: DataSchema
-    dataset: str
-    partition: str
+    where: str
+    """Beginning of messages."""
+    features: tuple[str, ...]
+    target: str | None = None
+    """None: none is wanted."""
+    has_labels: bool = False
+    """Whether the target is a class and not a number."""
+    setting: Callable[[str], str | None] = _no_setting
+    """What the reader of a message calls a setting of the file; None where it cannot be set."""
 
     @property
-    def where(self) -> str:
-        """Beginning of messages; the folder is left out, for it tells about the site."""
-        return f"data set {self.dataset}, {self.partition} ({self.file.path.name})"
+    def columns(self) -> tuple[str, ...]:
+        """Features, then the target where one is wanted."""
+        return self.features if self.target is None else (*self.features, self.target)
 
     def key(self, name: str) -> str:
-        """Name a setting of this partition as the site administrator finds it in the client file."""
-        return f"`{name}` of [datasets.{self.dataset}.{self.partition}] in the client file"
+        """Name a setting of this file as the reader of a message finds it."""
+        return self.setting(name) or f"`{name}`"
+
+    def remedy(self, plain: str, by_setting: str, name: str) -> str:
+        """A remedy, and behind it another by a setting, `{}` in its text, where that can be set."""
+        key = self.setting(name)
+        return plain if key is None else plain + by_setting.format(key)
+
+    @property
+    def not_finite(self) -> str:
+        """Problem of a cell that is infinite or not a number."""
+        return f"infinite or not a number; {self.remedy('correct it', ' or leave the cell empty', 'missing')}"
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise a DataError about the file."""
         raise DataError(f"{self.where}: {problem}")
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the target is a class and not a number."""
-        return TASKS[self.schema.task].has_classes
 
     def in_file(self, column: str) -> str:
         """Name in the file of a column of the job."""
@@ -71,7 +82,7 @@ class RawTable:
     x: Floats
     """Features, (n, P); NaN: no value."""
     y: Floats | None
-    """Numeric target, (n,); NaN: no value. None where the target is a class."""
+    """Numeric target, (n,); NaN: no value. None where the target is a class, or not wanted."""
     codes: Integers | None
     """Class of each row as an index into `names`, (n,); -1: no value."""
     names: tuple[str, ...]
@@ -79,6 +90,18 @@ class RawTable:
     """Position of each row in the file, (n,), from 1: lines for CSV."""
     row_word: str
     """`line` or `row`."""
+
+    @property
+    def absent_targets(self) -> Flags:
+        """Rows whose target has no value, (n,)."""
+        if self.y is not None:
+            return np.isnan(self.y)
+        return np.zeros(len(self.x), dtype=np.bool_) if self.codes is None else self.codes < 0
+
+    @property
+    def absent(self) -> Flags:
+        """Rows that lack a value, (n,)."""
+        return np.isnan(self.x).any(axis=1) | self.absent_targets
 
 
 @dataclass(slots=True)
@@ -99,6 +122,21 @@ class Faults:
         """Note one faulty cell in each of `rows`; none where `rows` is empty."""
         if rows.size:
             self.add(column, int(rows.min()), problem, int(rows.size))
+
+    def add_infinite(self, table: RawTable) -> None:
+        """Note the infinite values of a table."""
+        for j, name in enumerate(self.source.features):
+            self.add_rows(name, table.row_numbers[np.isinf(table.x[:, j])], self.source.not_finite)
+        if table.y is not None and self.source.target is not None:
+            self.add_rows(self.source.target, table.row_numbers[np.isinf(table.y)], self.source.not_finite)
+
+    def add_gaps(self, table: RawTable, remedy: str) -> None:
+        """Note the values that a table lacks."""
+        problem = f"no value; {remedy}"
+        for j, name in enumerate(self.source.features):
+            self.add_rows(name, table.row_numbers[np.isnan(table.x[:, j])], problem)
+        if self.source.target is not None:
+            self.add_rows(self.source.target, table.row_numbers[table.absent_targets], problem)
 
     def raise_if_any(self) -> None:
         """Raise one DataError for everything found, in the order of rows.
@@ -168,11 +206,13 @@ def _listing(source: Source, present: Sequence[str], some_found: bool) -> str:
             f"the file has {len(present)} columns, but what stands in place of their names does not look like names; "
             "the first line must name the columns"
             if source.file.format != "npz"
-            else f"x has {len(present)} columns; name them in {source.key('x_columns')}"
+            else f"x has {len(present)} columns; "
+            + source.remedy("name them in an array `columns`", ", or in {}", "x_columns")
         )
     listed = ", ".join(present[:MAX_LISTED])
     more = f" and {len(present) - MAX_LISTED} more" if len(present) > MAX_LISTED else ""
-    return f"the file has the columns {listed}{more}; rename there, or say which is which in {source.key('columns')}"
+    remedy = source.remedy("rename there", ", or say which is which in {}", "columns")
+    return f"the file has the columns {listed}{more}; {remedy}"
 
 
 def _is_number(text: str) -> bool:
@@ -181,33 +221,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def label_text(value: str | float | bool | None) -> str | None:
-    """Text of a class label that is stored as a value: 7 and 7.0 are `7`, True is `true`, NaN is None (no value)."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    if math.isnan(value):
-        return None
-    return str(int(value)) if value.is_integer() else repr(value)
-
-
-def merge_labels(values: Sequence[str | None], codes: Integers) -> tuple[Integers, tuple[str, ...]]:
-    """Strip the distinct labels of a column, and give labels that are then equal one code.
-
-    Args:
-        values: Distinct values as read; None or blank: no value.
-        codes: For each row an index into `values`, (n,); negative: no value.
-
-    Returns:
-        Codes (n,), -1 for no value, and the distinct labels that they index, sorted.
-    """
-    stripped = [(value or "").strip() for value in values]
-    names = tuple(sorted({s for s in stripped if s}))
-    index = {name: i for i, name in enumerate(names)}
-    table = np.array([*(index.get(s, -1) for s in stripped), -1], dtype=np.int64)
-    return table[np.where(codes < 0, len(stripped), codes)], names

@@ -152,6 +152,18 @@ def test_labels_of_typed_files_become_text(tmp_path: Path, values: pd.Series[Any
     assert (data.labels, data.x.tolist()) == (labels, [[1.0, 2.0], [3.0, 4.0]])
 
 
+def test_numbers_that_parquet_holds_as_text_are_numbers(tmp_path: Path) -> None:
+    """Text of a Parquet file means what the same cells of a CSV mean: numbers, and gaps by their tokens."""
+    columns = {
+        "a": pa.array([" 1.5", "NA", None]),
+        "b": pa.array(["-2e3", "1", "2"]).dictionary_encode(),
+        "y": [1, 2, 3],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "site.parquet")
+    data = read(tmp_path / "site.parquet", regression(missing=MissingRule.DROP_ROWS))
+    assert (data.x.tolist(), data.row_numbers.tolist()) == ([[1.5, -2000.0]], [1])
+
+
 def test_npz_columns_by_position_or_by_the_client_file(tmp_path: Path) -> None:
     """Columns of an npz file without names go by position, or by the names in the client file."""
     np.savez(tmp_path / "site.npz", x=np.array([[1, 2, 3.5]]), y=np.array([4.5]))
@@ -294,7 +306,7 @@ def test_running_out_of_memory_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 BAD_PARQUET: dict[str, tuple[Any, list[str]]] = {
-    "text": ({"a": ["1", SECRET], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 1", "type string"]),
+    "text": ({"a": ["1", SECRET], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 2", "text where a number is needed"]),
     "infinity": ({"a": [1.0, np.inf], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 2", "infinite"]),
     "no value": ({"a": [1.0, None], "b": [1, 2], "y": [0, 1]}, ["column 'a', row 2: no value"]),
     "missing column": ({"a": [1], "y": [0]}, ["column 'b' is missing", "columns a, y"]),

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kernfed.cli.job_text import clean, client_table, duration_text, event_line, update_json
+from kernfed.cli.job_text import client_table, duration_text, event_line, update_json
 from kernfed.cli.operator_options import find_identity
 from kernfed.cli.watching import Progress, plain_lines, render
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
+from kernfed.wording import clean
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 METRICS = RoundMetrics(

@@ -66,9 +66,9 @@ def test_a_job_with_digests_holds_to_them(folder: Path) -> None:
     ("content", "words"),
     [
         ("a,c\n1,2\n", "column 'b' is missing"),
-        ("a,b\n1,2\n3,\n", r"column 'b', row 2 \(counted from 1\)"),
-        ("a,b\n1,x\n", "not a finite number"),
-        ("a,b\n1,inf\n", "not a finite number"),
+        ("a,b\n1,2\n3,\n", "column 'b', line 3: no value; public points must be complete"),
+        ("a,b\n1,x\n", "column 'b', line 2: text where a number is needed; correct it$"),
+        ("a,b\n1,inf\n", "column 'b', line 2: infinite or not a number; correct it$"),
         ("a,b\n", "no rows"),
         ("", "empty"),
     ],

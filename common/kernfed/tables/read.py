@@ -1,0 +1,95 @@
+"""A file of a table, in whatever format, into the columns that a job uses."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kernfed.jobs.client_file import FORMATS
+from kernfed.tables.csv import TextTable, read_csv, read_csv_with_text
+from kernfed.tables.npz import read_npz
+from kernfed.tables.parquet import read_parquet
+from kernfed.tables.raw_table import Faults, RawTable, Source
+
+_READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
+
+
+def read(source: Source) -> RawTable:
+    """Read the columns that are wanted of a file, by its format, else by its suffix. Gaps and infinities are left in.
+
+    Raises:
+        DataError: The file cannot be read or has no rows, or a cell is not a number; names file, column, row and
+            remedy, and holds no content of cells.
+    """
+    with _readable(source):
+        name = _format(source)
+        if name == "images":
+            source.refuse("is a folder of images, which only a job with data.backbone reads; name a file")
+        _check_is_file(source)
+        return _with_rows(source, _READERS[name](source))
+
+
+def read_with_text(source: Source) -> tuple[TextTable, RawTable]:
+    """Read a CSV file as its text, and the columns that are wanted as numbers; gaps and infinities are left in.
+
+    Raises:
+        DataError: As of `read`.
+    """
+    with _readable(source):
+        text, table = read_csv_with_text(source)
+    return text, _with_rows(source, table)
+
+
+def refuse_gaps(source: Source, table: RawTable, remedy: str) -> RawTable:
+    """The table, where it has no gaps and no infinite values.
+
+    Raises:
+        DataError: Names file, columns, rows and the remedy for gaps.
+    """
+    faults = Faults(source, table.row_word)
+    faults.add_infinite(table)
+    faults.add_gaps(table, remedy)
+    faults.raise_if_any()
+    return table
+
+
+@contextmanager
+def _readable(source: Source) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        source.refuse("does not fit into this machine's memory; use fewer rows or a larger machine")
+    except FileNotFoundError:
+        source.refuse(f"no such file; correct {source.key('path')}")
+    except OSError as err:
+        source.refuse(f"cannot be read: {err.strerror or 'input/output error'}; check the file and its permissions")
+
+
+def _with_rows(source: Source, table: RawTable) -> RawTable:
+    if not len(table.row_numbers):
+        source.refuse("has no rows; there must be at least one")
+    return table
+
+
+def _format(source: Source) -> str:
+    if source.file.format is not None:
+        return source.file.format
+    suffix = source.file.path.suffix.lower()
+    if suffix not in FORMATS:
+        source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to csv, parquet or npz")
+    return FORMATS[suffix]
+
+
+def _check_is_file(source: Source) -> None:
+    path = source.file.path
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        source.refuse(f"is a folder; name a file in {source.key('path')}")
+    if not stat.S_ISREG(status.st_mode):
+        source.refuse(f"is not a regular file; correct {source.key('path')}")
+    if status.st_size == 0:
+        source.refuse("is empty (0 bytes); write the data again")
+    if not os.access(path, os.R_OK):
+        source.refuse("permission denied; let the client's user read the file")
