@@ -36,8 +36,8 @@ def faults(graph: grimp.ImportGraph) -> Iterator[str]:
             here, there = _room(module, names), _room(other, names)
             if there is None or here == there or (here, there) in BUILD_ON:
                 continue
-            whose = f"the room of {here}" if here else "no room"
-            yield f"{module} imports {other}: {whose} may know the room of {there}"
+            whose = f"the room of {here}" if here else "a module outside the rooms"
+            yield f"{module} imports {other}: {whose} may not know the room of {there}"
     try:
         graphlib.TopologicalSorter(imports).prepare()
     except graphlib.CycleError as err:

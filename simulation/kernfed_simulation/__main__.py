@@ -10,7 +10,6 @@ import typer
 
 from kernfed.cli.output import JsonOption, common_options, log_to_stderr, run_app
 from kernfed.errors import ConfigError
-from kernfed.jobs.job_file import load_job
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -49,6 +48,8 @@ def simulate_command(
     """
     common_options(debug=debug)
     log_to_stderr()
+    from kernfed.jobs.job_file import load_job  # noqa: PLC0415  # loads the rooms, whose errors are to be told
+
     parsed, text = load_job(job)
     if seed is not None:
         parsed = parsed.model_copy(update={"seed": seed})

@@ -33,15 +33,16 @@ async def test_network_equals_one_process(tmp_path: Path, method: str) -> None:
     async with Federation(tmp_path, ABC, proxied=["a"]) as fed:
         text = fed.job(method, rounds=12)
         first = await fed.run(text)
-        fed.proxies["a"].delay_s = 0.02
+        fed.proxies["a"].delay_s = 0.05
         second = await fed.run(text)
         digests = {await fed.model_sha256(first), await fed.model_sha256(second), await simulated_sha256(fed, text)}
 
     def order(ended: Ended) -> list[str]:
         return [e.client for e in ended.of(EventKind.CLIENT_ANSWERED)]
 
+    last = order(second)[2::3]
     assert order(second) != order(first)
-    assert set(order(second)[2::3]) == {"a"}
+    assert last.count("a") > len(last) / 2  # not always: a busy machine may hold up another for longer
     assert len(digests) == 1
 
 

@@ -1,7 +1,7 @@
 """How a method is found: each room has modules of the same names, and packages from outside are entry points.
 
 A room is a package inside `kernfed.methods`, `kernfed_server.methods`, `kernfed_client.methods` or
-`kernfed_simulation.methods`. Who wants all methods' halves asks for one attribute of one module of each room, so a new
+`kernfed_simulation.methods`. A table of all methods asks for one attribute of one module of each room, so a new
 method adds folders and no line elsewhere, and without its folders the rest still runs. A package outside the project
 names a room of its own under an entry point of the group with the same name, e.g. `kernfed_server.methods`.
 """
@@ -19,18 +19,26 @@ from typing import Any
 from kernfed.errors import ConfigError
 
 
-def modules(floor: str, *endings: str) -> Iterator[ModuleType]:
-    """Import and hand over the modules of every room of a floor whose names end in one of the words, in a fixed order.
+def modules(floor: str, ending: str) -> Iterator[ModuleType]:
+    """Import and hand over the modules of every room of a floor whose names end in a word, in a fixed order.
 
     Args:
         floor: The package that holds the rooms, e.g. `kernfed_client.methods`.
-        endings: Of the modules' names, e.g. `steps`.
+        ending: The module's name, or its last word, e.g. `steps` for `steps` and `training_steps`.
+
+    Raises:
+        ConfigError: A room from outside cannot be loaded.
     """
-    for room in _rooms(floor):
-        inside = importlib.import_module(room).__path__
+    for room, point in _rooms(floor):
+        inside = getattr(_loaded(room, point), "__path__", None)
+        if inside is None:
+            raise ConfigError(
+                f"method package {point!r}: {room} is not a package; mend its entry point or uninstall it"
+            )
         for found in pkgutil.iter_modules(inside, f"{room}."):
-            if found.name.endswith(endings):
-                yield importlib.import_module(found.name)
+            name = found.name.rpartition(".")[2]
+            if name == ending or name.endswith(f"_{ending}"):
+                yield _loaded(found.name, point)
 
 
 def merged(floor: str, ending: str, attribute: str) -> dict[Any, Any]:
@@ -38,22 +46,39 @@ def merged(floor: str, ending: str, attribute: str) -> dict[Any, Any]:
 
     Args:
         floor: The package that holds the rooms.
-        ending: Of the modules' names.
+        ending: As for `modules`.
         attribute: A dict in each of these modules.
 
     Raises:
-        ConfigError: Two rooms have the same key.
+        ConfigError: A room cannot be loaded, lacks the table, or has a key that another has.
     """
     table: dict[Any, Any] = {}
     for module in modules(floor, ending):
-        part = getattr(module, attribute)
+        part = getattr(module, attribute, None)
+        if not isinstance(part, dict):
+            raise ConfigError(f"{module.__name__} has no table {attribute}; see docs/add-a-method.md, or uninstall it")
         if twice := sorted(str(key) for key in part if key in table):
-            raise ConfigError(f"{module.__name__}: {twice[0]} is there already; remove one of the two packages")
+            raise ConfigError(
+                f"{module.__name__} brings {twice[0]!r}, which is there already; uninstall one of the two packages"
+            )
         table |= part
     return table
 
 
 @functools.cache
-def _rooms(floor: str) -> tuple[str, ...]:
+def _rooms(floor: str) -> tuple[tuple[str, str], ...]:
+    """Names of the rooms of a floor, each with its entry point; our own have none."""
     own = [r.name for r in pkgutil.iter_modules(importlib.import_module(floor).__path__, f"{floor}.") if r.ispkg]
-    return (*own, *sorted(point.value for point in entry_points(group=floor)))
+    outside = sorted((point.value, point.name) for point in entry_points(group=floor))
+    return (*((room, "") for room in own), *outside)
+
+
+def _loaded(name: str, point: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as err:  # whatever a stranger's module does as it is loaded
+        if not point:
+            raise
+        raise ConfigError(
+            f"method package {point!r}: {name} cannot be loaded ({type(err).__name__}: {err}); mend or uninstall it"
+        ) from err

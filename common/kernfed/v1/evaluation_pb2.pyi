@@ -50,7 +50,7 @@ class MetricSums(google.protobuf.message.Message):
     num_correct: builtins.int
     """Rows whose class was predicted. At most `num_rows`."""
     log_loss: builtins.float
-    """Summed negative log-probability of the true class; scores clipped as `kernfed.evaluation` states. At least 0."""
+    """Summed negative log-probability of the true class; scores clipped as `kernfed.maths.metrics` states. At least 0."""
     auc: builtins.float
     """Area under the ROC curve; over several classes the mean of each against the rest. From 0 to 1."""
     auc_pairs: builtins.float

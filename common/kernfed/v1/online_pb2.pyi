@@ -228,7 +228,7 @@ class DictionaryDrawn(google.protobuf.message.Message):
     num_rows: builtins.int
     """Training rows of the client. At most 2^53. Must equal what the client stated in its DataDescription."""
     fingerprint: builtins.str
-    """See `kernfed.online.fingerprint`."""
+    """See `kernfed.methods.online.dictionary.fingerprint`."""
     def __init__(
         self,
         *,
@@ -670,7 +670,7 @@ class MetaStepRequest(google.protobuf.message.Message):
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Of the network, as `kernfed.online_meta` lays them out. Shape (W)."""
+        """Of the network, as `kernfed.methods.online.meta` lays them out. Shape (W)."""
 
     def __init__(
         self,

@@ -378,7 +378,7 @@ Global___SolveWeightsRequest: typing_extensions.TypeAlias = SolveWeightsRequest
 
 @typing.final
 class CandidateGrid(google.protobuf.message.Message):
-    """What candidates are made of; see `kernfed.crossfit_choice.Grid`."""
+    """What candidates are made of."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -426,7 +426,7 @@ Global___CandidateGrid: typing_extensions.TypeAlias = CandidateGrid
 
 @typing.final
 class StageDecision(google.protobuf.message.Message):
-    """What all clients' sums say about a stage's candidates; see `kernfed.crossfit_choice.Decision`."""
+    """What all clients' sums say about a stage's candidates."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
