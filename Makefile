@@ -27,11 +27,12 @@ format: setup ## write the code the way ruff would
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-lint: setup ## ruff, mypy --strict, and who may import whom
+lint: setup ## ruff, mypy --strict, who may import whom, and the rules of the house
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(PY) tools/house.py
 
 # Two workers; one that has no more tests takes half of the other's.
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal

@@ -63,7 +63,7 @@ async def coordinator(args: argparse.Namespace) -> None:
             count += 1
             cohort.enter_round(count)
             began = time.perf_counter()
-            await cohort.mean(EchoRequest(sent))
+            await cohort.mean(EchoRequest(values=sent))
             times.append(time.perf_counter() - began)
         print(
             json.dumps({"sessions": len(registry.present()), "rss": rss, "round_s": float(np.median(times))}),
@@ -109,7 +109,7 @@ async def clients(args: argparse.Namespace) -> None:
                 if frame.HasField("task"):
                     task = frame.task
                     request = IncomingPayload(EchoRequest, task.payload, 1 << 20, {}).message()
-                    payload = payload_to_proto(encode(Echo(1, request.values)), 0)
+                    payload = payload_to_proto(encode(Echo(num_rows=1, values=request.values)), 0)
                     reply = task_pb2.TaskReply(task_id=task.task_id, payload=payload)
                     await stream.write(pb.ConnectRequest(reply=reply).SerializeToString())
             beating.cancel()

@@ -26,7 +26,7 @@ async def coordinator(args: argparse.Namespace) -> None:
     async with session.coordinator_with_clients(args) as cohort:
         sent = np.random.default_rng(1).random(args.size // 8)
         began = time.perf_counter()
-        replies = await cohort.ask(EchoRequest(sent))
+        replies = await cohort.ask(EchoRequest(values=sent))
         seconds = time.perf_counter() - began
         (reply,) = replies.values()
         piece = 1 << 20

@@ -103,19 +103,36 @@ def step_seconds(num_kernels: int, d: int, num_rows: int = 256) -> float:
     with tempfile.TemporaryDirectory() as state:
         job = from_rows({"a": Rows(x, y, x[:1], y[:1])}, (), Path(state))["a"]
         schema = DataSchema(
-            LearningTask.REGRESSION, "y", tuple(f"x{i}" for i in range(ROW_COLUMNS)), (), MissingRule.REFUSE, 0.0, 1
+            task=LearningTask.REGRESSION,
+            target="y",
+            features=tuple(f"x{i}" for i in range(ROW_COLUMNS)),
+            classes=(),
+            missing=MissingRule.REFUSE,
+            test_fraction=0.0,
+            seed=1,
         )
         job.load("default", schema)
         job.standardise((), np.zeros(ROW_COLUMNS), np.ones(ROW_COLUMNS))
-        STEPS[OpenStreamRequest](job, OpenStreamRequest(4.0, 0.0, 1.0, Loss.SQUARED, 1))
+        STEPS[OpenStreamRequest](
+            job, OpenStreamRequest(norm=4.0, target_low=0.0, target_span=1.0, loss=Loss.SQUARED, seed=1)
+        )
         dictionary = Dictionary(default_lengthscales(num_kernels), d, ROW_COLUMNS, 1)
-        draw = DrawDictionaryRequest(dictionary, Mixing.ADAPTIVE, 0.0, (num_kernels + 1) // 2, 1.0, 0.0)
+        draw = DrawDictionaryRequest(
+            dictionary=dictionary,
+            mixing=Mixing.ADAPTIVE,
+            weight_learning_rate=0.0,
+            bin_size=(num_kernels + 1) // 2,
+            exploration=1.0,
+            regularisation=0.0,
+        )
         STEPS[DrawDictionaryRequest](job, draw)
         theta = 0.01 * random.normal(size=(num_kernels, 2 * d))
         every = np.arange(num_kernels, dtype=np.uint8)
         seconds = 0.0
         for t in range(1, num_rows + 1):
-            request = OnlineStepRequest(t, -1, 2 * d, every, theta, 1, 0.0)
+            request = OnlineStepRequest(
+                round_num=t, base=-1, num_features=2 * d, kernels=every, theta=theta, batch_rows=1, wait_s=0.0
+            )
             start = time.thread_time()
             STEPS[OnlineStepRequest](job, request)
             if t > num_rows // 4:

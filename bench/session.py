@@ -151,7 +151,7 @@ async def session_coordinator(args: argparse.Namespace) -> None:
             nonlocal count
             count += 1
             cohort.enter_round(count)
-            back = await cohort.mean(EchoRequest(sent))
+            back = await cohort.mean(EchoRequest(values=sent))
             pieces = range(0, sent.size, CHUNK)  # whole, it would take more memory than all the rest
             if count % 10 == 1 and not all(
                 np.allclose(back.values[i : i + CHUNK], sent[i : i + CHUNK]) for i in pieces
@@ -171,7 +171,7 @@ async def session_client(args: argparse.Namespace) -> None:
 
     runner = TaskRunner(
         [EchoRequest],
-        lambda: {EchoRequest: lambda _job, request: Echo(1, request.values)},
+        lambda: {EchoRequest: lambda _job, request: Echo(num_rows=1, values=request.values)},
         lambda _job_id, _folder: object(),
         lambda _request, _task, _rows: None,
         lambda _task, _request, _reply, _payload: None,

@@ -200,8 +200,8 @@ async def _accuracies(method: str, settings: Any, setup: Setup, cohort: Cohort) 
 async def _unwatched(setup: Setup, cohort: Cohort, ridge: float, w: Floats, steps: int) -> Any:
     """Algorithm 1, lines 5-8, whatever becomes of it."""
     for _ in range(steps):
-        gradient = (await cohort.mean(GradientRequest(ridge, w))).gradient
-        w = w - (await cohort.mean(NewtonStepRequest(ridge, gradient))).newton_step
+        gradient = (await cohort.mean(GradientRequest(ridge=ridge, weights=w))).gradient
+        w = w - (await cohort.mean(NewtonStepRequest(ridge=ridge, gradient=gradient))).newton_step
         metrics = await evaluate(setup, cohort, Run(cohort, MemoryJournal()), w)
         yield 100 * metrics.pooled["global"]["accuracy"]
 

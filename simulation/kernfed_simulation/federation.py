@@ -22,7 +22,8 @@ from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partitions import LocalData, PartitionData, prepare, read_partition
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import LocalData, prepare, read_partition
 from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
 

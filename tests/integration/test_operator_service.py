@@ -219,7 +219,7 @@ async def test_scripts_read_a_failures_reason(tmp_path: Path, monkeypatch: pytes
     def step(client: str, request: EchoRequest) -> Echo:
         if client == "b":
             raise PolicyError("step: not here")
-        return Echo(1, request.values)
+        return Echo(num_rows=1, values=request.values)
 
     monkeypatch.setattr("kernfed_testing.job_world.echo", step)
     async with serving(tmp_path, "a", "b") as service:

@@ -42,7 +42,15 @@ from kernfed_testing.fuzz_site import identity_readers, stream_readers, task_rea
 from kernfed_testing.in_process import bench, make_job, regression_rows
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
-SCHEMA = DataSchema(LearningTask.REGRESSION, "y", ("x0", "x1"), (), MissingRule.REFUSE, 0.2, 1)
+SCHEMA = DataSchema(
+    task=LearningTask.REGRESSION,
+    target="y",
+    features=("x0", "x1"),
+    classes=(),
+    missing=MissingRule.REFUSE,
+    test_fraction=0.2,
+    seed=1,
+)
 TOKENS = [
     b"\xff",
     b"\x00",
@@ -139,7 +147,7 @@ def _fragment() -> Target:
 
 
 def _reply_frame() -> Target:
-    payload = encode(Echo(1, np.arange(5.0)))
+    payload = encode(Echo(num_rows=1, values=np.arange(5.0)))
     reply = task_pb2.TaskReply(task_id="job/1/probe.echo", payload=payload_to_proto(payload, 0), compute_s=0.1)
 
     def read(data: bytes) -> None:
@@ -155,7 +163,7 @@ def _reply_frame() -> Target:
 
 
 def _payload() -> Target:
-    payload = encode(LocalModel(9, np.ones((4, 1))))
+    payload = encode(LocalModel(num_rows=9, weights=np.ones((4, 1))))
 
     def read(data: bytes) -> None:
         decode(LocalModel, data[: len(payload.header)], memoryview(data[len(payload.header) :]))
@@ -276,7 +284,7 @@ def _model(folder: Path) -> dict[str, Target]:
 def _state(folder: Path) -> dict[str, Target]:
     log = folder / "log" / "audit.jsonl"
     audit = AuditLog(log)
-    reply = Echo(1, np.ones(3))
+    reply = Echo(num_rows=1, values=np.ones(3))
     for i in range(3):
         audit.record(
             job_id="j",

@@ -57,7 +57,7 @@ def identity_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
 
 def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     """What a coordinator sends to a client: frames, and the requests that it keeps."""
-    request = StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False)
+    request = StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
     task = task_pb2.Task(
         task_id="job/1/x", job_id="job", step=request.step, payload=payload_to_proto(encode(request), 1), float_bits=64
     )
@@ -85,7 +85,15 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
 
 def stream_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     """Rows that arrive while a job learns."""
-    schema = DataSchema(LearningTask.REGRESSION, "y", ("a", "b"), (), MissingRule.REFUSE, 0.0, 1)
+    schema = DataSchema(
+        task=LearningTask.REGRESSION,
+        target="y",
+        features=("a", "b"),
+        classes=(),
+        missing=MissingRule.REFUSE,
+        test_fraction=0.0,
+        seed=1,
+    )
 
     def reader(name: str) -> Read:
         rows = folder / f"stream-{Path(name).suffix[1:]}"

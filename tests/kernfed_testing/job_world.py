@@ -110,7 +110,7 @@ class Script:
         self.states.append(total.copy())
         async for round_num in run.rounds(settings.rounds):
             self.first_rounds.append(round_num)
-            replies = await cohort.ask(EchoRequest(np.full(2, float(round_num))))
+            replies = await cohort.ask(EchoRequest(values=np.full(2, float(round_num))))
             if not self.free:
                 await self.gate(job.name).acquire()
             total = total + replies[cohort.clients[0]].values
@@ -120,7 +120,7 @@ class Script:
 
 
 def echo(_client: str, request: EchoRequest) -> Echo:
-    return Echo(1, request.values)
+    return Echo(num_rows=1, values=request.values)
 
 
 class YieldingExchange(InProcessExchange):

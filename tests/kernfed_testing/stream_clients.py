@@ -16,7 +16,8 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.jobs.client_file import ClientFile, PolicySection
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partitions import PartitionData, prepare
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import prepare
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run

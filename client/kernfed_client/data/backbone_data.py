@@ -26,7 +26,7 @@ from kernfed.tables.raw_table import RawTable, Source
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_images
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.feature_cache import FeatureCache, Features
-from kernfed_client.data.partitions import PartitionData, check_table, partition_source
+from kernfed_client.data.partition_data import PartitionData, check_table, partition_source
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 

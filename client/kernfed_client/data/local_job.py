@@ -26,7 +26,8 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
 from kernfed_client.data.device import choose_device
-from kernfed_client.data.partitions import LocalData, PartitionData, load_local_data
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import LocalData, load_local_data
 
 T = TypeVar("T")
 M = TypeVar("M")

@@ -12,54 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Floats
 from kernfed.errors import DataError
-from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.rng import stream
-from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
 from kernfed.tables.read import read
-
-MAX_CLASSES = 1000
-"""Most classes that a client reports of its own accord; a target with more is not one of classes."""
-
-MAX_LABEL_LENGTH = 256
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionData:
-    """Checked rows of a partition: n rows, P feature columns in the job's order."""
-
-    x: Floats
-    """Features, (n, P), finite; row-major, however they came: the order in memory decides the last bits of products."""
-    labels: list[str] | None
-    """Class of each row, by the job's names; None for regression."""
-    y: Floats | None
-    """Target of each row, (n,), finite; None where it is a class."""
-    num_dropped_rows: int
-    """Rows left out for missing values."""
-    row_numbers: Integers
-    """Position of each row in the file, (n,), from 1: the (first) line for CSV."""
-
-    def __post_init__(self) -> None:
-        """Bring the rows into order in memory."""
-        object.__setattr__(self, "x", np.ascontiguousarray(self.x))
-
-    @property
-    def num_rows(self) -> int:
-        """Rows kept, n."""
-        return len(self.x)
-
-    def take(self, rows: Integers) -> PartitionData:
-        """Rows by index, in the order given; what was dropped is counted at the whole."""
-        return PartitionData(
-            self.x[rows],
-            None if self.labels is None else [self.labels[i] for i in rows],
-            None if self.y is None else self.y[rows],
-            0,
-            self.row_numbers[rows],
-        )
+from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +94,7 @@ def prepare(
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
     if not schema.classes:
-        _check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
+        check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
     classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
     notes = []
     if len(counts) == 1:
@@ -162,21 +122,6 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
     source = partition_source(file, schema, dataset, partition)
     return check_table(source, schema, read(source))
-
-
-def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> Source:
-    """A partition's file, its columns by the job, and its settings as the site's administrator finds them.
-
-    The folder is left out of messages, for it tells about the site.
-    """
-    return Source(
-        file,
-        f"data set {dataset}, {partition} ({file.path.name})",
-        schema.features,
-        schema.target,
-        TASKS[schema.task].has_classes,
-        lambda name: f"`{name}` of [datasets.{dataset}.{partition}] in the client file",
-    )
 
 
 def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:
@@ -224,67 +169,3 @@ def held_out_rows(
     for name, take in zip(names, takes, strict=True):
         held_out[groups[name][:take]] = True
     return held_out
-
-
-def check_table(source: Source, schema: DataSchema, table: RawTable) -> PartitionData:
-    """Check a table as read against the schema, and leave out rows with gaps where the job says so.
-
-    Raises:
-        DataError: Names file, column, row and remedy; holds no content of cells.
-    """
-    rows, absent = table.row_numbers, table.absent
-    faults = Faults(source, table.row_word)
-    faults.add_infinite(table)
-    if schema.missing is MissingRule.REFUSE:
-        faults.add_gaps(table, 'complete the data, or set data.missing to "drop-rows" in the job')
-    names = tuple(source.file.labels.get(name, name) for name in table.names)
-    if table.codes is not None:
-        _check_labels(source, schema, names, table.codes, ~absent, rows, faults)
-    faults.raise_if_any()
-    kept = ~absent
-    if not kept.any():
-        source.refuse(
-            f"all {len(rows):,} rows lack a value in a column that the job uses, so dropping them leaves none; "
-            "complete the data or use fewer columns"
-        )
-    labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
-    y = None if table.y is None else table.y[kept]
-    x = table.x if kept.all() else table.x[kept]
-    return PartitionData(x, labels, y, int(absent.sum()), rows[kept])
-
-
-def _check_labels(
-    source: Source,
-    schema: DataSchema,
-    names: Sequence[str],
-    codes: Integers,
-    kept: Flags,
-    rows: Integers,
-    faults: Faults,
-) -> None:
-    unusable = [len(name) > MAX_LABEL_LENGTH or not name.isprintable() for name in names]
-    unknown = [bool(schema.classes) and name not in schema.classes for name in names]
-    for bad, problem in (
-        (unusable, f"a class name of more than {MAX_LABEL_LENGTH} characters, or with control characters; correct it"),
-        (
-            unknown,
-            f"a class that the job does not know (it knows {', '.join(schema.classes[:12])}); "
-            f"correct it, or say which class it is in {source.key('labels')}",
-        ),
-    ):
-        flags = np.array([*bad, False], dtype=np.bool_)  # code -1, no value, finds the last
-        faults.add_rows(schema.target, rows[flags[codes] & kept], problem)
-
-
-def _check_class_column(schema: DataSchema, num_classes: int, num_rows: int, where: str) -> None:
-    # Without classes in the job every label of the column is told to the coordinator: never let that be row content.
-    if schema.task is LearningTask.BINARY and num_classes > 2:
-        raise DataError(
-            f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; "
-            'use task = "classification", or map labels in the client file'
-        )
-    if num_classes > MAX_CLASSES or (num_classes > 20 and 2 * num_classes > num_rows):
-        raise DataError(
-            f"{where}: column {schema.target!r} has {num_classes} different values in {num_rows} rows, so it "
-            'does not look like a class; use task = "regression", another target, or name data.classes in the job'
-        )

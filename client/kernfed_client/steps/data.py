@@ -56,7 +56,7 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
     """
     job.standardise(request.classes, request.mean, request.deviation)
     distance = median_distance(job.x_train).value if request.median_distance else 0.0
-    return Standardised(job.num_rows, distance)
+    return Standardised(num_rows=job.num_rows, median_distance=distance)
 
 
 def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
@@ -70,7 +70,7 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
         raise WireError(
             f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"
         )
-    return FeaturesMapped(job.num_rows, job.map_features(request.features))
+    return FeaturesMapped(num_rows=job.num_rows, fingerprint=job.map_features(request.features))
 
 
 def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbedding:
@@ -109,7 +109,7 @@ def centre(job: LocalJob, request: CentreRequest) -> Centred:
         JobStateMissingError: The features were not computed yet.
     """
     job.centre(request.feature_mean, request.target_mean)
-    return Centred(job.num_rows)
+    return Centred(num_rows=job.num_rows)
 
 
 STEPS: dict[type[Any], Any] = {

@@ -26,7 +26,7 @@ def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
         sums.append(measure("global", job.task, predict(job, request.weights), targets))
     if request.local_ridge > 0:
         sums.append(measure("local", job.task, predict(job, own_weights(job, request.local_ridge)), targets))
-    return Evaluation(job.num_test_rows, tuple(sums))
+    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
 def predict(job: LocalJob, weights: Array) -> Array:

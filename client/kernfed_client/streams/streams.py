@@ -26,7 +26,7 @@ from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
 from kernfed.tables.cells import label_text
 from kernfed.tables.raw_table import Source, locate_columns
-from kernfed_client.data.partitions import PartitionData, partition_source
+from kernfed_client.data.partition_data import PartitionData, partition_source
 
 log = structlog.get_logger(__name__)
 

@@ -49,7 +49,17 @@ def measure(model: str, task: LearningTask, predictions: Floats, targets: Floats
             f"the {model} model's prediction for test row {row + 1} (counted from 1) is NaN or infinite"
         )
     if p.shape[0] == 0:
-        return MetricSums(model, 0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)
+        return MetricSums(
+            model=model,
+            num_rows=0,
+            squared_error=0.0,
+            target_mean=0.0,
+            target_sum_squares=0.0,
+            num_correct=0,
+            log_loss=0.0,
+            auc=0.0,
+            auc_pairs=0.0,
+        )
     mean = float(y[:, 0].mean())
     of_classes = TASKS[task].sums(p, y)
     return MetricSums(

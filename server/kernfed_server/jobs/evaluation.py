@@ -33,7 +33,7 @@ async def evaluate(
     """
     if not setup.baseline.clients:  # nobody could be measured before round 1, which was noted then
         return RoundMetrics(training=training or {})
-    request = EvaluateRequest(weights, local_ridge=0.0, include_global=True)
+    request = EvaluateRequest(weights=weights, local_ridge=0.0, include_global=True)
     found = await measured(cohort.ask(request), setup.schema.task, run)
     return replace(setup.baseline.merged(found), training=training or {})
 
@@ -41,7 +41,7 @@ async def evaluate(
 async def measure_local(setup: Setup, cohort: Cohort, run: Run, ridge: float) -> RoundMetrics:
     """Measure every client's own ridge model (`local`), which does not change from round to round."""
     shape = np.zeros((setup.num_features, setup.num_outputs))
-    request = EvaluateRequest(shape, local_ridge=ridge, include_global=False)
+    request = EvaluateRequest(weights=shape, local_ridge=ridge, include_global=False)
     return await measured(cohort.ask(request), setup.schema.task, run)
 
 

@@ -119,7 +119,9 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
 
     median = lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
-    standardised = await gate.ask(StandardiseRequest(classes, mean, deviation, median_distance=median))
+    standardised = await gate.ask(
+        StandardiseRequest(classes=classes, mean=mean, deviation=deviation, median_distance=median)
+    )
     num_outputs = TASKS[schema.task].num_outputs(classes)
     spec = agree_features(job, standardised, run)
     if not map_features:
@@ -135,10 +137,10 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
 
     feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
     if job.features.intercept:
-        embedded = await gate.ask(MeanEmbeddingRequest(spec.num_features, num_outputs))
+        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
         pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
         feature_mean, target_mean = _as_sent(pooled.feature_mean, job), _as_sent(pooled.target_mean, job)
-        await gate.ask(CentreRequest(feature_mean, target_mean))
+        await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
 
     num_rows = {client: num_rows[client] for client in cohort.clients}
     return Setup(

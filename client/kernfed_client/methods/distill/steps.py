@@ -52,7 +52,7 @@ class _State:
 
 def look_up(job: LocalJob, request: LookUpPublicSetRequest) -> PublicSetKnown:
     """Whether the public set lies here, whole."""
-    return PublicSetKnown(_read(job, request.sha256) is not None)
+    return PublicSetKnown(known=_read(job, request.sha256) is not None)
 
 
 def keep_public(job: LocalJob, request: KeepPublicSetRequest) -> PublicSetKept:
@@ -68,7 +68,7 @@ def keep_public(job: LocalJob, request: KeepPublicSetRequest) -> PublicSetKept:
     points = public_set.unpack(content, len(job.schema.features))
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files.replace(path, content, durable=False)  # the coordinator sends it again; its digest tells damage
-    return PublicSetKept(len(points))
+    return PublicSetKept(num_points=len(points))
 
 
 def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStarted:
@@ -92,13 +92,13 @@ def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStart
     )
     job.forget(_STATE)
     job.memo(_STATE, lambda: _State(make_learner(job, lesson, request), (len(points), job.num_outputs), request.kernel))
-    return DistillationStarted(job.num_rows)
+    return DistillationStarted(num_rows=job.num_rows)
 
 
 def distil(job: LocalJob, request: DistillRequest) -> PublicPredictions:
     """Fit, and predict the public points."""
     fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=True)
-    return PublicPredictions(job.num_rows, fitted.public())
+    return PublicPredictions(num_rows=job.num_rows, predictions=fitted.public())
 
 
 def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evaluation:
@@ -110,14 +110,14 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
         sums.append(measure("personal", job.task, fitted.scores(job.x_test), targets))
     if request.include_local:
         sums.append(measure("local", job.task, _state(job).learner.own().scores(job.x_test), targets))
-    return Evaluation(job.num_test_rows, tuple(sums))
+    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
 def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
     """Fit a last time, and keep the model in the client's state folder."""
     fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=True)
     keep_private_model(job, *fitted.parts())
-    return OwnModelKept(job.num_rows)
+    return OwnModelKept(num_rows=job.num_rows)
 
 
 def _fit(job: LocalJob, step: str, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:

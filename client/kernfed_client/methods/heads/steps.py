@@ -79,10 +79,10 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
     job.forget("head")
     opened = job.memo("head", lambda: _open(job, request))
     return HeadOpened(
-        job.num_rows,
-        opened.fitting.num_rows,
-        opened.validation.num_rows,
-        usable_bytes(job.file.max_memory_bytes, job.device),
+        num_rows=job.num_rows,
+        num_fit_rows=opened.fitting.num_rows,
+        num_validation_rows=opened.validation.num_rows,
+        memory_bytes=usable_bytes(job.file.max_memory_bytes, job.device),
     )
 
 
@@ -114,7 +114,9 @@ def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
         max_bytes=min(request.max_bytes, usable_bytes(job.file.max_memory_bytes, job.device)),
     )
     found = solve(request.solver, hessian, _tensor(job, request.direction, request.step), limits)
-    return HeadStep(job.num_rows, found.iterations, found.residual, to_array(found.value))
+    return HeadStep(
+        num_rows=job.num_rows, iterations=found.iterations, residual=found.residual, newton_step=to_array(found.value)
+    )
 
 
 def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
@@ -122,7 +124,7 @@ def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
     head = _head(_opened(job), request.ridge)
     w, d = _tensor(job, request.weights, request.step), _tensor(job, request.direction, request.step)
     found = [head.value(w - float(size) * d) for size in request.step_sizes]
-    return HeadLosses(job.num_rows, np.array(found))
+    return HeadLosses(num_rows=job.num_rows, losses=np.array(found))
 
 
 def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
@@ -137,7 +139,7 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         proximal=request.proximal,
         seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWeights(job.num_rows, to_array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
 
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
@@ -154,7 +156,9 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
         batch_size=request.batch_size,
         seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWarmUp(job.num_rows, head.value(w), validation_loss, to_array(trained))
+    return HeadWarmUp(
+        num_rows=job.num_rows, loss=head.value(w), validation_loss=validation_loss, weights=to_array(trained)
+    )
 
 
 def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
@@ -171,7 +175,7 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         batch_size=request.batch_size,
         seed=rng.seed(request.seed, "batches", job.client),
     )
-    return HeadWeights(job.num_rows, to_array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
 
 def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
@@ -182,7 +186,7 @@ def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
     rhs = slope - dual + request.penalty * previous
     hessian = head.hessian(w).with_damping(request.damping + request.penalty)
     limits = Limits(tolerance=request.tolerance, max_iterations=request.max_iterations)
-    return HeadDirection(job.num_rows, to_array(solve(HeadSolver.CG, hessian, rhs, limits).value))
+    return HeadDirection(num_rows=job.num_rows, direction=to_array(solve(HeadSolver.CG, hessian, rhs, limits).value))
 
 
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
@@ -195,7 +199,7 @@ def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     if request.include_local:
         alone = job.memo(("own head", request.ridge), lambda: own_weights(job, request.ridge))
         sums.append(measure("local", job.task, predictions(job, alone), targets))
-    return Evaluation(job.num_test_rows, tuple(sums))
+    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
 def predictions(job: LocalJob, weights: Array) -> Array:

@@ -40,20 +40,25 @@ def ranges(job: LocalJob, request: RangesRequest) -> Ranges:
     norm = float(np.sqrt(np.square(job.x_train).sum(axis=1)).max())
     y = np.asarray(job.targets_train, dtype=np.float64)
     if TASKS[job.task].has_classes:
-        return Ranges(job.num_rows, norm, 0.0, 1.0)
-    return Ranges(job.num_rows, norm, float(y.min()), float(y.max()))
+        return Ranges(num_rows=job.num_rows, norm=norm, target_low=0.0, target_high=1.0)
+    return Ranges(num_rows=job.num_rows, norm=norm, target_low=float(y.min()), target_high=float(y.max()))
 
 
 def open_stream(job: LocalJob, request: OpenStreamRequest) -> StreamOpened:
     """Open the stream; what an earlier life of this client learned of it is read back with the dictionary."""
     job.forget(_KEY)
     client = job.memo(_KEY, lambda: OnlineClient(job, request))
-    return StreamOpened(job.num_rows, client.stream.num_rows, client.stream.live, client.least_rows)
+    return StreamOpened(
+        num_rows=job.num_rows,
+        num_stream_rows=client.stream.num_rows,
+        live=client.stream.live,
+        least_rows=client.least_rows,
+    )
 
 
 def draw_dictionary(job: LocalJob, request: DrawDictionaryRequest) -> DictionaryDrawn:
     """Draw the kernels; the fingerprint shows that both ends drew the same."""
-    return DictionaryDrawn(job.num_rows, _client(job).draw_dictionary(request))
+    return DictionaryDrawn(num_rows=job.num_rows, fingerprint=_client(job).draw_dictionary(request))
 
 
 def step(job: LocalJob, request: OnlineStepRequest) -> OnlineStep:

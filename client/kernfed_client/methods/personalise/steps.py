@@ -51,7 +51,7 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
     if columns.shape[1] != request.num_columns:
         raise WireError(f"{request.step}: {request.num_columns} columns, this client has {columns.shape[1]}")
     found = moments(columns)
-    return ColumnMoments(job.num_rows, found.mean, found.sum_squares)
+    return ColumnMoments(num_rows=job.num_rows, mean=found.mean, sum_squares=found.sum_squares)
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
@@ -63,7 +63,7 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
     found = embed(begin(job, request).phi)
     if request.noise_factor > 0:
         found = add_noise(found, request.noise_factor, FEATURE_BOUND, noise_stream(job, request))
-    return ClientEmbedding(found.num_rows, found.mean, found.trace)
+    return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
 
 
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
@@ -75,7 +75,12 @@ def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
             f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
             f"{x.shape[1]} and {y.shape[1]}"
         )
-    return Statistics(job.num_rows, pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x))
+    return Statistics(
+        num_rows=job.num_rows,
+        gram=pack(x.T @ x / len(x)),
+        moment=x.T @ y / len(x),
+        square=float(np.square(y).sum()) / len(x),
+    )
 
 
 def share(job: LocalJob, request: ShareRequest) -> Shared:
@@ -89,7 +94,7 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
     state.shared, state.weights, state.scorer = request, None, None
     state.fits.clear()
     state.index(job)
-    return Shared(job.num_rows)
+    return Shared(num_rows=job.num_rows)
 
 
 def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
@@ -104,13 +109,19 @@ def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
     solve = solve_exact if request.exact else solve_paper
     found = solve(means @ means.T, np.array([t]), linear)
     state.weights, state.choice = found.weights[:, 0], ""
-    return WeightsSolved(job.num_rows, float(found.gap[0]))
+    return WeightsSolved(num_rows=job.num_rows, gap=float(found.gap[0]))
 
 
 def crossfit(job: LocalJob, request: CrossfitRequest) -> CrossfitScores:
     """Held-out errors of the next stage's candidates, summed over this client's rows."""
     found = _target(job, request).scores(request.decisions)
-    return CrossfitScores(job.num_rows, 1, found.losses, found.squared_differences, found.variances)
+    return CrossfitScores(
+        num_rows=job.num_rows,
+        num_clients=1,
+        losses=found.losses,
+        squared_differences=found.squared_differences,
+        variances=found.variances,
+    )
 
 
 def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
@@ -128,7 +139,7 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     state.choice = f"{c.family}, {', '.join(facts)}{own_way}"
     keep_linear(job, state, found.coefficients)
     state.fits.clear()
-    return ModelAdopted(job.num_rows)
+    return ModelAdopted(num_rows=job.num_rows)
 
 
 def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
@@ -152,7 +163,7 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     gram = gram + request.ridge * np.eye(size - first)
     solved = cholesky(torch.from_numpy(gram), name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
     keep_linear(job, state, np.vstack([np.zeros((first, solved.shape[1])), solved]))
-    return ModelAdopted(job.num_rows)
+    return ModelAdopted(num_rows=job.num_rows)
 
 
 def tell_weights(job: LocalJob, request: TellWeightsRequest) -> CollaborationWeights:
@@ -161,7 +172,7 @@ def tell_weights(job: LocalJob, request: TellWeightsRequest) -> CollaborationWei
     weights = _weights(state)
     if len(weights) != request.num_clients:
         raise WireError(f"{request.step}: weights of {request.num_clients} clients, this client has {len(weights)}")
-    return CollaborationWeights(job.num_rows, weights, state.choice)
+    return CollaborationWeights(num_rows=job.num_rows, weights=weights, choice=state.choice)
 
 
 def evaluate_personal(job: LocalJob, request: EvaluatePersonalRequest) -> Evaluation:
@@ -169,7 +180,9 @@ def evaluate_personal(job: LocalJob, request: EvaluatePersonalRequest) -> Evalua
     scorer = personal(job).scorer
     if scorer is None:
         raise JobStateMissingError(f"{request.step}: this client has no personal model yet")
-    return Evaluation(job.num_test_rows, (measure("personal", job.task, scorer(job), held_out_targets(job)),))
+    return Evaluation(
+        num_test_rows=job.num_test_rows, sums=(measure("personal", job.task, scorer(job), held_out_targets(job)),)
+    )
 
 
 def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:

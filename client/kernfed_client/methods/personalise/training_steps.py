@@ -42,13 +42,15 @@ from kernfed_client.steps.own_ridge import local_ridge
 def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
     """H_j⁻¹ G for all models at once: H_j is factored once."""
     g = _columns(job, request.residuals, request.step)
-    return PersonalSteps(job.num_rows, to_array(local_ridge(job, request.ridge).newton_step(g)))
+    return PersonalSteps(num_rows=job.num_rows, steps=to_array(local_ridge(job, request.ridge).newton_step(g)))
 
 
 def hessian_products(job: LocalJob, request: PersonalProductsRequest) -> PersonalProducts:
     """H_j Z for all directions at once."""
     z = _columns(job, request.directions, request.step)
-    return PersonalProducts(job.num_rows, to_array(local_ridge(job, request.ridge).hessian_product(z)))
+    return PersonalProducts(
+        num_rows=job.num_rows, products=to_array(local_ridge(job, request.ridge).hessian_product(z))
+    )
 
 
 def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
@@ -58,7 +60,7 @@ def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
         raise InvalidTensorError(f"{request.step}: weights of shape {request.weights.shape} do not fit this client")
     offset = np.zeros((1 if state.request.intercept else 0, job.num_outputs))
     keep_linear(job, state, np.vstack([offset, np.asarray(request.weights, np.float64)]))
-    return ModelAdopted(job.num_rows)
+    return ModelAdopted(num_rows=job.num_rows)
 
 
 def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetworks:
@@ -75,7 +77,7 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
         weight_decay=request.weight_decay,
         seed=rng.seed(request.seed, "batches", job.client),
     )
-    return TrainedNetworks(job.num_rows, to_array(trained))
+    return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
 
 
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
@@ -89,7 +91,7 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     scorer = network_scorer(arrays, details)
     state.scorer = lambda of: scorer(of.x_test, str(of.device))
     keep_private_model(job, NETWORK, arrays, details, scorer)
-    return ModelAdopted(job.num_rows)
+    return ModelAdopted(num_rows=job.num_rows)
 
 
 def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evaluation:
@@ -105,7 +107,7 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
         arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
         found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
-    return Evaluation(job.num_test_rows, tuple(sums))
+    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:

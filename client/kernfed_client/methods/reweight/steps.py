@@ -59,7 +59,14 @@ def look_up(job: LocalJob, request: LookUpRatiosRequest) -> RatiosHeld:
     size = _sample_size(job, request.num_points)
     num_columns = train_points(job, request.features, 1).shape[1]
     fingerprint = fingerprint_of(job, request.features)
-    return RatiosHeld(job.num_rows, held_variants(job), shares, size, num_columns, fingerprint)
+    return RatiosHeld(
+        num_rows=job.num_rows,
+        held=held_variants(job),
+        shares=shares,
+        num_points=size,
+        num_columns=num_columns,
+        fingerprint=fingerprint,
+    )
 
 
 def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample:
@@ -76,7 +83,7 @@ def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample
     if size == 0:
         raise DataError("there are no test points to share; give the data set a test or an unlabelled partition")
     chosen = np.sort(rng.stream(request.seed, "reweight", "sample", job.client).permutation(len(points))[:size])
-    return UnlabelledSample(np.ascontiguousarray(points[chosen]))
+    return UnlabelledSample(points=np.ascontiguousarray(points[chosen]))
 
 
 def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
@@ -111,13 +118,18 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
         num_steps=fitted.num_steps,
     )
     keep_ratios(job, request.variant, Ratios(ratios.cpu().numpy() / total, facts))
-    return RatiosKept(job.num_rows)
+    return RatiosKept(num_rows=job.num_rows)
 
 
 def class_prior(job: LocalJob, request: ClassPriorRequest) -> ClassPrior:
     """Shares of the classes among the test points, counted or estimated."""
     found = own_prior(job, request.source, request.seed)
-    return ClassPrior(job.num_rows, found.prior, found.smallest_singular_value, found.fallback[:256])
+    return ClassPrior(
+        num_rows=job.num_rows,
+        prior=found.prior,
+        smallest_singular_value=found.smallest_singular_value,
+        fallback=found.fallback[:256],
+    )
 
 
 def fit_label_ratios(job: LocalJob, request: LabelRatiosRequest) -> RatiosKept:
@@ -144,7 +156,7 @@ def fit_label_ratios(job: LocalJob, request: LabelRatiosRequest) -> RatiosKept:
         note=note[:512],
     )
     keep_ratios(job, request.variant, Ratios(weights, facts))
-    return RatiosKept(job.num_rows)
+    return RatiosKept(num_rows=job.num_rows)
 
 
 def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:

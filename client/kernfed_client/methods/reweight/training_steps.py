@@ -42,7 +42,7 @@ def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> Weight
         rows = torch.from_numpy(order[: request.batch_size]).to(job.device)
         x, y, w = x[rows], y[rows], w[:, rows]
     parameters = _parameters(job, request.network, request.networks, w)
-    return WeightedGradient(job.num_rows, to_array(gradients(request.network, parameters, x, y, w)))
+    return WeightedGradient(num_rows=job.num_rows, gradients=to_array(gradients(request.network, parameters, x, y, w)))
 
 
 def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNetworks:
@@ -68,7 +68,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
     if norm is not None:
         keep_norm(job, request.round_num, found[:, norm])
         found[:, norm] = request.networks[:, norm]  # what stays here must not be seen in what leaves
-    return WeightedNetworks(job.num_rows, found)
+    return WeightedNetworks(num_rows=job.num_rows, networks=found)
 
 
 def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluation:
@@ -84,7 +84,7 @@ def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluati
         arrays = _arrays_of(parameters, request.scale)
         found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
-    return Evaluation(job.num_test_rows, tuple(sums))
+    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
 def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
@@ -97,7 +97,7 @@ def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
     networks[:, norm] = own
     arrays, details = _arrays_of(networks[0], request.scale), {"network": network_details(request.network)}
     keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details))
-    return NetworkKept(job.num_rows, own is not start)
+    return NetworkKept(num_rows=job.num_rows, normalised=own is not start)
 
 
 def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor, Tensor, Tensor]:

@@ -39,44 +39,44 @@ from kernfed_client.steps.own_ridge import local_ridge, own_weights
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
     """H_j⁻¹ c_j."""
     check_shape((request.num_features, request.num_outputs), _shape(job), request.step)
-    return LocalModel(job.num_rows, own_weights(job, request.ridge))
+    return LocalModel(num_rows=job.num_rows, weights=own_weights(job, request.ridge))
 
 
 def train_locally(job: LocalJob, request: TrainLocallyRequest) -> TrainedLocally:
     """Solve for this client's own model and keep it in the client's state folder."""
     keep_own_model(job, own_weights(job, request.ridge))
-    return TrainedLocally(job.num_rows)
+    return TrainedLocally(num_rows=job.num_rows)
 
 
 def newton_start(job: LocalJob, request: NewtonStartRequest) -> NewtonStart:
     """H_j⁻¹ c_j and c_j."""
     check_shape((request.num_features, request.num_outputs), _shape(job), request.step)
     moment = to_array(local_ridge(job, request.ridge).moment())
-    return NewtonStart(job.num_rows, own_weights(job, request.ridge), moment)
+    return NewtonStart(num_rows=job.num_rows, weights=own_weights(job, request.ridge), moment=moment)
 
 
 def gradient(job: LocalJob, request: GradientRequest) -> Gradient:
     """H_j W - c_j."""
     w = _tensor(job, request.weights, request.step)
-    return Gradient(job.num_rows, to_array(local_ridge(job, request.ridge).gradient(w)))
+    return Gradient(num_rows=job.num_rows, gradient=to_array(local_ridge(job, request.ridge).gradient(w)))
 
 
 def newton_step(job: LocalJob, request: NewtonStepRequest) -> NewtonStep:
     """H_j⁻¹ G."""
     g = _tensor(job, request.gradient, request.step)
-    return NewtonStep(job.num_rows, to_array(local_ridge(job, request.ridge).newton_step(g)))
+    return NewtonStep(num_rows=job.num_rows, newton_step=to_array(local_ridge(job, request.ridge).newton_step(g)))
 
 
 def hessian_product(job: LocalJob, request: HessianProductRequest) -> HessianProduct:
     """H_j Z."""
     z = _tensor(job, request.direction, request.step)
-    return HessianProduct(job.num_rows, to_array(local_ridge(job, request.ridge).hessian_product(z)))
+    return HessianProduct(num_rows=job.num_rows, product=to_array(local_ridge(job, request.ridge).hessian_product(z)))
 
 
 def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:
     """Largest eigenvalue of H_j."""
     value = job.memo(("curvature", request.ridge), lambda: local_ridge(job, request.ridge).largest_eigenvalue())
-    return Curvature(job.num_rows, value)
+    return Curvature(num_rows=job.num_rows, largest_eigenvalue=value)
 
 
 def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalModel:
@@ -91,13 +91,15 @@ def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalMod
         batch_size=request.batch_size,
         seed=seed,
     )
-    return LocalModel(job.num_rows, to_array(trained))
+    return LocalModel(num_rows=job.num_rows, weights=to_array(trained))
 
 
 def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
     """Argmin F_j(V) + (proximal/2) |V - W|²."""
     w = _tensor(job, request.weights, request.step)
-    return LocalModel(job.num_rows, to_array(local_ridge(job, request.ridge).proximal_solve(w, request.proximal)))
+    return LocalModel(
+        num_rows=job.num_rows, weights=to_array(local_ridge(job, request.ridge).proximal_solve(w, request.proximal))
+    )
 
 
 def _shape(job: LocalJob) -> tuple[int, int]:

@@ -30,7 +30,7 @@ class MissingRule(enum.StrEnum):
     DROP_ROWS = "drop-rows"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataSchema:
     """The job's demands on every client's data set."""
 
@@ -48,7 +48,7 @@ class DataSchema:
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataDescription(Reply):
     """Description of a client's data, before anything is scaled."""
 
@@ -66,7 +66,7 @@ class DataDescription(Reply):
     """Fingerprint of the backbone behind the columns; empty without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeDataRequest(Request[DataDescription]):
     """Load the data set, check it against the schema, and describe it."""
 
@@ -79,7 +79,7 @@ class DescribeDataRequest(Request[DataDescription]):
     schema: DataSchema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standardised(Reply):
     """The client's data are scaled."""
 
@@ -88,7 +88,7 @@ class Standardised(Reply):
     """Median Euclidean distance between standardised training rows; 0 where not asked or fewer than 2 rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StandardiseRequest(Request[Standardised]):
     """Use the federation's classes and scales: x is replaced by (x - mean) / deviation, per column."""
 
@@ -104,7 +104,7 @@ class StandardiseRequest(Request[Standardised]):
     """Whether the reply states the median distance, for the kernel's lengthscale."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturesMapped(Reply):
     """The client drew the same feature map."""
 
@@ -113,7 +113,7 @@ class FeaturesMapped(Reply):
     """Of the frequencies that the client drew; see `kernfed.features.spec.fingerprint`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MapFeaturesRequest(Request[FeaturesMapped]):
     """Draw the feature map and compute the features of all rows."""
 
@@ -126,7 +126,7 @@ class MapFeaturesRequest(Request[FeaturesMapped]):
     num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanEmbedding(Reply):
     """Means over a client's training rows."""
 
@@ -135,7 +135,7 @@ class MeanEmbedding(Reply):
     target_mean: Annotated[Array, Shape("C")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanEmbeddingRequest(Request[MeanEmbedding]):
     """Mean of the feature map and of the (one-hot) targets."""
 
@@ -147,14 +147,14 @@ class MeanEmbeddingRequest(Request[MeanEmbedding]):
     num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Centred(Reply):
     """The client subtracts the pooled means from its features and targets."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CentreRequest(Request[Centred]):
     """Subtract pooled means; ridge on centred data is ridge with an unpenalised intercept."""
 

@@ -9,7 +9,7 @@ from kernfed.arrays import Array
 from kernfed.federation.messages.base import Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSums:
     """Sums over a client's test rows from which metrics are computed, alone or pooled.
 
@@ -32,7 +32,7 @@ class MetricSums:
     """Pairs (positive, negative) behind `auc`; 0 where it is not defined (one class only)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(Reply):
     """A client's metrics, one entry per model measured."""
 
@@ -40,7 +40,7 @@ class Evaluation(Reply):
     sums: Annotated[tuple[MetricSums, ...], MaxLength(16)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateRequest(Request[Evaluation]):
     """Measure a linear model on (centred) features, and, where asked, the client's own local model."""
 

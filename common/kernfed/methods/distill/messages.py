@@ -20,14 +20,14 @@ Targets = Annotated[Array, Shape("N", "C")]
 RoundNum = Annotated[int, Range(0, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSetKnown(Reply):
     """Whether the client has the public set already."""
 
     known: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpPublicSetRequest(Request[PublicSetKnown]):
     """Look for a public set in the client's own store, where an earlier job may have left it."""
 
@@ -38,14 +38,14 @@ class LookUpPublicSetRequest(Request[PublicSetKnown]):
     """Of the set's file, 64 hexadecimal digits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSetKept(Reply):
     """The client has the public set in its store."""
 
     num_points: Annotated[int, Range(1, 100_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepPublicSetRequest(Request[PublicSetKept]):
     """Check a public set against its digest, and keep it for this job and later ones."""
 
@@ -57,14 +57,14 @@ class KeepPublicSetRequest(Request[PublicSetKept]):
     """Bytes of the file, uint8; see `kernfed.methods.distill.public_set`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistillationStarted(Reply):
     """The client is ready to predict on the public set."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartDistillationRequest(Request[DistillationStarted]):
     """Scale the public points like the client's own rows, and prepare the client's model."""
 
@@ -85,7 +85,7 @@ class StartDistillationRequest(Request[DistillationStarted]):
     """Of models that draw random numbers; each client makes its own stream of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicPredictions(Reply):
     """A client's predictions on the public points."""
 
@@ -93,7 +93,7 @@ class PublicPredictions(Reply):
     predictions: Targets
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistillRequest(Request[PublicPredictions]):
     """Fit own rows together with targets of the public points, and predict on these: a whole round in one trip."""
 
@@ -106,7 +106,7 @@ class DistillRequest(Request[PublicPredictions]):
     targets: Targets
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureDistilledRequest(Request[Evaluation]):
     """Measure the model that the client would get from these targets, `personal`, on its own test rows."""
 
@@ -121,14 +121,14 @@ class MeasureDistilledRequest(Request[Evaluation]):
     """Whether the model of own rows alone, `local`, is measured too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnModelKept(Reply):
     """The client's model is in its state folder; nothing of it is told."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepDistilledRequest(Request[OwnModelKept]):
     """Fit a last time, and keep the model at the client, for `kernfed-client predict`."""
 

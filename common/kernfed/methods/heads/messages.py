@@ -46,7 +46,7 @@ class HeadSolver(enum.StrEnum):
     LANCZOS = "lanczos"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOpened(Reply):
     """The client's rows are ready for a head."""
 
@@ -59,7 +59,7 @@ class HeadOpened(Reply):
     """Memory that a solver's matrices may take at this client."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenHeadRequest(Request[HeadOpened]):
     """Put features and targets of a head together and keep validation rows apart."""
 
@@ -79,7 +79,7 @@ class OpenHeadRequest(Request[HeadOpened]):
     num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadGradient(Reply):
     """F_j and its gradient at W."""
 
@@ -95,7 +95,7 @@ class HeadGradient(Reply):
     gradient: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadGradientRequest(Request[HeadGradient]):
     """Loss and gradient at W (Algorithm 2, line 4)."""
 
@@ -109,7 +109,7 @@ class HeadGradientRequest(Request[HeadGradient]):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadStep(Reply):
     """(H_j(W) + damping I)⁻¹ G, as far as the solver goes."""
 
@@ -121,7 +121,7 @@ class HeadStep(Reply):
     newton_step: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadStepRequest(Request[HeadStep]):
     """Local Newton step on a direction that all clients get (Algorithm 2, line 6)."""
 
@@ -145,7 +145,7 @@ class HeadStepRequest(Request[HeadStep]):
     """G."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadLosses(Reply):
     """Losses along a line."""
 
@@ -154,7 +154,7 @@ class HeadLosses(Reply):
     """F_j(W - step_sizes_i direction)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadLossesRequest(Request[HeadLosses]):
     """F_j at several step sizes: what a line search at the coordinator needs, a number per client and step size."""
 
@@ -168,7 +168,7 @@ class HeadLossesRequest(Request[HeadLosses]):
     step_sizes: Annotated[Array, Shape("L")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWeights(Reply):
     """Weights after a client's own steps."""
 
@@ -176,7 +176,7 @@ class HeadWeights(Reply):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDescentRequest(Request[HeadWeights]):
     """Epochs of mini-batch gradient descent with momentum on F_j(V) + (proximal/2) |V - W|², from V = W."""
 
@@ -196,7 +196,7 @@ class HeadDescentRequest(Request[HeadWeights]):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWarmUp(Reply):
     """Weights after a client's own steps, and what those were worth that it began with."""
 
@@ -208,7 +208,7 @@ class HeadWarmUp(Reply):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWarmUpRequest(Request[HeadWarmUp]):
     """Losses at W, then epochs of mini-batch gradient descent with momentum on F_j from there."""
 
@@ -226,7 +226,7 @@ class HeadWarmUpRequest(Request[HeadWarmUp]):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSophiaRequest(Request[HeadWeights]):
     """FedSophia's local epochs: clipped steps, preconditioned by a moving average of the Hessian's diagonal."""
 
@@ -250,7 +250,7 @@ class HeadSophiaRequest(Request[HeadWeights]):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDirection(Reply):
     """FedNew's inner variable y_j."""
 
@@ -258,7 +258,7 @@ class HeadDirection(Reply):
     direction: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDirectionRequest(Request[HeadDirection]):
     """One step of FedNew's inner ADMM: y_j = (H_j(W) + (damping + penalty) I)⁻¹ (∇F_j(W) - dual + penalty · previous).
 
@@ -279,7 +279,7 @@ class HeadDirectionRequest(Request[HeadDirection]):
     previous: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateHeadRequest(Request[Evaluation]):
     """Measure a head on the client's test rows, and where asked one that this client trains alone."""
 

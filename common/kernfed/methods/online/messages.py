@@ -24,7 +24,7 @@ Rate = Annotated[float, Range(0, 1e9)]
 Fingerprint = Annotated[str, MaxLength(64)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges(Reply):
     """Sizes of a client's rows and targets, after columns were scaled."""
 
@@ -35,7 +35,7 @@ class Ranges(Reply):
     target_high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RangesRequest(Request[Ranges]):
     """State the largest row norm and the range of the targets, of the training rows."""
 
@@ -44,7 +44,7 @@ class RangesRequest(Request[Ranges]):
     kinds = (Kind.SUMMARY,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOpened(Reply):
     """The client's stream can be read."""
 
@@ -57,7 +57,7 @@ class StreamOpened(Reply):
     """Fewest rows that an answer of this client stands for, as its policy says; it takes at least so many per round."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenStreamRequest(Request[StreamOpened]):
     """Open the stream of a data set, or its training rows in their order where it offers none."""
 
@@ -77,7 +77,7 @@ class OpenStreamRequest(Request[StreamOpened]):
     """Of all draws of this job; a client adds its name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryDrawn(Reply):
     """The client drew the same frequencies."""
 
@@ -86,7 +86,7 @@ class DictionaryDrawn(Reply):
     """See `kernfed.methods.online.dictionary.fingerprint`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrawDictionaryRequest(Request[DictionaryDrawn]):
     """Draw the frequencies of all kernels, and learn by these rules."""
 
@@ -107,7 +107,7 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     """λ of loss + λ |theta_i|²."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineStep(Reply):
     """A client's step from the rows of a round."""
 
@@ -127,7 +127,7 @@ class OnlineStep(Reply):
     """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineStepRequest(Request[OnlineStep]):
     """Take the parameters that moved, predict and learn the next rows, and answer with a step (Algorithm 2)."""
 
@@ -149,7 +149,7 @@ class OnlineStepRequest(Request[OnlineStep]):
     """Seconds for which to wait for a row where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedStep(Reply):
     """As `OnlineStep`, and the losses from which the coordinator learns the weights."""
 
@@ -167,7 +167,7 @@ class SharedStep(Reply):
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedStepRequest(Request[SharedStep]):
     """A round in which the coordinator says how the kernels are weighed, for all clients alike."""
 
@@ -191,7 +191,7 @@ class SharedStepRequest(Request[SharedStep]):
     wait_s: Annotated[float, Range(0, 60)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStep(Reply):
     """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
 
@@ -209,7 +209,7 @@ class LocalStep(Reply):
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStepRequest(Request[LocalStep]):
     """A round in which a client moves all parameters by itself, and sends those of the kernel that was drawn."""
 
@@ -235,7 +235,7 @@ class LocalStepRequest(Request[LocalStep]):
     wait_s: Annotated[float, Range(0, 60)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetaStep(Reply):
     """A client's update of a network that is meant to be adapted."""
 
@@ -249,7 +249,7 @@ class MetaStep(Reply):
     """Weights after the client's rows; V = W, or 0 without rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetaStepRequest(Request[MetaStep]):
     """Adapt the network to the last row, predict the next, and move the network by the gradient there."""
 
@@ -270,7 +270,7 @@ class MetaStepRequest(Request[MetaStep]):
     wait_s: Annotated[float, Range(0, 60)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamMetrics(Reply):
     """A client's predictions so far, measured; every one was made before its target was used."""
 
@@ -286,7 +286,7 @@ class StreamMetrics(Reply):
     """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamMetricsRequest(Request[StreamMetrics]):
     """Measure the predictions so far, and keep the personal model as it is now."""
 

@@ -196,4 +196,4 @@ def decide(listed: Sequence[Candidate], total: Scores, num_clients: int, *, devi
             local = inside[int(np.argmin(mean[inside]))]
         if deviate and family is not listed[pooled].family:
             alternatives.append(best)
-    return StageDecision(pooled, tuple(alternatives), local)
+    return StageDecision(pooled=pooled, alternatives=tuple(alternatives), local=local)

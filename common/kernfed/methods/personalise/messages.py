@@ -23,7 +23,7 @@ Factors = Annotated[tuple[float, ...], MaxLength(64), Range(0)]
 Index = Annotated[int, Range(0, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMoments(Reply):
     """Moments of the columns, x before y, over a client's training rows, as the client has them scaled."""
 
@@ -33,7 +33,7 @@ class ColumnMoments(Reply):
     """Sums of squared deviations from `mean`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMomentsRequest(Request[ColumnMoments]):
     """Moments of the columns x and y, from which all clients scale them alike."""
 
@@ -44,7 +44,7 @@ class ColumnMomentsRequest(Request[ColumnMoments]):
     num_columns: Annotated[int, Dim("Z"), Range(1, 2_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEmbedding(Reply):
     """A client's mean embedding."""
 
@@ -54,7 +54,7 @@ class ClientEmbedding(Reply):
     """Over the rows it is the expected squared error of `mean`, noise counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest(Request[ClientEmbedding]):
     """Embed the training rows: the mean of the features of the scaled columns."""
 
@@ -78,7 +78,7 @@ class EmbedRequest(Request[ClientEmbedding]):
     """Of the noise where a client has no secret of its own, as in a simulation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Reply):
     """A client's normal equations."""
 
@@ -91,7 +91,7 @@ class Statistics(Reply):
     """Mean of |y|²."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsRequest(Request[Statistics]):
     """Second moments of the ridge model's inputs (the constant, if there is one, then features) and targets."""
 
@@ -105,14 +105,14 @@ class StatisticsRequest(Request[Statistics]):
     """Q (Q + 1)/2."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shared(Reply):
     """The client holds what all clients have shared."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRequest(Request[Shared]):
     """Give the client the data that all clients have shared, in one order. Without normal equations T and Q are 0."""
 
@@ -130,7 +130,7 @@ class ShareRequest(Request[Shared]):
     squares: Annotated[Array, Shape("B")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSolved(Reply):
     """The client has solved for its weights and keeps them."""
 
@@ -139,7 +139,7 @@ class WeightsSolved(Reply):
     """Of the weights: at least the distance of the objective to its optimum."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SolveWeightsRequest(Request[WeightsSolved]):
     """Q-aggregation with this client as the target."""
 
@@ -156,7 +156,7 @@ class SolveWeightsRequest(Request[WeightsSolved]):
     """Bound M of the features' norm."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateGrid:
     """Parameters from which candidates are made."""
 
@@ -174,7 +174,7 @@ class CandidateGrid:
     """Numbers of clusters."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageDecision:
     """The choice among a stage's candidates by all clients' sums, as indices."""
 
@@ -189,7 +189,7 @@ class StageDecision:
 Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossfitScores(Reply):
     """A client's scores of candidates; only sums over clients are used."""
 
@@ -201,7 +201,7 @@ class CrossfitScores(Reply):
     variances: Annotated[Array, Shape("J", "G")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossfitRequest(Request[CrossfitScores]):
     """Score the candidates of the stage after `decisions` on held-out rows of this client."""
 
@@ -215,14 +215,14 @@ class CrossfitRequest(Request[CrossfitScores]):
     num_fedavg: Annotated[int, Dim("G"), Range(1, 1000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdopted(Reply):
     """The client has a personal model and keeps it."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptRequest(Request[ModelAdopted]):
     """Choose after the last stage; keep the weights and the model that follow from all rows."""
 
@@ -235,7 +235,7 @@ class AdoptRequest(Request[ModelAdopted]):
     decisions: Decisions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SolveModelRequest(Request[ModelAdopted]):
     """Solve the ridge problem on everyone's normal equations, mixed with this client's weights; keep the model."""
 
@@ -247,7 +247,7 @@ class SolveModelRequest(Request[ModelAdopted]):
     ridge: Annotated[float, Range(1e-300)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollaborationWeights(Reply):
     """A client's weights over all clients."""
 
@@ -258,7 +258,7 @@ class CollaborationWeights(Reply):
     """The way in which they were found, in words; empty where there was no choice."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TellWeightsRequest(Request[CollaborationWeights]):
     """Tell the weights that the client has found."""
 
@@ -269,7 +269,7 @@ class TellWeightsRequest(Request[CollaborationWeights]):
     num_clients: NumClients
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatePersonalRequest(Request[Evaluation]):
     """Measure the client's personal model on its own test rows."""
 

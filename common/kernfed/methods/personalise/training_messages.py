@@ -23,7 +23,7 @@ Networks = Annotated[Array, Shape("N", "P")]
 Ridge = Annotated[float, Range(1e-300)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalSteps(Reply):
     """H_j⁻¹ G for the residuals of many models."""
 
@@ -31,7 +31,7 @@ class PersonalSteps(Reply):
     steps: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalStepsRequest(Request[PersonalSteps]):
     """The client's Hessian solves on the residuals of many weighted problems."""
 
@@ -43,7 +43,7 @@ class PersonalStepsRequest(Request[PersonalSteps]):
     residuals: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalProducts(Reply):
     """H_j Z for many directions."""
 
@@ -51,7 +51,7 @@ class PersonalProducts(Reply):
     products: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalProductsRequest(Request[PersonalProducts]):
     """The client's Hessian times the directions of many weighted problems."""
 
@@ -63,7 +63,7 @@ class PersonalProductsRequest(Request[PersonalProducts]):
     directions: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepModelRequest(Request[ModelAdopted]):
     """Keep the client's personal model, which is sent to it alone."""
 
@@ -75,7 +75,7 @@ class KeepModelRequest(Request[ModelAdopted]):
     weights: Annotated[Array, Shape("M", "C")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedNetworks(Reply):
     """Networks after local steps."""
 
@@ -83,7 +83,7 @@ class TrainedNetworks(Reply):
     networks: Networks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainNetworksRequest(Request[TrainedNetworks]):
     """Gradient steps on this client's rows from each of the networks given, all at once."""
 
@@ -103,7 +103,7 @@ class TrainNetworksRequest(Request[TrainedNetworks]):
     """Of the batches; the client derives its own stream from it by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepNetworkRequest(Request[ModelAdopted]):
     """Keep the client's personal network, which is sent to it alone."""
 
@@ -116,7 +116,7 @@ class KeepNetworkRequest(Request[ModelAdopted]):
     parameters: Annotated[Array, Shape("P")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateNetworksRequest(Request[Evaluation]):
     """Measure networks on the client's own test rows: `personal`, `global`, and one trained by the client alone."""
 

@@ -9,7 +9,7 @@ from kernfed.arrays import Array
 from kernfed.federation.messages.base import Reply, Request, Rows, Shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Echo(Reply):
     """The numbers that were sent, unchanged."""
 
@@ -18,7 +18,7 @@ class Echo(Reply):
     values: Annotated[Array, Shape("N")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EchoRequest(Request[Echo]):
     """Send numbers back."""
 

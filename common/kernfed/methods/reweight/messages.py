@@ -33,7 +33,7 @@ class PriorSource(enum.StrEnum):
     """Predictions of a classifier on its unlabelled test points; see `kernfed.methods.reweight.label_shift`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RatiosHeld(Reply):
     """Ratios that this client has, and the sample that it would share."""
 
@@ -50,7 +50,7 @@ class RatiosHeld(Reply):
     """Of the backbone behind the map; empty without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpRatiosRequest(Request[RatiosHeld]):
     """Say which ratios are here, and whether test points may be asked for."""
 
@@ -64,7 +64,7 @@ class LookUpRatiosRequest(Request[RatiosHeld]):
     """The map of rows to what ratios are fitted on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnlabelledSample(Reply):
     """Test points without their labels."""
 
@@ -72,7 +72,7 @@ class UnlabelledSample(Reply):
     """Standardised columns, or what the map made of the rows; drawn without replacement."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShareSampleRequest(Request[UnlabelledSample]):
     """Draw a sample of the client's unlabelled or test rows."""
 
@@ -86,14 +86,14 @@ class ShareSampleRequest(Request[UnlabelledSample]):
     """The map of rows to what leaves."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RatiosKept(Reply):
     """The ratios are fitted, and kept at the client."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatchRatiosRequest(Request[RatiosKept]):
     """Fit the ratios of training rows to test points, and keep them."""
 
@@ -113,7 +113,7 @@ class MatchRatiosRequest(Request[RatiosKept]):
     """The map under which the points came."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPrior(Reply):
     """Shares of the classes among a client's test points."""
 
@@ -126,7 +126,7 @@ class ClassPrior(Reply):
     """Why the training prior stands in; empty where it does not."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPriorRequest(Request[ClassPrior]):
     """Count or estimate the classes of the test points."""
 
@@ -139,7 +139,7 @@ class ClassPriorRequest(Request[ClassPrior]):
     """Of the classifier's folds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRatiosRequest(Request[RatiosKept]):
     """Ratios of the classes' shares, for every training row by its class."""
 
@@ -156,7 +156,7 @@ class LabelRatiosRequest(Request[RatiosKept]):
     seed: Annotated[int, Range(0, 2**63 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RatioSummary(Reply):
     """Summary of a client's ratios for people, of the first variant in use."""
 
@@ -187,7 +187,7 @@ class RatioSummary(Reply):
     """E.g. why a training prior stands in; empty where nothing is to be said."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UseRatiosRequest(Request[RatioSummary]):
     """Weigh training rows from here on; steps on the linear model use the first variant."""
 
@@ -199,7 +199,7 @@ class UseRatiosRequest(Request[RatioSummary]):
     variants: Names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkScale:
     """Of a regression's targets; zeros and ones for classes."""
 
@@ -207,7 +207,7 @@ class NetworkScale:
     deviation: Annotated[Array, Shape("C")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedGradient(Reply):
     """Gradients of weighted losses."""
 
@@ -215,7 +215,7 @@ class WeightedGradient(Reply):
     gradients: Networks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedGradientRequest(Request[WeightedGradient]):
     """Gradient of each variant's weighted loss at its network, on one batch of rows."""
 
@@ -232,7 +232,7 @@ class WeightedGradientRequest(Request[WeightedGradient]):
     """Of the batch; the client derives its own stream from it by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedNetworks(Reply):
     """Networks after local steps."""
 
@@ -240,7 +240,7 @@ class WeightedNetworks(Reply):
     networks: Networks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedUpdateRequest(Request[WeightedNetworks]):
     """Gradient steps on each variant's weighted loss."""
 
@@ -261,7 +261,7 @@ class WeightedUpdateRequest(Request[WeightedNetworks]):
     """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureNetworksRequest(Request[Evaluation]):
     """Measure each variant's network on the client's own test rows."""
 
@@ -278,7 +278,7 @@ class MeasureNetworksRequest(Request[Evaluation]):
     """Whether networks are measured with this client's own batch normalisation, where it has one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkKept(Reply):
     """The client keeps a network of its own."""
 
@@ -287,7 +287,7 @@ class NetworkKept(Reply):
     """Whether it has batch normalisation of its own: one that was never drawn for a round has not."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepOwnNetworkRequest(Request[NetworkKept]):
     """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN)."""
 

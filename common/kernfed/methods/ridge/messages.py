@@ -16,7 +16,7 @@ Matrix = Annotated[Array, Shape("M", "C")]
 Ridge = Annotated[float, Range(1e-300)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel(Reply):
     """A client's own weights."""
 
@@ -24,7 +24,7 @@ class LocalModel(Reply):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSolveRequest(Request[LocalModel]):
     """H_j⁻¹ c_j: the client's own ridge solution (DKRR's upload)."""
 
@@ -37,14 +37,14 @@ class LocalSolveRequest(Request[LocalModel]):
     num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedLocally(Reply):
     """The client trained its own model and keeps it."""
 
     num_rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainLocallyRequest(Request[TrainedLocally]):
     """Solve for the client's own model and keep it there; nothing but the row count leaves."""
 
@@ -55,7 +55,7 @@ class TrainLocallyRequest(Request[TrainedLocally]):
     ridge: Ridge
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewtonStart(Reply):
     """First trip of FedNewton: H_j⁻¹ c_j and c_j."""
 
@@ -64,7 +64,7 @@ class NewtonStart(Reply):
     moment: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewtonStartRequest(Request[NewtonStart]):
     """Factor H_j once; return the local solution and the moment c_j."""
 
@@ -77,7 +77,7 @@ class NewtonStartRequest(Request[NewtonStart]):
     num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(Reply):
     """H_j W - c_j."""
 
@@ -85,7 +85,7 @@ class Gradient(Reply):
     gradient: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientRequest(Request[Gradient]):
     """Local gradient at W (Algorithm 1, line 5)."""
 
@@ -97,7 +97,7 @@ class GradientRequest(Request[Gradient]):
     weights: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewtonStep(Reply):
     """H_j⁻¹ G."""
 
@@ -105,7 +105,7 @@ class NewtonStep(Reply):
     newton_step: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewtonStepRequest(Request[NewtonStep]):
     """Local Hessian solve on the global gradient G (Algorithm 1, line 7)."""
 
@@ -117,7 +117,7 @@ class NewtonStepRequest(Request[NewtonStep]):
     gradient: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HessianProduct(Reply):
     """H_j Z."""
 
@@ -125,7 +125,7 @@ class HessianProduct(Reply):
     product: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HessianProductRequest(Request[HessianProduct]):
     """Local Hessian times a direction: the gradient message with zero targets."""
 
@@ -137,7 +137,7 @@ class HessianProductRequest(Request[HessianProduct]):
     direction: Matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curvature(Reply):
     """Largest eigenvalue of H_j."""
 
@@ -145,7 +145,7 @@ class Curvature(Reply):
     largest_eigenvalue: Annotated[float, Range(0)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurvatureRequest(Request[Curvature]):
     """Smoothness of the local objective, from which a safe learning rate follows."""
 
@@ -156,7 +156,7 @@ class CurvatureRequest(Request[Curvature]):
     ridge: Ridge
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientDescentRequest(Request[LocalModel]):
     """FedAvg's local steps: `num_steps` gradient steps from W on the client's own objective."""
 
@@ -174,7 +174,7 @@ class GradientDescentRequest(Request[LocalModel]):
     """Seed of the batches; the client derives its own stream from it by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProximalSolveRequest(Request[LocalModel]):
     """FedProx's local problem in closed form: argmin F_j(V) + (proximal/2) |V - W|²."""
 

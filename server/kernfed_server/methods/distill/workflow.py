@@ -112,7 +112,7 @@ class _Distillation:
         self.content = await asyncio.to_thread(pack, self.public)
         self.digest = await asyncio.to_thread(sha256, self.content)
         gate = Gate(self.cohort, self.run, strict=setup.strict)
-        known = await gate.ask(LookUpPublicSetRequest(self.digest))
+        known = await gate.ask(LookUpPublicSetRequest(sha256=self.digest))
         await self._send(gate, [client for client, reply in known.items() if not reply.known])
         alpha = 0.0 if isinstance(settings.alpha, str) else settings.alpha
         if alpha == 0.0 and len(self.cohort.clients) == 1:
@@ -182,7 +182,7 @@ class _Distillation:
             )
             metrics = replace(self.baseline.merged(await self._measure(request)), training=training)
         if state.finished:
-            kept = self.cohort.ask(KeepDistilledRequest(round_num, state.consensus))
+            kept = self.cohort.ask(KeepDistilledRequest(trained_round=round_num, targets=state.consensus))
             await self.run.optional(kept, "not all clients could keep their models")
             words = self._words(state, round_num)
             self.run.note(words)
@@ -196,7 +196,9 @@ class _Distillation:
         return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, state.consensus)
 
     def _request(self, state: Iteration, trained_round: int) -> DistillRequest:
-        return DistillRequest(trained_round, state.targets[trained_round] if trained_round else self.nothing)
+        return DistillRequest(
+            trained_round=trained_round, targets=state.targets[trained_round] if trained_round else self.nothing
+        )
 
     def _factor(self, kernel: KernelSpec) -> Deregulariser:
         num = len(self.public)
@@ -215,7 +217,7 @@ class _Distillation:
         return made
 
     def _public_set(self) -> KeepPublicSetRequest:
-        return KeepPublicSetRequest(self.digest, np.frombuffer(self.content, dtype=np.uint8))
+        return KeepPublicSetRequest(sha256=self.digest, content=np.frombuffer(self.content, dtype=np.uint8))
 
     async def _send(self, gate: Gate, clients: list[str]) -> None:
         if clients:

@@ -215,7 +215,7 @@ class _Training:
     async def _measure(self, weights: Array) -> _Measured:
         """F and its gradient, and what rows kept apart say, over the members, or those of them who answer."""
         problem = self.problem
-        request = HeadGradientRequest(problem.ridge, self.judging, weights)
+        request = HeadGradientRequest(ridge=problem.ridge, leave_out=self.judging, weights=weights)
         replies: dict[str, HeadGradient] = {}
         for group in problem.shifts(self.members, self.settings.client_fraction):
             replies |= await problem.ask(request, group, everyone=True)

@@ -77,7 +77,7 @@ async def _line_search(
 ) -> float:
     """The best of ten step sizes by the losses of the round's clients; 0 where none lowers them."""
     sizes = line_search_sizes(2.0 * trainer.settings.step_size)
-    request = HeadLossesRequest(trainer.problem.ridge, weights, step, sizes)
+    request = HeadLossesRequest(ridge=trainer.problem.ridge, weights=weights, direction=step, step_sizes=sizes)
     found, answered = await trainer.problem.mean(request, members)
     if answered != members:
         return 0.0

@@ -146,13 +146,17 @@ class HeadProblem:
         baseline = self.setup.baseline
         if not baseline.clients:  # nobody could be measured before round 1, which was noted then
             return RoundMetrics(training=training)
-        found = await self._measure(EvaluateHeadRequest(weights, self.ridge, include_global=True, include_local=False))
+        found = await self._measure(
+            EvaluateHeadRequest(weights=weights, ridge=self.ridge, include_global=True, include_local=False)
+        )
         return replace(baseline.merged(found), training=training)
 
     async def measure_local(self) -> RoundMetrics:
         """Measure the head that every client trains alone."""
         nothing = np.zeros(self.shape)
-        return await self._measure(EvaluateHeadRequest(nothing, self.ridge, include_global=False, include_local=True))
+        return await self._measure(
+            EvaluateHeadRequest(weights=nothing, ridge=self.ridge, include_global=False, include_local=True)
+        )
 
     async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
         return await measured(self.cohort.ask(request), self.setup.schema.task, self.run)

@@ -63,7 +63,7 @@ def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
     classes, mean, deviation = tuple(facts["classes"]), state[_MEAN], state[_DEVIATION]
     later = LaterDescription(schema, cohort, facts["backbone"])
     cohort.recall(DescribeDataRequest(dataset=job.cohort.dataset, schema=schema), later)
-    cohort.recall(StandardiseRequest(classes, mean, deviation, median_distance=False))
+    cohort.recall(StandardiseRequest(classes=classes, mean=mean, deviation=deviation, median_distance=False))
     cohort.register_rows(facts["num_rows"])
     return Setup(
         schema=schema,

@@ -137,7 +137,7 @@ class _Networks:
         """Give every client its own network."""
         members = set(self.job.cohort.clients)
         own = {
-            c: KeepNetworkRequest(self.spec, self.parameters[i])
+            c: KeepNetworkRequest(network=self.spec, parameters=self.parameters[i])
             for i, c in enumerate(self.targets.names)
             if c in members
         }

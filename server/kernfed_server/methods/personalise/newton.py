@@ -69,7 +69,7 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
             f"{solver.largest_bound():.2g}, above the tolerance {job.settings.tolerance:g}; raise method.rounds"
         )
     present = set(job.cohort.clients)
-    own = {c: KeepModelRequest(weights[i]) for i, c in enumerate(solver.targets.names) if c in present}
+    own = {c: KeepModelRequest(weights=weights[i]) for i, c in enumerate(solver.targets.names) if c in present}
     await job.run.optional(job.cohort.ask_each(own), "not all clients could keep their models")
     result = metrics.merged(await job.measure(weights[-1]))
     job.publish(found, result)
@@ -139,7 +139,9 @@ class _Solver:
         directions: dict[int, Floats] = {}
         if going:
             residuals = {t: self.states[t].residual for t in going}
-            steps = await self._trip(residuals, PersonalStepsRequest, lambda reply: reply.steps)
+            steps = await self._trip(
+                residuals, lambda ridge, r: PersonalStepsRequest(ridge=ridge, residuals=r), lambda reply: reply.steps
+            )
             for t, step in steps.items():
                 state = self.states[t]
                 self.bounds[t] = state.relative_bound(step)
@@ -151,7 +153,11 @@ class _Solver:
             directions[t] = self._starting_point(t)
         if not directions:
             return
-        products = await self._trip(directions, PersonalProductsRequest, lambda reply: reply.products)
+        products = await self._trip(
+            directions,
+            lambda ridge, z: PersonalProductsRequest(ridge=ridge, directions=z),
+            lambda reply: reply.products,
+        )
         await asyncio.to_thread(self._absorb, directions, products)
 
     def _absorb(self, directions: Mapping[int, Floats], products: Mapping[int, Floats]) -> None:
@@ -170,7 +176,9 @@ class _Solver:
 
     async def _ask_start(self) -> None:
         """The clients' own solutions and moments, once."""
-        request = NewtonStartRequest(self.job.settings.ridge, *self.shape)
+        request = NewtonStartRequest(
+            ridge=self.job.settings.ridge, num_features=self.shape[0], num_outputs=self.shape[1]
+        )
         replies = await self.job.cohort.ask(request, clients=self._present(), everyone=True)
         self.own = np.zeros((len(self.clients), *self.shape))
         self.moments = np.zeros_like(self.own)

@@ -89,7 +89,7 @@ class Personalisation:
         setup, settings = self.setup, self.settings
         gate = Gate(self.cohort, self.run, strict=setup.strict)
         num_columns = len(setup.schema.features)
-        described = await gate.ask(ColumnMomentsRequest(num_columns + setup.num_outputs))
+        described = await gate.ask(ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs))
         pooled = pool_moments([Moments(m.num_rows, m.mean, m.sum_squares) for m in described.values()])
         deviation = pooled_deviation(pooled)
         spec = view_spec(
@@ -127,7 +127,7 @@ class Personalisation:
         if self.settings.weights != "crossfit" and self.settings.trainer != "exact":
             return
         size = self.num_inputs
-        request = StatisticsRequest(size, self.setup.num_outputs, packed_size(size))
+        request = StatisticsRequest(num_inputs=size, num_outputs=self.setup.num_outputs, num_packed=packed_size(size))
         try:
             replies = await self.cohort.ask(request, everyone=True)
         except QuorumNotMetError:
@@ -174,7 +174,9 @@ class Personalisation:
         c_q = auto.c_q if isinstance(self.settings.c_q, str) else self.settings.c_q
         c_p = auto.c_p if isinstance(self.settings.c_p, str) else self.settings.c_p
         constants = Constants(c_q, c_p)
-        request = SolveWeightsRequest(self.settings.weights == "exact", constants.c_q, constants.c_p, FEATURE_BOUND)
+        request = SolveWeightsRequest(
+            exact=self.settings.weights == "exact", c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND
+        )
         solved = await self.cohort.ask(request, everyone=True)
         gap = max(reply.gap for reply in solved.values())
         self.say(
@@ -197,7 +199,7 @@ class Personalisation:
         empty = Collaboration(clients, rows, nothing, ("",) * len(clients), self.fell_back)
         replies: dict[str, CollaborationWeights] = {}
         try:
-            replies = await self.cohort.ask(TellWeightsRequest(len(clients)), everyone=True)
+            replies = await self.cohort.ask(TellWeightsRequest(num_clients=len(clients)), everyone=True)
         except QuorumNotMetError as err:
             if needed:
                 raise JobError(
@@ -270,7 +272,12 @@ class Personalisation:
         turns = Turns(grid, bool(deviate))
         while not turns.done:
             listed = turns.listed
-            request = CrossfitRequest(grid, tuple(turns.decisions), len(listed), len(fedavg_candidates(listed)))
+            request = CrossfitRequest(
+                grid=grid,
+                decisions=tuple(turns.decisions),
+                num_candidates=len(listed),
+                num_fedavg=len(fedavg_candidates(listed)),
+            )
             summed = total(list((await self.cohort.ask(request, everyone=True)).values()))
             turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
         chosen = turns.chosen
@@ -279,7 +286,7 @@ class Personalisation:
             f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
             f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
         )
-        await self.cohort.ask(AdoptRequest(grid, tuple(turns.decisions)), everyone=True)
+        await self.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)
 
     def _grid(self) -> CandidateGrid:
         named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}

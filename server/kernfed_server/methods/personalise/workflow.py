@@ -54,7 +54,7 @@ async def _solve_exactly(job: Personalisation) -> Array:
     async for round_num in job.run.rounds(1):
         await job.find_weights()
         if job.settings.weights != "crossfit":
-            await job.cohort.ask(SolveModelRequest(job.settings.ridge), everyone=True)
+            await job.cohort.ask(SolveModelRequest(ridge=job.settings.ridge), everyone=True)
         metrics = await job.measure(federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)

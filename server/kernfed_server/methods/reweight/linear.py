@@ -82,10 +82,12 @@ async def _centred(job: Reweighting, variant: str) -> Setup:
     if not setup.intercept:
         return setup
     # Means are taken where others were subtracted: from the same ones each time, or a resumed run has other last bits.
-    await job.gate.ask(CentreRequest(setup.feature_mean, setup.target_mean), fresh=True)
-    found = await job.gate.ask(MeanEmbeddingRequest(setup.num_features, setup.num_outputs), fresh=True)
+    await job.gate.ask(CentreRequest(feature_mean=setup.feature_mean, target_mean=setup.target_mean), fresh=True)
+    found = await job.gate.ask(
+        MeanEmbeddingRequest(num_features=setup.num_features, num_outputs=setup.num_outputs), fresh=True
+    )
     mean = weighted_mean([Weighted(float(setup.num_rows[c]), found[c]) for c in sorted(found)])
-    await job.gate.ask(CentreRequest(mean.feature_mean, mean.target_mean), fresh=True)
+    await job.gate.ask(CentreRequest(feature_mean=mean.feature_mean, target_mean=mean.target_mean), fresh=True)
     return replace(setup, feature_mean=mean.feature_mean, target_mean=mean.target_mean)
 
 

@@ -99,7 +99,9 @@ class _Networks:
         few = settings.client_fraction < 1
         seed = job.seed("batches", str(round_num))
         if settings.trainer == "adam":
-            request = WeightedGradientRequest(self.spec, self.scale, before, settings.batch_size, seed)
+            request = WeightedGradientRequest(
+                network=self.spec, scale=self.scale, networks=before, batch_size=settings.batch_size, seed=seed
+            )
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
             mean = (await asyncio.to_thread(weighted_mean, self._by_client(slopes))).gradients
             decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
@@ -156,13 +158,17 @@ class _Networks:
     async def measure(self) -> RoundMetrics:
         """Metrics of the job's own network (`global`), and of those beside it."""
         names = ("global", *self.job.variants[1:])
-        request = MeasureNetworksRequest(self.spec, self.scale, self.result, names, self.own_norm)
+        request = MeasureNetworksRequest(
+            network=self.spec, scale=self.scale, networks=self.result, names=names, own_norm=self.own_norm
+        )
         return await measured(self.job.cohort.ask(request), self.job.setup.schema.task, self.job.run)
 
     async def keep_at_clients(self) -> None:
         """Have each client keep a model of its own; name those that failed, or have only the start's normalisation."""
         try:
-            kept = await self.job.cohort.ask(KeepOwnNetworkRequest(self.spec, self.scale, self.result))
+            kept = await self.job.cohort.ask(
+                KeepOwnNetworkRequest(network=self.spec, scale=self.scale, networks=self.result)
+            )
         except QuorumNotMetError as err:
             self.job.say(f"not all clients could keep their networks: {err}")
             return
@@ -206,9 +212,9 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     """Of a regression: mean and deviation of the weighted targets, over clients."""
     num = job.setup.num_outputs
     if TASKS[job.setup.schema.task].has_classes:
-        return NetworkScale(np.zeros(num), np.ones(num))
+        return NetworkScale(mean=np.zeros(num), deviation=np.ones(num))
     told = job.summaries[job.scope]
     mean = np.mean([told[c].target_mean for c in sorted(told)], axis=0)
     square = np.mean([told[c].target_square for c in sorted(told)], axis=0)
     deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))
-    return NetworkScale(mean, np.where(deviation > 0, deviation, 1.0))
+    return NetworkScale(mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -87,7 +87,9 @@ class Reweighting:
     async def weigh(self) -> None:
         """Have every client hold ratios of all variants, and use them."""
         self._check()
-        looked = await self.gate.ask(LookUpRatiosRequest(self.settings.num_points, self.features), fresh=True)
+        looked = await self.gate.ask(
+            LookUpRatiosRequest(num_points=self.settings.num_points, features=self.features), fresh=True
+        )
         self._decide_map(looked)
         self._decide_scope(looked)
         for variant in self.variants:
@@ -100,7 +102,7 @@ class Reweighting:
 
     async def use(self, variants: tuple[str, ...]) -> dict[str, RatioSummary]:
         """Have clients weigh their rows by variants."""
-        return await self.gate.ask(UseRatiosRequest(variants), fresh=True)
+        return await self.gate.ask(UseRatiosRequest(variants=variants), fresh=True)
 
     def _check(self) -> None:
         if self.settings.target is not None and self.settings.target not in self.cohort.clients:
@@ -166,11 +168,15 @@ class Reweighting:
             return
         source = PriorSource(settings.ratios.source)
         request = LabelRatiosRequest(
-            variant, variant == "own", np.zeros((0, self._num_classes)), source, self.seed("black box")
+            variant=variant,
+            own=variant == "own",
+            test_priors=np.zeros((0, self._num_classes)),
+            source=source,
+            seed=self.seed("black box"),
         )
         if variant != "own":
             asked = [settings.target] if settings.target else None
-            found = await self.gate.ask(ClassPriorRequest(source, self.seed("black box")), clients=asked)
+            found = await self.gate.ask(ClassPriorRequest(source=source, seed=self.seed("black box")), clients=asked)
             for client, reply in found.items():
                 if reply.fallback:
                     self.say(f"{client}: its test classes are taken to be those of its training rows: {reply.fallback}")
@@ -178,7 +184,9 @@ class Reweighting:
                 told = ", ".join(f"{c} {found[c].smallest_singular_value:.3g}" for c in sorted(found))
                 self.say(f"smallest singular values of the classifiers' confusion matrices: {told}")
             priors = np.array([_rounded(found[c].prior) for c in sorted(found)])
-            request = LabelRatiosRequest(variant, False, priors, source, self.seed("black box"))
+            request = LabelRatiosRequest(
+                variant=variant, own=False, test_priors=priors, source=source, seed=self.seed("black box")
+            )
             self.sharing = dict.fromkeys(found, "shares of its classes")
         await self.gate.ask(request, clients=clients, fresh=True)
 
@@ -186,12 +194,21 @@ class Reweighting:
         spec = self.settings.ratios.spec(self.seed("ratios"))
         if variant == "own":
             nothing = np.zeros((0, self.num_columns))
-            request = MatchRatiosRequest(variant, True, nothing, np.zeros(0), spec, self.features)
+            request = MatchRatiosRequest(
+                variant=variant,
+                own=True,
+                points=nothing,
+                point_weights=np.zeros(0),
+                ratios=spec,
+                features=self.features,
+            )
             await self.gate.ask(request, clients=clients, fresh=True)
             return
         wanted = [self.settings.target] if self.settings.target else list(self.cohort.clients)
         givers = [c for c in wanted if c is not None and looked[c].shares and looked[c].num_points > 0]
-        sample = ShareSampleRequest(self.settings.num_points, self.seed("sample"), self.features)
+        sample = ShareSampleRequest(
+            num_points=self.settings.num_points, seed=self.seed("sample"), features=self.features
+        )
         shared = await self.gate.ask(sample, self._check_sample, clients=givers)
         form = "" if self.features.as_they_are else f", each as {self.num_columns} features"
         self.sharing = {
@@ -204,7 +221,9 @@ class Reweighting:
             f"and sent to {len(clients)} clients; the coordinator keeps none of them"
         )
         del shared
-        request = MatchRatiosRequest(variant, False, points, weights, spec, self.features)
+        request = MatchRatiosRequest(
+            variant=variant, own=False, points=points, point_weights=weights, ratios=spec, features=self.features
+        )
         await self.gate.ask(request, clients=clients, fresh=True)
 
     def _check_sample(self, client: str, sample: UnlabelledSample) -> None:

@@ -20,7 +20,9 @@ async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) ->
     """
     weights = run.resumed["weights"] if run.resumed else None
     async for round_num in run.rounds(1):
-        request = LocalSolveRequest(settings.ridge, setup.num_features, setup.num_outputs)
+        request = LocalSolveRequest(
+            ridge=settings.ridge, num_features=setup.num_features, num_outputs=setup.num_outputs
+        )
         weights = (await cohort.mean(request)).weights
         await run.record(round_num, {"weights": weights}, await evaluate(setup, cohort, run, weights))
     return weights

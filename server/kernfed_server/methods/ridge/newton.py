@@ -82,13 +82,13 @@ async def _auto(problem: _Problem) -> Array | None:
         if solver is None:
             solver, members = await _start(problem, weights, members)
         else:
-            z, answered = await problem.mean(NewtonStepRequest(problem.ridge, solver.residual), members)
+            z, answered = await problem.mean(NewtonStepRequest(ridge=problem.ridge, gradient=solver.residual), members)
             complete = answered == members
             if complete:  # with a part of them it is no bound
                 bound = training["relative_distance_bound"] = solver.relative_bound(z.newton_step)
                 finished = bound <= problem.plan.stop_at
             if not finished:
-                request = HessianProductRequest(problem.ridge, z.newton_step)
+                request = HessianProductRequest(ridge=problem.ridge, direction=z.newton_step)
                 hz, answered = await problem.mean(request, members, everyone=True)
                 if answered != members:  # V and R stand for another objective than H Z now does
                     solver, members = await _start(problem, solver.weights, problem.run.without_lost(members, answered))
@@ -111,7 +111,7 @@ async def _start(problem: _Problem, weights: Array | None, members: Members) -> 
         start, answered = await problem.mean(problem.start_request(), members, everyone=True)
         members = problem.run.without_lost(members, answered)
         w0 = start.weights if weights is None else weights
-        slope, answered = await problem.mean(GradientRequest(problem.ridge, w0), members, everyone=True)
+        slope, answered = await problem.mean(GradientRequest(ridge=problem.ridge, weights=w0), members, everyone=True)
         if answered == members:
             product = slope.gradient + start.moment
             start_at = BlockConjugateGradients.start
@@ -133,7 +133,7 @@ async def _paper(problem: _Problem) -> Array | None:
             solver = PaperNewton(solver.weights, _NO_MOMENT, eps=problem.eps)
     async for round_num in run.rounds(problem.plan.rounds):
         solver, gradient, members = await _gradient(problem, solver, members)
-        step, answered = await problem.mean(NewtonStepRequest(problem.ridge, gradient), members)
+        step, answered = await problem.mean(NewtonStepRequest(ridge=problem.ridge, gradient=gradient), members)
         objective = _objective(solver.weights, gradient, solver.moment)
         before = solver.weights
         try:
@@ -172,7 +172,9 @@ async def _gradient(
             members = problem.run.without_lost(members, answered)
             weights = start.weights if solver is None else solver.weights
             solver = PaperNewton(weights, start.moment, eps=problem.eps)
-        reply, answered = await problem.mean(GradientRequest(problem.ridge, solver.weights), members, everyone=True)
+        reply, answered = await problem.mean(
+            GradientRequest(ridge=problem.ridge, weights=solver.weights), members, everyone=True
+        )
         if answered == members:
             return solver, reply.gradient, members
         members = problem.run.without_lost(members, answered)
@@ -201,7 +203,9 @@ class _Problem:
         return self.cohort.clients
 
     def start_request(self) -> NewtonStartRequest:
-        return NewtonStartRequest(self.ridge, self.setup.num_features, self.setup.num_outputs)
+        return NewtonStartRequest(
+            ridge=self.ridge, num_features=self.setup.num_features, num_outputs=self.setup.num_outputs
+        )
 
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
         """Mean over those of the members who answered, and who they are."""

@@ -18,7 +18,7 @@ from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import MeanEmbedding
 from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, AuditLog, verify
 
-REPLY = MeanEmbedding(9, np.array([3.14159, 2.71828]), np.array([1.61803]))
+REPLY = MeanEmbedding(num_rows=9, feature_mean=np.array([3.14159, 2.71828]), target_mean=np.array([1.61803]))
 
 
 def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int = 10) -> None:

@@ -40,7 +40,7 @@ def client(tmp_path: Path) -> Path:
             step=step,
             operator="ann",
             kinds=kinds,
-            reply=Echo(1, np.ones(size)),
+            reply=Echo(num_rows=1, values=np.ones(size)),
             header=b"head",
             body=[],
             num_bytes=8 * size + 4,

@@ -19,8 +19,8 @@ from kernfed_client.daemon import reply_store
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_testing.properties import examples
 
-SMALL = encode(Echo(1, np.arange(4.0)))
-LARGE = encode(Echo(1, np.arange(INLINE_BYTES // 8 + 3, dtype=np.float64)))
+SMALL = encode(Echo(num_rows=1, values=np.arange(4.0)))
+LARGE = encode(Echo(num_rows=1, values=np.arange(INLINE_BYTES // 8 + 3, dtype=np.float64)))
 
 
 def restored(folder: Path, terms: str = "") -> dict[str, Echo]:

@@ -39,8 +39,8 @@ from kernfed.wire.outgoing import payload_to_proto
 from kernfed_client.daemon import tasks
 from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
 
-STANDARDISE = StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False)
-CENTRE = CentreRequest(np.full(3, 0.5), np.zeros(1))
+STANDARDISE = StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
+CENTRE = CentreRequest(feature_mean=np.full(3, 0.5), target_mean=np.zeros(1))
 MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
 
 
@@ -60,18 +60,18 @@ class Job:
 
 def standardise(job: Job, request: Any) -> Standardised:
     job.setup.append(request.step)
-    return Standardised(7, 0.0)
+    return Standardised(num_rows=7, median_distance=0.0)
 
 
 def centre(job: Job, request: Any) -> Centred:
     job.setup.append(request.step)
-    return Centred(7)
+    return Centred(num_rows=7)
 
 
 def means(job: Job, _request: object) -> MeanEmbedding:
     if job.setup != ["data.standardise", "data.centre"]:
         raise JobStateMissingError(f"the setup is not complete: {job.setup}")
-    return MeanEmbedding(7, np.ones(3), np.zeros(1))
+    return MeanEmbedding(num_rows=7, feature_mean=np.ones(3), target_mean=np.zeros(1))
 
 
 def echo(_job: Job, request: Any) -> Echo:
@@ -79,7 +79,7 @@ def echo(_job: Job, request: Any) -> Echo:
         raise ValueError("row 3: Jane Doe")
     if request.values[0] > 100:
         raise MemoryError
-    return Echo(1, request.values)
+    return Echo(num_rows=1, values=request.values)
 
 
 STEPS: dict[type[Request[Any]], Callable[[Any, Any], Reply]] = {
@@ -155,7 +155,7 @@ class World:
 def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
     """Each answer is written down once, and the policy is asked before and after the work."""
     world = World(tmp_path)
-    reply = world.answer(EchoRequest(np.arange(3.0)), float_bits=32)
+    reply = world.answer(EchoRequest(values=np.arange(3.0)), float_bits=32)
     assert reply.values.dtype == np.float32
     assert [task_id for task_id, _ in world.recorded] == ["job/1/probe.echo"]
     assert world.asked == [("probe.echo", "ann", None)] * 2
@@ -170,7 +170,7 @@ def test_unknown_step(tmp_path: Path) -> None:
 def test_request_too_large(tmp_path: Path) -> None:
     """A request beyond the limit of its class is refused."""
     with pytest.raises(WireError, match="at most 65536"):
-        World(tmp_path).answer(EchoRequest(np.ones(10_000)))
+        World(tmp_path).answer(EchoRequest(values=np.ones(10_000)))
 
 
 def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_refused_once_the_rows_are_known(tmp_path: Path) -> None:
 def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, text: str) -> None:
     """What a step raises by surprise is told by its class, and its text stays in the log of this client."""
     with structlog.testing.capture_logs() as logs, pytest.raises(StepFailedError) as caught:
-        World(tmp_path).answer(EchoRequest(np.array([value])))
+        World(tmp_path).answer(EchoRequest(values=np.array([value])))
     assert str(caught.value).startswith(text)
     assert "Jane" not in str(caught.value)
     assert logs[0]["log_level"] == "error"  # the trace stays in this client's own log
@@ -282,7 +282,7 @@ def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(time, "sleep", pauses.append)
     world = World(tmp_path, disk=FullDisk(3))
     with capture_logs() as said:
-        reply = world.answer(EchoRequest(np.arange(3.0)))
+        reply = world.answer(EchoRequest(values=np.arange(3.0)))
     np.testing.assert_array_equal(reply.values, np.arange(3.0))
     assert len(world.recorded) == 1
     assert len(pauses) == 3
@@ -296,7 +296,7 @@ def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
     """Nobody waits for a cancelled task's space."""
     world = World(tmp_path, disk=FullDisk(100))
     with pytest.raises(JobCancelledError, match="while the audit log waited for space"):
-        world.answer(EchoRequest(np.arange(3.0)), wanted=lambda: False)
+        world.answer(EchoRequest(values=np.arange(3.0)), wanted=lambda: False)
 
 
 def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(tasks, "LONGEST_WAIT_S", 0.1)
     world = World(tmp_path, disk=FullDisk(100))
     with pytest.raises(StepFailedError, match="the audit log cannot be written: the client's disk has been full"):
-        world.answer(EchoRequest(np.arange(3.0)))
+        world.answer(EchoRequest(values=np.arange(3.0)))
 
 
 def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     disk = FullDisk(100, errno.EIO)
     world = World(tmp_path, disk=disk)
     with capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
-        world.answer(EchoRequest(np.arange(3.0)))
+        world.answer(EchoRequest(values=np.arange(3.0)))
     assert disk.left == 99
     assert world.recorded == []
 

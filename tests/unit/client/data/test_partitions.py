@@ -21,7 +21,8 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
 from kernfed.tables import csv as csv_reader
-from kernfed_client.data.partitions import PartitionData, held_out_rows, load_local_data, read_partition
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import held_out_rows, load_local_data, read_partition
 from kernfed_testing.properties import examples
 
 SECRET = "s3cr3t-31337"

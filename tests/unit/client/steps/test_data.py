@@ -26,7 +26,8 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partitions import LocalData, PartitionData
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import LocalData
 from kernfed_client.steps import data
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.places import HEART
@@ -50,15 +51,28 @@ def memory_job(local: LocalData) -> LocalJob:
 
 
 def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
-    return DataSchema(task, "y", ("a", "b"), classes, MissingRule.REFUSE, 0.25, 1)
+    return DataSchema(
+        task=task,
+        target="y",
+        features=("a", "b"),
+        classes=classes,
+        missing=MissingRule.REFUSE,
+        test_fraction=0.25,
+        seed=1,
+    )
 
 
 def prepared(spec: FeatureSpec) -> LocalJob:
     job = heart_job()
-    about = data.describe(job, DescribeDataRequest("heart", heart_schema()))
+    about = data.describe(job, DescribeDataRequest(dataset="heart", schema=heart_schema()))
     deviation = np.sqrt(about.sum_squares / about.num_rows)
-    data.standardise(job, StandardiseRequest(("0", "1"), about.mean, np.where(deviation > 0, deviation, 1), True))
-    data.map_features(job, MapFeaturesRequest(spec, 1))
+    data.standardise(
+        job,
+        StandardiseRequest(
+            classes=("0", "1"), mean=about.mean, deviation=np.where(deviation > 0, deviation, 1), median_distance=True
+        ),
+    )
+    data.map_features(job, MapFeaturesRequest(features=spec, num_outputs=1))
     return job
 
 
@@ -74,7 +88,7 @@ def test_every_data_request_has_a_step() -> None:
 def test_setup_end_to_end_on_one_hospital() -> None:
     """The set-up on one hospital gives the numbers that numpy gives directly."""
     job = heart_job()
-    describe = DescribeDataRequest("heart", heart_schema())
+    describe = DescribeDataRequest(dataset="heart", schema=heart_schema())
     about = data.describe(job, describe)
     dims = validate(about, validate(describe, {}))
     assert dims["P"] == 10
@@ -85,7 +99,9 @@ def test_setup_end_to_end_on_one_hospital() -> None:
     np.testing.assert_allclose(about.sum_squares, x.var(axis=0) * 97, atol=1e-9)
 
     mean, deviation = np.linspace(0, 9, 10), np.linspace(1, 10, 10)
-    scaled = data.standardise(job, StandardiseRequest(("0", "1"), mean, deviation, True))
+    scaled = data.standardise(
+        job, StandardiseRequest(classes=("0", "1"), mean=mean, deviation=deviation, median_distance=True)
+    )
     np.testing.assert_allclose(job.x_train, (x - mean) / deviation, rtol=1e-15)
     differences = job.x_train[:, None] - job.x_train[None]
     distances = np.sqrt((differences**2).sum(-1))[np.triu_indices(97, 1)]
@@ -93,7 +109,7 @@ def test_setup_end_to_end_on_one_hospital() -> None:
     assert set(job.targets_test.tolist()) == {0, 1}
     assert job.targets_test.tolist() == [int(label) for label in job.data.test.labels or ()]
 
-    mapped = data.map_features(job, MapFeaturesRequest(SPEC, 1))
+    mapped = data.map_features(job, MapFeaturesRequest(features=SPEC, num_outputs=1))
     assert mapped.fingerprint == fingerprint(SPEC)
     assert (tuple(job.z_train.shape), tuple(job.z_test.shape), tuple(job.y_train.shape)) == (
         (97, 50),
@@ -103,17 +119,17 @@ def test_setup_end_to_end_on_one_hospital() -> None:
     assert job.z_train.dtype == torch.float64
     assert (job.target_mean == 0).all()
 
-    embedding = data.mean_embedding(job, MeanEmbeddingRequest(50, 1))
+    embedding = data.mean_embedding(job, MeanEmbeddingRequest(num_features=50, num_outputs=1))
     assert embedding.num_rows == 97
     np.testing.assert_allclose(embedding.feature_mean, job.z_train.cpu().numpy().mean(axis=0), atol=1e-14)
     assert embedding.target_mean[0] == pytest.approx(76 / 97)
 
     before = job.z_test.clone()
-    data.centre(job, CentreRequest(embedding.feature_mean, embedding.target_mean))
+    data.centre(job, CentreRequest(feature_mean=embedding.feature_mean, target_mean=embedding.target_mean))
     assert job.z_train.mean(0).abs().max() < 1e-14
     assert job.y_train.mean().abs() < 1e-14
     torch.testing.assert_close(job.z_test, before - torch.tensor(embedding.feature_mean, device=job.device))
-    again = data.mean_embedding(job, MeanEmbeddingRequest(50, 1))
+    again = data.mean_embedding(job, MeanEmbeddingRequest(num_features=50, num_outputs=1))
     np.testing.assert_allclose(again.feature_mean, embedding.feature_mean, atol=1e-14)
 
 
@@ -122,12 +138,12 @@ def test_setup_again_gives_the_same_bits() -> None:
     first, second = prepared(SPEC), prepared(SPEC)
     assert torch.equal(first.z_train, second.z_train)
     mean = np.full(50, 0.1)
-    data.centre(first, CentreRequest(mean, np.array([0.5])))
+    data.centre(first, CentreRequest(feature_mean=mean, target_mean=np.array([0.5])))
     once = first.z_train.clone()
-    data.centre(first, CentreRequest(mean, np.array([0.5])))
+    data.centre(first, CentreRequest(feature_mean=mean, target_mean=np.array([0.5])))
     assert torch.equal(first.z_train, once), "the same means are not subtracted twice"
-    data.centre(second, CentreRequest(mean * 2, np.array([0.25])))
-    data.centre(second, CentreRequest(mean, np.array([0.5])))
+    data.centre(second, CentreRequest(feature_mean=mean * 2, target_mean=np.array([0.25])))
+    data.centre(second, CentreRequest(feature_mean=mean, target_mean=np.array([0.5])))
     assert torch.equal(second.z_train, once), "other means replace those before, to the bit"
     assert torch.equal(second.y_train, first.y_train)
 
@@ -135,7 +151,7 @@ def test_setup_again_gives_the_same_bits() -> None:
 def test_setup_repeated_from_the_beginning_forgets_the_rest() -> None:
     """A second description drops scales and features of the first."""
     job = prepared(SPEC)
-    data.describe(job, DescribeDataRequest("heart", heart_schema()))
+    data.describe(job, DescribeDataRequest(dataset="heart", schema=heart_schema()))
     with pytest.raises(JobStateMissingError, match=r"data\.standardise"):
         _ = job.x_train
     with pytest.raises(JobStateMissingError, match=r"data\.map_features"):
@@ -147,24 +163,24 @@ def test_steps_out_of_order_say_what_is_missing() -> None:
     job = heart_job()
     ones = np.ones(10)
     with pytest.raises(JobStateMissingError, match=r"data\.describe"):
-        data.standardise(job, StandardiseRequest(("0", "1"), ones, ones, False))
+        data.standardise(job, StandardiseRequest(classes=("0", "1"), mean=ones, deviation=ones, median_distance=False))
     with pytest.raises(JobStateMissingError, match=r"data\.describe"):
-        data.map_features(job, MapFeaturesRequest(SPEC, 1))
-    data.describe(job, DescribeDataRequest("heart", heart_schema()))
+        data.map_features(job, MapFeaturesRequest(features=SPEC, num_outputs=1))
+    data.describe(job, DescribeDataRequest(dataset="heart", schema=heart_schema()))
     with pytest.raises(JobStateMissingError, match=r"data\.standardise"):
-        data.map_features(job, MapFeaturesRequest(SPEC, 1))
-    data.standardise(job, StandardiseRequest(("0", "1"), ones, ones, False))
+        data.map_features(job, MapFeaturesRequest(features=SPEC, num_outputs=1))
+    data.standardise(job, StandardiseRequest(classes=("0", "1"), mean=ones, deviation=ones, median_distance=False))
     with pytest.raises(JobStateMissingError, match=r"data\.map_features"):
-        data.mean_embedding(job, MeanEmbeddingRequest(50, 1))
+        data.mean_embedding(job, MeanEmbeddingRequest(num_features=50, num_outputs=1))
     with pytest.raises(JobStateMissingError, match=r"data\.map_features"):
-        data.centre(job, CentreRequest(ones, ones))
+        data.centre(job, CentreRequest(feature_mean=ones, target_mean=ones))
 
 
 def test_a_failed_describe_leaves_nothing_behind() -> None:
     """After a description that failed no data are left of the one before."""
     job = prepared(SPEC)
     with pytest.raises(DataError, match="not offered"):
-        data.describe(job, DescribeDataRequest("lungs", heart_schema()))
+        data.describe(job, DescribeDataRequest(dataset="lungs", schema=heart_schema()))
     with pytest.raises(JobStateMissingError):
         _ = job.num_rows
 
@@ -179,9 +195,9 @@ def test_memo_lasts_until_features_or_means_change() -> None:
         return len(made)
 
     assert [job.memo("h", make), job.memo("h", make)] == [1, 1]
-    data.centre(job, CentreRequest(np.ones(50), np.ones(1)))
+    data.centre(job, CentreRequest(feature_mean=np.ones(50), target_mean=np.ones(1)))
     assert job.memo("h", make) == 2
-    data.map_features(job, MapFeaturesRequest(SPEC, 1))
+    data.map_features(job, MapFeaturesRequest(features=SPEC, num_outputs=1))
     assert job.memo("h", make) == 3
 
 
@@ -191,20 +207,24 @@ def test_requests_that_do_not_fit_are_refused() -> None:
     ones = np.ones(10)
     zero = np.array([*np.ones(9), 0.0])
     with pytest.raises(WireError, match="deviation of column 'oldpeak'"):
-        data.standardise(job, StandardiseRequest(("0", "1"), ones, zero, False))
+        data.standardise(job, StandardiseRequest(classes=("0", "1"), mean=ones, deviation=zero, median_distance=False))
     with pytest.raises(InvalidTensorError, match="10 feature columns"):
-        data.standardise(job, StandardiseRequest(("0", "1"), ones[:9], ones[:9], False))
+        data.standardise(
+            job, StandardiseRequest(classes=("0", "1"), mean=ones[:9], deviation=ones[:9], median_distance=False)
+        )
     with pytest.raises(WireError, match="2 outputs"):
-        data.map_features(job, MapFeaturesRequest(SPEC, 2))
+        data.map_features(job, MapFeaturesRequest(features=SPEC, num_outputs=2))
     with pytest.raises(DataError, match="for 3 columns"):
-        data.map_features(job, MapFeaturesRequest(make_spec(Kernel.LINEAR, FeatureForm.COSINE, 3, 1.0, 0, 0), 1))
+        data.map_features(
+            job, MapFeaturesRequest(features=make_spec(Kernel.LINEAR, FeatureForm.COSINE, 3, 1.0, 0, 0), num_outputs=1)
+        )
     with pytest.raises(ConfigError, match="features"):
-        data.map_features(job, MapFeaturesRequest(replace(SPEC, num_features=51), 1))
+        data.map_features(job, MapFeaturesRequest(features=replace(SPEC, num_features=51), num_outputs=1))
     job = prepared(SPEC)
     with pytest.raises(WireError, match="49 features"):
-        data.mean_embedding(job, MeanEmbeddingRequest(49, 1))
+        data.mean_embedding(job, MeanEmbeddingRequest(num_features=49, num_outputs=1))
     with pytest.raises(InvalidTensorError, match="means"):
-        data.centre(job, CentreRequest(np.ones(49), np.ones(1)))
+        data.centre(job, CentreRequest(feature_mean=np.ones(49), target_mean=np.ones(1)))
 
 
 @pytest.mark.parametrize(
@@ -222,9 +242,11 @@ def test_agreed_classes_must_fit(task: LearningTask, classes: tuple[str, ...], e
     regress = task is LearningTask.REGRESSION
     part = rows([[1, 2], [3, 4]], None if regress else ["yes", "no"], [1.0, 2.0] if regress else None)
     job = memory_job(LocalData(part, part, 0, () if regress else ("no", "yes")))
-    data.describe(job, DescribeDataRequest("d", schema(task)))
+    data.describe(job, DescribeDataRequest(dataset="d", schema=schema(task)))
     with pytest.raises(DataError, match=expected) as caught:
-        data.standardise(job, StandardiseRequest(classes, np.zeros(2), np.ones(2), False))
+        data.standardise(
+            job, StandardiseRequest(classes=classes, mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
+        )
     assert "yes" not in str(caught.value)
 
 
@@ -232,10 +254,14 @@ def test_classes_become_columns_in_the_agreed_order() -> None:
     """Targets have a column for each agreed class, those of other clients too."""
     part = rows([[1, 2], [3, 4], [5, 6]], ["b", "c", "b"])
     job = memory_job(LocalData(part, part.take(np.array([1])), 0, ("b", "c")))
-    about = data.describe(job, DescribeDataRequest("d", schema(LearningTask.CLASSIFICATION)))
+    about = data.describe(job, DescribeDataRequest(dataset="d", schema=schema(LearningTask.CLASSIFICATION)))
     assert (about.classes, about.class_counts) == (("b", "c"), (2, 1))
-    data.standardise(job, StandardiseRequest(("a", "b", "c"), np.zeros(2), np.ones(2), False))
-    data.map_features(job, MapFeaturesRequest(make_spec(Kernel.LINEAR, FeatureForm.COSINE, 2, 1.0, 0, 0), 3))
+    data.standardise(
+        job, StandardiseRequest(classes=("a", "b", "c"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
+    )
+    data.map_features(
+        job, MapFeaturesRequest(features=make_spec(Kernel.LINEAR, FeatureForm.COSINE, 2, 1.0, 0, 0), num_outputs=3)
+    )
     assert job.y_train.tolist() == [[0, 1, 0], [0, 0, 1], [0, 1, 0]]
     assert job.targets_test.tolist() == [2]
 
@@ -244,11 +270,13 @@ def test_regression_targets_are_kept_as_they_are() -> None:
     """Targets that are numbers are centred for training and otherwise kept."""
     part = rows([[1, 2], [3, 4]], y=[1.5, -2.5])
     job = memory_job(LocalData(part, part.take(np.array([], dtype=np.int64)), 0, ()))
-    about = data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
+    about = data.describe(job, DescribeDataRequest(dataset="d", schema=schema(LearningTask.REGRESSION)))
     assert (about.classes, about.class_counts, about.num_test_rows) == ((), (), 0)
-    data.standardise(job, StandardiseRequest((), np.zeros(2), np.ones(2), True))
-    data.map_features(job, MapFeaturesRequest(make_spec(Kernel.LINEAR, FeatureForm.COSINE, 2, 1.0, 0, 0), 1))
-    data.centre(job, CentreRequest(np.ones(2), np.array([1.0])))
+    data.standardise(job, StandardiseRequest(classes=(), mean=np.zeros(2), deviation=np.ones(2), median_distance=True))
+    data.map_features(
+        job, MapFeaturesRequest(features=make_spec(Kernel.LINEAR, FeatureForm.COSINE, 2, 1.0, 0, 0), num_outputs=1)
+    )
+    data.centre(job, CentreRequest(feature_mean=np.ones(2), target_mean=np.array([1.0])))
     assert job.y_train.tolist() == [[0.5], [-3.5]]
     assert job.targets_train.tolist() == [1.5, -2.5]
     assert tuple(job.z_test.shape) == (0, 2)
@@ -259,12 +287,15 @@ def test_numbers_that_overflow_name_their_column() -> None:
     part = rows([[1, 1e200], [3, -1e200]], y=[1.5, -2.5])
     job = memory_job(LocalData(part, part, 0, ()))
     with pytest.raises(DataError, match="column 'b'"):
-        data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
+        data.describe(job, DescribeDataRequest(dataset="d", schema=schema(LearningTask.REGRESSION)))
     part = rows([[1, 1e150], [3, -1e150]], y=[1.5, -2.5])
     job = memory_job(LocalData(part, part, 0, ()))
-    data.describe(job, DescribeDataRequest("d", schema(LearningTask.REGRESSION)))
+    data.describe(job, DescribeDataRequest(dataset="d", schema=schema(LearningTask.REGRESSION)))
     with pytest.raises(DataError, match="column 'b' exceeds"):
-        data.standardise(job, StandardiseRequest((), np.zeros(2), np.array([1.0, 1e-300]), False))
+        data.standardise(
+            job,
+            StandardiseRequest(classes=(), mean=np.zeros(2), deviation=np.array([1.0, 1e-300]), median_distance=False),
+        )
 
 
 def test_devices() -> None:

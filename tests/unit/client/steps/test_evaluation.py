@@ -19,7 +19,9 @@ def test_errors_are_in_the_units_of_the_targets(tmp_path: Path) -> None:
     federation = bench(rows, tmp_path)
     model = federation.run(make_job("dkrr")).model
     assert model is not None
-    reply = evaluation.evaluate(federation.jobs["bee"], EvaluateRequest(model.weights, 0.0, True))
+    reply = evaluation.evaluate(
+        federation.jobs["bee"], EvaluateRequest(weights=model.weights, local_ridge=0.0, include_global=True)
+    )
     errors = model.predict(rows["bee"].x_test) - rows["bee"].y_test
     assert reply.num_test_rows == len(errors)
     assert reply.sums[0].squared_error == pytest.approx(np.square(errors).sum())
@@ -32,15 +34,17 @@ def test_models_asked_for_are_measured_and_no_others(tmp_path: Path) -> None:
     job, w = federation.jobs["ant"], np.zeros((40, 1))
 
     def models(local_ridge: float, include_global: bool) -> list[str]:
-        sums = evaluation.evaluate(job, EvaluateRequest(w, local_ridge, include_global)).sums
+        sums = evaluation.evaluate(
+            job, EvaluateRequest(weights=w, local_ridge=local_ridge, include_global=include_global)
+        ).sums
         return [s.model for s in sums]
 
     assert models(0.0, True) == ["global"]
     assert models(0.1, True) == ["global", "local"]
     assert models(0.1, False) == ["local"]
     own = own_weights(job, 0.1)
-    local = evaluation.evaluate(job, EvaluateRequest(w, 0.1, False)).sums[0]
-    as_global = evaluation.evaluate(job, EvaluateRequest(own, 0.0, True)).sums[0]
+    local = evaluation.evaluate(job, EvaluateRequest(weights=w, local_ridge=0.1, include_global=False)).sums[0]
+    as_global = evaluation.evaluate(job, EvaluateRequest(weights=own, local_ridge=0.0, include_global=True)).sums[0]
     assert local.squared_error == as_global.squared_error
 
 

@@ -20,7 +20,9 @@ from kernfed_client.streams.streams import FolderStream, Position, Row, spool_fo
 
 
 def schema(task: LearningTask = LearningTask.REGRESSION) -> DataSchema:
-    return DataSchema(task, "y", ("a", "b"), (), MissingRule.REFUSE, 0.0, 1)
+    return DataSchema(
+        task=task, target="y", features=("a", "b"), classes=(), missing=MissingRule.REFUSE, test_fraction=0.0, seed=1
+    )
 
 
 def follow(folder: Path, *, key: str | None = None, classes: tuple[str, ...] = (), **settings: object) -> FolderStream:

@@ -203,8 +203,8 @@ async def test_total() -> None:
 
 
 SETUP = [
-    StandardiseRequest(("no", "yes"), np.zeros(2), np.ones(2), median_distance=False),
-    CentreRequest(np.zeros(3), np.zeros(1)),
+    StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False),
+    CentreRequest(feature_mean=np.zeros(3), target_mean=np.zeros(1)),
 ]
 
 
@@ -219,12 +219,16 @@ class Forgetful:
         request = call.request
         if isinstance(request, StandardiseRequest | CentreRequest):
             self.told[client].append(request.step)
-            return Standardised(2, 0.0) if isinstance(request, StandardiseRequest) else Centred(2)
+            return (
+                Standardised(num_rows=2, median_distance=0.0)
+                if isinstance(request, StandardiseRequest)
+                else Centred(num_rows=2)
+            )
         if self._forgets.pop(client, False):
             self.told[client].clear()
         if self.told[client] != [r.step for r in SETUP]:
             return LOST
-        return MeanEmbedding(2, np.zeros(3), np.zeros(1))
+        return MeanEmbedding(num_rows=2, feature_mean=np.zeros(3), target_mean=np.zeros(1))
 
 
 @pytest.mark.parametrize("forgets", ["", "b", "ac", "abc"])
@@ -327,15 +331,15 @@ async def test_float32_in_process() -> None:
     reply = (await asked.ask(EchoRequest(values=np.array([0.1]))))["a"]
     assert seen[0].dtype == reply.values.dtype == np.float32
     assert asked.float_epsilon > 1e-8
-    assert as_sent(LocalModel(1, np.ones((1, 1))), 64).weights.dtype == np.float64
-    assert as_sent(FeaturesMapped(1, "x"), 32) == FeaturesMapped(1, "x")
+    assert as_sent(LocalModel(num_rows=1, weights=np.ones((1, 1))), 64).weights.dtype == np.float64
+    assert as_sent(FeaturesMapped(num_rows=1, fingerprint="x"), 32) == FeaturesMapped(num_rows=1, fingerprint="x")
 
 
 async def test_each_client_answers_its_own_request() -> None:
     """Requests may differ in size; each reply is checked against the request it answers."""
-    steps: Steps = {EchoRequest: lambda _job, request: Echo(1, request.values * 2)}
+    steps: Steps = {EchoRequest: lambda _job, request: Echo(num_rows=1, values=request.values * 2)}
     asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
-    replies = await asked.ask_each({"b": EchoRequest(np.arange(3.0)), "a": EchoRequest(np.ones(2))})
+    replies = await asked.ask_each({"b": EchoRequest(values=np.arange(3.0)), "a": EchoRequest(values=np.ones(2))})
     assert list(replies) == ["a", "b"]
     assert replies["a"].values.tolist() == [2.0, 2.0]
     assert replies["b"].values.tolist() == [0.0, 2.0, 4.0]
@@ -343,18 +347,22 @@ async def test_each_client_answers_its_own_request() -> None:
 
 async def test_a_reply_in_another_clients_shape_is_refused() -> None:
     """A reply that would fit a neighbour's request does not count."""
-    steps: Steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(3))}
+    steps: Steps = {
+        EchoRequest: lambda _job, request: replace(Echo(num_rows=1, values=request.values), values=np.ones(3))
+    }
     asked = Cohort(InProcessExchange(steps, {"a": None, "b": None}), "ab", job_id="j")
-    replies = await asked.ask_each({"a": EchoRequest(np.ones(2)), "b": EchoRequest(np.ones(3))})
+    replies = await asked.ask_each({"a": EchoRequest(values=np.ones(2)), "b": EchoRequest(values=np.ones(3))})
     assert list(replies) == ["b"]
     assert asked.faults["a"].reason == InvalidTensorError.reason
 
 
 async def test_nobody_to_ask_is_a_missed_quorum() -> None:
     """When every client is out of the round, the step fails by its quorum."""
-    steps: Steps = {EchoRequest: lambda _job, request: replace(Echo(1, request.values), values=np.ones(9))}
+    steps: Steps = {
+        EchoRequest: lambda _job, request: replace(Echo(num_rows=1, values=request.values), values=np.ones(9))
+    }
     asked = Cohort(InProcessExchange(steps, {"a": None}), "a", job_id="j")
     with pytest.raises(QuorumNotMetError):
-        await asked.ask_each({"a": EchoRequest(np.ones(2))})
+        await asked.ask_each({"a": EchoRequest(values=np.ones(2))})
     with pytest.raises(QuorumNotMetError):
-        await asked.ask_each({"a": EchoRequest(np.ones(2))})
+        await asked.ask_each({"a": EchoRequest(values=np.ones(2))})

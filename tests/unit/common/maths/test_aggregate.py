@@ -21,7 +21,7 @@ numbers = st.floats(-1e6, 1e6)
 @given(st.lists(st.tuples(st.integers(1, 1000), st.lists(numbers, min_size=3, max_size=3)), min_size=1, max_size=6))
 def test_mean_is_the_weighted_mean(parts: Any) -> None:
     """By definition, in the order given: Σ (w_j / Σ w) x_j, added left to right in float64."""
-    replies = [Weighted(float(n), LocalModel(n, np.array(x)[:, None])) for n, x in parts]
+    replies = [Weighted(float(n), LocalModel(num_rows=n, weights=np.array(x)[:, None])) for n, x in parts]
     weight = sum(float(n) for n, _ in parts)
     want = np.zeros((3, 1))
     for i, (n, x) in enumerate(parts):
@@ -73,14 +73,14 @@ def test_total() -> None:
 
 def test_zero_weights() -> None:
     """Replies of weight zero count for nothing, and all of them zero is an error."""
-    reply = LocalModel(0, np.ones((2, 1)))
+    reply = LocalModel(num_rows=0, weights=np.ones((2, 1)))
     with pytest.raises(DataError, match="no client has a training row"):
         weighted_mean([Weighted(0.0, reply), Weighted(0.0, reply)])
-    mean = weighted_mean([Weighted(0.0, reply), Weighted(4.0, LocalModel(4, np.full((2, 1), 3.0)))])
+    mean = weighted_mean([Weighted(0.0, reply), Weighted(4.0, LocalModel(num_rows=4, weights=np.full((2, 1), 3.0)))])
     np.testing.assert_array_equal(mean.weights, np.full((2, 1), 3.0))
 
 
 def test_is_small() -> None:
     """Replies are small by their size in bytes."""
-    assert is_small([LocalModel(1, np.ones((100, 1)))])
-    assert not is_small([LocalModel(1, np.ones((1 << 14, 1)))] * 2)
+    assert is_small([LocalModel(num_rows=1, weights=np.ones((100, 1)))])
+    assert not is_small([LocalModel(num_rows=1, weights=np.ones((1 << 14, 1)))] * 2)

@@ -89,7 +89,9 @@ def test_garbage_is_a_wire_error(cls: type[Message], header: bytes, body: bytes)
 @given(data=st.data())
 def test_bent_header_is_a_wire_error(data: st.DataObject) -> None:
     """A good message with some of its bytes changed is a WireError or a message that survives the wire."""
-    payload = encode(StandardiseRequest(("no", "yes"), np.zeros(3), np.ones(3), True))
+    payload = encode(
+        StandardiseRequest(classes=("no", "yes"), mean=np.zeros(3), deviation=np.ones(3), median_distance=True)
+    )
     header = bytearray(payload.header)
     for _ in range(data.draw(st.integers(1, 4))):
         header[data.draw(st.integers(0, len(header) - 1))] = data.draw(st.integers(0, 255))

@@ -100,7 +100,7 @@ def test_not_finite_anywhere(
     arrays[in_second][where % size] = value
     spool = tmp_path_factory.mktemp("incoming") / "spool" if on_disk else None
     with pytest.raises(InvalidTensorError, match="NaN or infinity"):
-        receive(NewtonStart(1, *arrays), spool, piece=piece, float_bits=float_bits)
+        receive(NewtonStart(num_rows=1, weights=arrays[0], moment=arrays[1]), spool, piece=piece, float_bits=float_bits)
 
 
 @KINDS

@@ -28,7 +28,15 @@ THREE = {"ant": 40, "bee": 50, "cat": 60}
 
 def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
     """A schema of a class column."""
-    return DataSchema(task, "kind", ("x0",), classes, MissingRule.REFUSE, 0.25, 0)
+    return DataSchema(
+        task=task,
+        target="kind",
+        features=("x0",),
+        classes=classes,
+        missing=MissingRule.REFUSE,
+        test_fraction=0.25,
+        seed=0,
+    )
 
 
 def test_classes_are_united_and_numbers_sorted_as_numbers() -> None:
@@ -163,7 +171,7 @@ def test_row_counts_must_add_up_over_classes(tmp_path: Path) -> None:
 
 def test_a_client_with_other_features_is_refused(tmp_path: Path) -> None:
     """A fingerprint that differs tells of another version; nothing is trained with it."""
-    tamper = {("cat", "data.map_features"): lambda r: FeaturesMapped(r.num_rows, "0" * 64)}
+    tamper = {("cat", "data.map_features"): lambda r: FeaturesMapped(num_rows=r.num_rows, fingerprint="0" * 64)}
     with pytest.raises(JobError, match=r"cat drew other random features.*same version"):
         bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr"))
 

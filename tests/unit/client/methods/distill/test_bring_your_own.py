@@ -119,12 +119,14 @@ def test_a_network_goes_on_from_its_last_round_after_a_restart(tmp_path: Path) -
     assert simulate(job, jobs, text=text, files=files).error is None
     local = jobs["site-0"]
     targets = [np.full((30, 1), t / 10) for t in range(4, 7)]
-    answers = [distil(local, DistillRequest(10 + i, t)).predictions for i, t in enumerate(targets)]
+    answers = [
+        distil(local, DistillRequest(trained_round=10 + i, targets=t)).predictions for i, t in enumerate(targets)
+    ]
     state = local._memo["distillation"]
     state.learner._fitted.clear()  # as a new life of the daemon begins
-    again = distil(local, DistillRequest(12, targets[2])).predictions
+    again = distil(local, DistillRequest(trained_round=12, targets=targets[2])).predictions
     assert (again == answers[2]).all()
-    earlier = distil(local, DistillRequest(11, targets[1])).predictions
+    earlier = distil(local, DistillRequest(trained_round=11, targets=targets[1])).predictions
     assert (earlier == answers[1]).all()
     assert len(list((local.folder / "setup" / "network").glob("*.safetensors"))) <= 4
 

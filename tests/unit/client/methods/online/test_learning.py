@@ -62,13 +62,32 @@ class Site:
         """A new process."""
         classes = ("no", "yes") if self.task is LearningTask.BINARY else ()
         self.job = LocalJob("j", "site", self.file, folder=self.folder / "job")
-        schema = DataSchema(self.task, "y", ("a", "b"), classes, MissingRule.REFUSE, 0.0, 1)
-        STEPS[DescribeDataRequest](self.job, DescribeDataRequest("d", schema))
-        STEPS[StandardiseRequest](self.job, StandardiseRequest(classes, np.zeros(2), np.ones(2), False))
+        schema = DataSchema(
+            task=self.task,
+            target="y",
+            features=("a", "b"),
+            classes=classes,
+            missing=MissingRule.REFUSE,
+            test_fraction=0.0,
+            seed=1,
+        )
+        STEPS[DescribeDataRequest](self.job, DescribeDataRequest(dataset="d", schema=schema))
+        STEPS[StandardiseRequest](
+            self.job, StandardiseRequest(classes=classes, mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
+        )
         loss = Loss.LOGISTIC if classes else Loss.SQUARED
-        opened = STEPS[OpenStreamRequest](self.job, OpenStreamRequest(2.0, 0.0, 1.0, loss, 1))
+        opened = STEPS[OpenStreamRequest](
+            self.job, OpenStreamRequest(norm=2.0, target_low=0.0, target_span=1.0, loss=loss, seed=1)
+        )
         assert opened.live  # type: ignore[attr-defined]  # the reply to opening
-        draw = DrawDictionaryRequest(DICTIONARY, Mixing.ADAPTIVE, 0.0, 2, 1.0, 0.0)
+        draw = DrawDictionaryRequest(
+            dictionary=DICTIONARY,
+            mixing=Mixing.ADAPTIVE,
+            weight_learning_rate=0.0,
+            bin_size=2,
+            exploration=1.0,
+            regularisation=0.0,
+        )
         drawn = STEPS[DrawDictionaryRequest](self.job, draw)
         assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]  # the reply to drawing
 
@@ -79,7 +98,15 @@ class Site:
     def step(self, round_num: int, theta: float = 0.1, *, base: int = -1, batch_rows: int = 1) -> OnlineStep:
         kernels = EVERY if base < 0 else EVERY[:0]
         parameters = np.full((len(kernels), 8), theta)
-        request = OnlineStepRequest(round_num, base, 8, kernels, parameters, batch_rows, 0.0)
+        request = OnlineStepRequest(
+            round_num=round_num,
+            base=base,
+            num_features=8,
+            kernels=kernels,
+            theta=parameters,
+            batch_rows=batch_rows,
+            wait_s=0.0,
+        )
         reply = STEPS[OnlineStepRequest](self.job, request)
         assert isinstance(reply, OnlineStep)
         return reply
@@ -183,9 +210,24 @@ def test_requests_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     site = Site(tmp_path)
     wrong = np.array([7], dtype=np.uint8)
     with pytest.raises(InvalidTensorError, match="kernel 7 of 3"):
-        STEPS[OnlineStepRequest](site.job, OnlineStepRequest(1, 0, 8, wrong, np.zeros((1, 8)), 1, 0.0))
+        STEPS[OnlineStepRequest](
+            site.job,
+            OnlineStepRequest(
+                round_num=1, base=0, num_features=8, kernels=wrong, theta=np.zeros((1, 8)), batch_rows=1, wait_s=0.0
+            ),
+        )
     with pytest.raises(InvalidTensorError, match="6 features, want 8"):
-        STEPS[OnlineStepRequest](site.job, OnlineStepRequest(1, -1, 6, EVERY, np.zeros((3, 6)), 1, 0.0))
+        STEPS[OnlineStepRequest](
+            site.job,
+            OnlineStepRequest(
+                round_num=1, base=-1, num_features=6, kernels=EVERY, theta=np.zeros((3, 6)), batch_rows=1, wait_s=0.0
+            ),
+        )
     fresh = LocalJob("k", "site", site.file, folder=tmp_path / "other")
     with pytest.raises(JobStateMissingError):
-        STEPS[OnlineStepRequest](fresh, OnlineStepRequest(1, -1, 8, EVERY, np.zeros((3, 8)), 1, 0.0))
+        STEPS[OnlineStepRequest](
+            fresh,
+            OnlineStepRequest(
+                round_num=1, base=-1, num_features=8, kernels=EVERY, theta=np.zeros((3, 8)), batch_rows=1, wait_s=0.0
+            ),
+        )

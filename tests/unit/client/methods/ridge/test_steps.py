@@ -50,16 +50,21 @@ def test_steps_compute_what_the_algorithm_says(job: LocalJob) -> None:
     """Start, gradient, Newton step, product and proximal solve equal their definitions."""
     hessian, moment = dense(job)
     w = np.random.default_rng(3).normal(size=moment.shape)
-    start = ridge.newton_start(job, NewtonStartRequest(RIDGE, *moment.shape))
+    start = ridge.newton_start(
+        job, NewtonStartRequest(ridge=RIDGE, num_features=moment.shape[0], num_outputs=moment.shape[1])
+    )
     assert np.allclose(start.moment, moment)
     assert np.allclose(start.weights, np.linalg.solve(hessian, moment))
-    assert np.array_equal(ridge.local_solve(job, LocalSolveRequest(RIDGE, *moment.shape)).weights, start.weights)
-    assert np.allclose(ridge.gradient(job, GradientRequest(RIDGE, w)).gradient, hessian @ w - moment)
-    assert np.allclose(ridge.newton_step(job, NewtonStepRequest(RIDGE, w)).newton_step, np.linalg.solve(hessian, w))
-    assert np.allclose(ridge.hessian_product(job, HessianProductRequest(RIDGE, w)).product, hessian @ w)
-    near = ridge.proximal_solve(job, ProximalSolveRequest(RIDGE, w, 0.5)).weights
+    solve = LocalSolveRequest(ridge=RIDGE, num_features=moment.shape[0], num_outputs=moment.shape[1])
+    assert np.array_equal(ridge.local_solve(job, solve).weights, start.weights)
+    assert np.allclose(ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w)).gradient, hessian @ w - moment)
+    assert np.allclose(
+        ridge.newton_step(job, NewtonStepRequest(ridge=RIDGE, gradient=w)).newton_step, np.linalg.solve(hessian, w)
+    )
+    assert np.allclose(ridge.hessian_product(job, HessianProductRequest(ridge=RIDGE, direction=w)).product, hessian @ w)
+    near = ridge.proximal_solve(job, ProximalSolveRequest(ridge=RIDGE, weights=w, proximal=0.5)).weights
     assert np.allclose((hessian + 0.5 * np.eye(len(w))) @ near, moment + 0.5 * w)
-    top = ridge.curvature(job, CurvatureRequest(RIDGE)).largest_eigenvalue
+    top = ridge.curvature(job, CurvatureRequest(ridge=RIDGE)).largest_eigenvalue
     assert top == pytest.approx(np.linalg.eigvalsh(hessian)[-1])
 
 
@@ -69,7 +74,12 @@ def test_full_gradient_steps_are_gradient_descent_and_batches_come_from_the_seed
     w = np.zeros_like(moment)
 
     def update(batch_size: int, seed: int) -> np.ndarray:
-        return ridge.gradient_descent(job, GradientDescentRequest(RIDGE, w, 0.3, 2, batch_size, seed)).weights
+        return ridge.gradient_descent(
+            job,
+            GradientDescentRequest(
+                ridge=RIDGE, weights=w, learning_rate=0.3, num_steps=2, batch_size=batch_size, seed=seed
+            ),
+        ).weights
 
     once = w - 0.3 * (hessian @ w - moment)
     assert np.allclose(update(0, 1), once - 0.3 * (hessian @ once - moment))
@@ -80,18 +90,18 @@ def test_full_gradient_steps_are_gradient_descent_and_batches_come_from_the_seed
 def test_every_reply_states_the_training_rows(job: LocalJob) -> None:
     """The weight in the mean is the client's number of training rows."""
     _, moment = dense(job)
-    assert ridge.gradient(job, GradientRequest(RIDGE, moment)).num_rows == job.num_rows
-    assert ridge.train_locally(job, TrainLocallyRequest(RIDGE)).num_rows == job.num_rows
+    assert ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=moment)).num_rows == job.num_rows
+    assert ridge.train_locally(job, TrainLocallyRequest(ridge=RIDGE)).num_rows == job.num_rows
 
 
 def test_wrong_shapes_are_refused(job: LocalJob) -> None:
     """A request for another number of features or outputs names both."""
     with pytest.raises(InvalidTensorError, match=r"newton.gradient: shape \(39, 1\).*\(40, 1\)"):
-        ridge.gradient(job, GradientRequest(RIDGE, np.zeros((39, 1))))
+        ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=np.zeros((39, 1))))
     with pytest.raises(InvalidTensorError, match=r"ridge.local_solve"):
-        ridge.local_solve(job, LocalSolveRequest(RIDGE, 40, 2))
+        ridge.local_solve(job, LocalSolveRequest(ridge=RIDGE, num_features=40, num_outputs=2))
     with pytest.raises(InvalidTensorError, match=r"evaluation.evaluate"):
-        evaluation.evaluate(job, EvaluateRequest(np.zeros((40, 2)), 0.0, True))
+        evaluation.evaluate(job, EvaluateRequest(weights=np.zeros((40, 2)), local_ridge=0.0, include_global=True))
 
 
 def test_the_problem_is_kept_per_ridge_and_made_anew_for_new_means(job: LocalJob) -> None:
@@ -110,7 +120,7 @@ def test_a_client_without_state_says_so(tmp_path: Path) -> None:
     rows = regression_rows({"ant": 20})
     fresh = from_rows(rows, (), tmp_path)["ant"]
     with pytest.raises(JobStateMissingError):
-        ridge.gradient(fresh, GradientRequest(RIDGE, np.zeros((40, 1))))
+        ridge.gradient(fresh, GradientRequest(ridge=RIDGE, weights=np.zeros((40, 1))))
 
 
 @pytest.mark.parametrize("task", ["regression", "binary", "classification"])
@@ -134,5 +144,7 @@ def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_
     assert model.job == {"job_id": job.job_id, "client": name}
     if task == "classification":
         accuracy = (model.predict(rows[name].x_test) == np.array(CLASSES)[rows[name].y_test]).mean()
-        sums = evaluation.evaluate(job, EvaluateRequest(np.zeros((40, 3)), RIDGE, False)).sums
+        sums = evaluation.evaluate(
+            job, EvaluateRequest(weights=np.zeros((40, 3)), local_ridge=RIDGE, include_global=False)
+        ).sums
         assert sums[0].num_correct == round(accuracy * len(rows[name].y_test))

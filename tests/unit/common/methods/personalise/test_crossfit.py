@@ -25,7 +25,7 @@ from kernfed.methods.personalise.choice import (
 from kernfed.methods.personalise.crossfit import Shared, Target, needed_errors
 from kernfed.methods.personalise.embeddings import embed
 from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
-from kernfed_testing.oracles import all_rows_models
+from kernfed_testing.personalise_oracles import all_rows_models
 from kernfed_testing.ridge_clients import load_golden
 
 Floats = Any
@@ -158,7 +158,7 @@ def test_fedavg_candidates_weigh_clients_by_their_rows() -> None:
     client = targets(rows, SMALL)[1]
     listed = candidates(SMALL, 0)
     j = next(i for i, c in enumerate(listed) if c.family is Family.FEDAVG)
-    found = client.adopt([StageDecision(j, (), 0)])
+    found = client.adopt([StageDecision(pooled=j, alternatives=(), local=0)])
     np.testing.assert_allclose(found.weights, np.array([5, 9, 14, 20]) / 48, atol=1e-14)
     x, y = np.concatenate([r[0] for r in rows]), np.concatenate([r[1] for r in rows])
     h = x.T @ x / 48
@@ -191,7 +191,7 @@ def test_an_intercept_is_not_shrunk() -> None:
         moved = [(shared_rows[0][0], y + offset, phi)]
         client = targets(moved, SMALL)[0]
         client = Target(0, client.shared, *moved[0], SMALL, penalised)
-        found.append(client.adopt([StageDecision(1, (), 0)]).coefficients[:, 0])
+        found.append(client.adopt([StageDecision(pooled=1, alternatives=(), local=0)]).coefficients[:, 0])
     np.testing.assert_allclose(found[1] - found[0], [50, 0, 0, 0, 0], atol=1e-9)
 
 
@@ -208,7 +208,7 @@ def test_pooled_choice_needs_more_than_chance_to_leave_fedavg() -> None:
         return decide(listed, Scores(losses.sum(axis=0), squares, np.zeros((2, 1))), 4, deviate=deviate)
 
     assert choose(0.1, 0.05).pooled == 0
-    assert choose(0.1, 0.5) == StageDecision(1, (0,), 0)
+    assert choose(0.1, 0.5) == StageDecision(pooled=1, alternatives=(0,), local=0)
     assert choose(0.1, 0.5, deviate=False).alternatives == ()
 
 

@@ -25,7 +25,7 @@ from kernfed.methods.personalise.q_aggregation import (
     solve_paper,
 )
 from kernfed.tensors.feature_maps import polynomial_features
-from kernfed_testing.oracles import kernel_terms, polynomial_gram
+from kernfed_testing.personalise_oracles import kernel_terms, polynomial_gram
 from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import load_golden
 

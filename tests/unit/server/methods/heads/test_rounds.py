@@ -259,4 +259,9 @@ def test_heads_need_a_loss_that_fits_at_the_client(tmp_path: Path) -> None:
     done.run(head_job(rounds=1))
     job = done.jobs["site-0"]
     with pytest.raises(DataError, match="does not fit"):
-        open_head(job, OpenHeadRequest(HeadLoss.LOGISTIC, True, 0.0, 1, 7, 3))
+        open_head(
+            job,
+            OpenHeadRequest(
+                loss=HeadLoss.LOGISTIC, bias=True, validation_fraction=0.0, seed=1, num_features=7, num_outputs=3
+            ),
+        )

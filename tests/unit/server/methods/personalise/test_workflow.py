@@ -218,7 +218,17 @@ def test_a_daemons_noise_comes_from_a_secret_that_stays(tmp_path: Path) -> None:
     job = clients(concept_rows(), tmp_path)["ant"]
     job.durable = True
     spec = view_spec(View.X, 3, 1, num_frequencies=4)
-    asked = EmbedRequest(View.X, spec, np.zeros(3), np.ones(3), np.zeros(1), np.ones(1), True, 1.0, 0)
+    asked = EmbedRequest(
+        view=View.X,
+        features=spec,
+        mean=np.zeros(3),
+        deviation=np.ones(3),
+        target_mean=np.zeros(1),
+        target_deviation=np.ones(1),
+        intercept=True,
+        noise_factor=1.0,
+        seed=0,
+    )
     first = noise_stream(job, asked).normal(4)
     assert np.array_equal(first, noise_stream(job, replace(asked, seed=9)).normal(4))
     assert not np.allclose(first, noise_stream(job, replace(asked, noise_factor=2.0)).normal(4))

@@ -108,7 +108,7 @@ def test_what_is_shared_is_what_the_map_makes_of_test_rows(tmp_path: Path) -> No
         (RatioFeatures(RatioInput.BACKBONE, "stripes", (1, 12, 12), 255.0, 0, 1), 2),
         (RatioFeatures(RatioInput.BACKBONE, "stripes", (1, 12, 12), 255.0, 1, 1), 1),
     ):
-        found = steps.share_sample(local, ShareSampleRequest(50, 1, features)).points
+        found = steps.share_sample(local, ShareSampleRequest(num_points=50, seed=1, features=features)).points
         assert found.shape == (9, num_columns)
 
 

@@ -328,8 +328,8 @@ def test_the_policy_caps_the_sample(tmp_path: Path) -> None:
 def test_the_pool_is_shuffled_and_weighs_clients_alike() -> None:
     """Two shuffles differ, hold the same points, and give each client a sum of 1."""
     shared = {
-        "ant": UnlabelledSample(np.arange(40.0).reshape(20, 2)),
-        "bee": UnlabelledSample(100 + np.arange(20.0).reshape(10, 2)),
+        "ant": UnlabelledSample(points=np.arange(40.0).reshape(20, 2)),
+        "bee": UnlabelledSample(points=100 + np.arange(20.0).reshape(10, 2)),
     }
     (one, w), (two, _) = shuffled_pool(shared), shuffled_pool(shared)
     assert not np.array_equal(one, two)
@@ -345,7 +345,12 @@ def test_the_order_of_the_pool_changes_no_bit(tmp_path: Path) -> None:
     found = []
     for order in (np.arange(50), np.arange(50)[::-1]):
         request = MatchRatiosRequest(
-            "all", False, pool[order], np.full(50, 1 / 50), RatiosSection().spec(3), PLAIN_COLUMNS
+            variant="all",
+            own=False,
+            points=pool[order],
+            point_weights=np.full(50, 1 / 50),
+            ratios=RatiosSection().spec(3),
+            features=PLAIN_COLUMNS,
         )
         steps.match_ratios(local, request)
         found.append(ratios_of(local, "all").weights)

@@ -284,7 +284,7 @@ def test_probe_measures_the_line_and_notices_changed_numbers(tmp_path: Path) -> 
     outcome = bench(rows, tmp_path).run(job)
     assert outcome.model is None
     assert [set(m.training) for m in outcome.metrics] == [{"seconds", "megabytes_per_second"}] * 2
-    tamper = {("bee", "probe.echo"): lambda reply: type(reply)(1, reply.values + 1)}
+    tamper = {("bee", "probe.echo"): lambda reply: type(reply)(num_rows=1, values=reply.values + 1)}
     with pytest.raises(JobError, match="not what was sent"):
         bench(rows, tmp_path, tamper=tamper).run(job)
 
@@ -329,7 +329,15 @@ async def golden_iterates(
     spec = make_spec(Kernel.LINEAR, FeatureForm.COSINE, num_features, 1.0, 0, 0)
     names = tuple(f"x{i}" for i in range(num_features))
     setup = Setup(
-        schema=DataSchema(LearningTask.REGRESSION, "y", names, (), MissingRule.REFUSE, 0.0, 0),
+        schema=DataSchema(
+            task=LearningTask.REGRESSION,
+            target="y",
+            features=names,
+            classes=(),
+            missing=MissingRule.REFUSE,
+            test_fraction=0.0,
+            seed=0,
+        ),
         classes=(),
         mean=np.zeros(num_features),
         deviation=np.ones(num_features),
