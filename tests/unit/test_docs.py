@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import click
 import pytest
 import typer
 
+from kernfed.cli.later import load_command
 from kernfed.cli.main import app as operator_app
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import ClientFile
@@ -179,10 +179,23 @@ def test_commands_exist(where: str, line: str) -> None:
         assert {w for w in words if "=" not in w} <= targets
         return
     command: Any = typer.main.get_command(APPS[program])
-    context = click.Context(command, info_name=program)
-    while isinstance(command, click.Group):
+    while (
+        commands := getattr(command, "commands", None)
+    ) is not None:  # a group; typer brings click under its own name
         name = words.pop(0)
-        found = command.get_command(context, name)
-        assert found is not None, f"{where}: {program} has no command {name}"
-        command = found
-    command.make_context(program, words, resilient_parsing=False)
+        assert name in commands, f"{where}: {program} has no command {name}"
+        command = commands[name]
+        if source := getattr(command, "source", ""):
+            command = load_command(source)
+    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+    given = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    assert given <= known | {"--help"}, f"{where}: {line}"
+
+
+@pytest.mark.parametrize(
+    "line", ["kernfed job sbmit a.toml", "kernfed job submit a.toml --wach", "kernfed-client enroll -"]
+)
+def test_a_command_that_is_not_there_is_found(line: str) -> None:
+    """A mistyped command, at any level, or option fails the check of the pages."""
+    with pytest.raises(AssertionError):
+        test_commands_exist("a page", line)
