@@ -51,8 +51,11 @@ class NetworkSpec:
     task: LearningTask
     """Its loss: squared for regression, logistic for binary, cross-entropy for classification."""
     num_columns: Annotated[int, Range(1, 1_000_000)]
+    """Columns of a row."""
     num_outputs: Annotated[int, Range(1, 1_000_000)]
+    """Outputs C: 1 for regression and binary, else one per class."""
     widths: Annotated[tuple[int, ...], MaxLength(16), Range(1, 100_000)]
+    """Widths of the hidden layers; of a cnn first two numbers of channels."""
     image: Annotated[tuple[int, ...], MaxLength(3), Range(1, 100_000)]
     """Channels, height and width of a row that is an image (cnn), else empty."""
     num_parameters: Annotated[int, Dim("P"), Range(1, MAX_PARAMETERS)]
