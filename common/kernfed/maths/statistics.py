@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError, NumericalError
+from kernfed.rng import Stream
 
 LENGTHSCALE_FLOOR = 1e-3
 """Smallest lengthscale that the median heuristic gives, in units of the (standardised) columns."""
 
 _CONSTANT = float(np.finfo(np.float64).eps)
-"""A deviation up to this fraction of |mean|, one or two units of its last place, is rounding: the column is constant."""
+"""A deviation up to this fraction of |mean|, a unit or two of its last place, is rounding: the column is constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Moments:
 
     @property
     def sum_squares(self) -> Floats:
-        """Sums of squared deviations from the mean, shape (d,); infinite or 0 where these leave the range of numbers."""
+        """Sums of squared deviations from the mean, (d,); infinite or 0 where these leave the range of numbers."""
         with np.errstate(over="ignore", under="ignore"):
             squares: Floats = np.square(self.deviation) * self.num_rows
         return squares
@@ -157,18 +158,21 @@ def weighted_median(values: Sequence[float] | Floats, weights: Sequence[float] |
     return float(v[first])
 
 
-def median_distance(x: Floats, max_rows: int = 1000) -> MedianDistance:
+def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000) -> MedianDistance:
     """Compute the median Euclidean distance between different rows.
 
     Args:
         x: Rows, shape (n, d), standardised.
-        max_rows: With more rows, this many evenly spaced ones are used, always the same.
+        draw: Draws the rows where there are more than `max_rows`. None takes evenly spaced ones, which in a file of
+            patients times visits may all be of one visit.
+        max_rows: Rows that are compared at most.
     """
     from scipy.spatial.distance import pdist  # noqa: PLC0415  # takes a quarter second of the coordinator's start
 
     num_rows = x.shape[0]
     if num_rows > max_rows:
-        x = x[np.arange(max_rows) * num_rows // max_rows]
+        chosen = np.arange(max_rows) * num_rows // max_rows if draw is None else draw.permutation(num_rows)[:max_rows]
+        x = x[np.sort(chosen)]
     if x.shape[0] < 2:
         return MedianDistance(0.0, ties=False)
     distances: Floats = pdist(np.ascontiguousarray(x, dtype=np.float64))
