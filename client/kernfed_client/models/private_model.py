@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy.typing as npt
+
 from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.folder import Pair
@@ -45,7 +47,7 @@ class PrivateModel:
     scorer: Scorer
     job: Mapping[str, Any] = field(default_factory=dict)
 
-    def predict_scores(self, rows: pd.DataFrame, *, device: str = "cpu") -> Floats:
+    def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Scores of rows in the units of the data, (n, C); columns are found by name.
 
         Raises:
