@@ -74,12 +74,12 @@ def test_deviations_are_those_of_the_pooled_rows_at_any_magnitude(centre: float,
     parts = [centre + spread * (random.normal(size=(n, 1)) + apart * i) for i, n in enumerate([40, 7, 1, 90])]
     pooled = pool_moments([moments(part) for part in parts])
     rows = [Fraction(float(value)) for part in parts for value in part[:, 0]]
-    mean = sum(rows) / len(rows)
-    variance = sum((row - mean) ** 2 for row in rows) / len(rows)
-    found = Fraction(float(pooled_deviation(pooled)[0])) ** 2
-    assert abs(found - variance) <= variance * Fraction(2, 10**9)
+    mean = sum(rows, Fraction()) / len(rows)
+    variance = sum(((row - mean) * (row - mean) for row in rows), Fraction()) / len(rows)
+    deviation = Fraction(float(pooled_deviation(pooled)[0]))
+    assert abs(deviation * deviation - variance) <= variance * Fraction(2, 10**9)
     off = Fraction(float(pooled.mean[0])) + Fraction(float(pooled.rest[0])) - mean
-    assert off**2 <= variance * Fraction(1, 10**18)
+    assert off * off <= variance * Fraction(1, 10**18)
 
 
 def test_a_peer_that_states_squares_alone_is_pooled_as_before() -> None:
