@@ -30,6 +30,14 @@ HeadLossKey = Annotated[
 BatchSize = Annotated[int, Field(ge=0, description="Rows per local step; 0: all.")]
 Epochs = Annotated[int, Field(ge=1, le=100_000, description="Passes of a client over its rows in a round.")]
 
+PenaliseBias = Annotated[
+    bool,
+    Field(
+        description="A head: whether the ridge shrinks the bias too, which then starts at 0. false: the bias is free, "
+        "and starts where the head predicts the pooled mean of the targets."
+    ),
+]
+
 HEAD = ("cross-entropy", "squared")
 """Losses that make a head."""
 
@@ -115,6 +123,7 @@ class NewtonSettings(MethodSection):
         description="Take the ridge that rows kept apart call for after local training, never a smaller one than "
         "`ridge`.",
     )
+    penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
     @property
     def stop_at(self) -> float:
@@ -141,6 +150,7 @@ class FedAvgSettings(MethodSection):
     loss: Loss = "ridge"
     momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
+    penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
 class FedProxSettings(MethodSection):
@@ -158,6 +168,7 @@ class FedProxSettings(MethodSection):
     momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
     batch_size: Annotated[BatchSize, Only(loss=HEAD)] = 64
+    penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
 class FedSophiaSettings(MethodSection):
@@ -175,6 +186,7 @@ class FedSophiaSettings(MethodSection):
     curvature_every: int = Field(10, ge=1, le=1_000_000, description="Local steps between estimates of the diagonal.")
     local_epochs: Epochs = 1
     batch_size: BatchSize = 64
+    penalise_bias: PenaliseBias = False
 
 
 class FedNewSettings(MethodSection):
@@ -190,6 +202,7 @@ class FedNewSettings(MethodSection):
     step_size: float = Field(1.0, gt=0, le=10, description="Part of the direction that is taken.")
     solver_tolerance: float = Field(1e-6, gt=0, lt=1, description="Relative residual at which local solves stop.")
     solver_iterations: int = Field(200, ge=1, le=1_000_000, description="Iterations at which local solves stop.")
+    penalise_bias: PenaliseBias = False
 
 
 def has_head(method: object) -> bool:

@@ -24,7 +24,7 @@ FIRST_STEP = 0.5
 MAX_RIDGE = 1e6
 
 
-async def train(trainer: HeadTrainer) -> Array | None:
+async def train(trainer: HeadTrainer) -> Array:
     """Local rounds of one trip; then rounds of two or more, a Newton step on the preconditioned gradient and probes."""
     return await _Training(trainer).train()
 
@@ -78,7 +78,7 @@ class _Training:
                 there = tuple(c for c in recorded if c in self.problem.cohort.clients)
                 self.members = self.problem.run.without_lost(recorded, there)
             if "scalars" in resumed and self.members == recorded:
-                self.state = SafeNewton.from_arrays(resumed)
+                self.state = SafeNewton.from_arrays(resumed, free_bias=self.problem.free_bias)
 
     async def train(self) -> Array:
         if not self.finished:
@@ -168,7 +168,7 @@ class _Training:
                 f"ridge {ridge:.3g} in place of {problem.ridge:.3g}: rows kept apart call for it; from here on they "
                 "are trained on too"
             )
-            point = point.with_more_ridge(ridge - problem.ridge)
+            point = point.with_other_ridge(ridge - problem.ridge)
             problem.ridge, problem.finding = ridge, replace(problem.finding, ridge=ridge)
         return state.restarted(point)
 
@@ -224,7 +224,7 @@ class _Training:
             self.members = problem.run.without_lost(self.members, answered)
         ordered = {client: replies[client] for client in answered}
         mean = problem.weighted_apart(ordered) if self.judging else problem.weighted(ordered)
-        point = Point(weights, mean.loss, mean.gradient)
+        point = Point(weights, mean.loss, mean.gradient, problem.free_bias)
         share = problem.share_apart(answered)
         if not share:
             return _Measured(point, mean.loss, None, mean.mean_curvature)
