@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import WireError
 from kernfed.federation.messages.data import (
@@ -44,6 +45,8 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         mean=m.mean,
         sum_squares=m.sum_squares,
         backbone=data.backbone,
+        deviation=tuple(m.deviation.tolist()),
+        mean_rest=tuple(m.rest.tolist()),
     )
 
 
@@ -55,8 +58,11 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
         DataError: The agreed classes lack one of this client's.
     """
     job.standardise(request.classes, request.mean, request.deviation)
-    distance = median_distance(job.x_train).value if request.median_distance else 0.0
-    return Standardised(num_rows=job.num_rows, median_distance=distance)
+    if not request.median_distance:
+        return Standardised(num_rows=job.num_rows, median_distance=0.0)
+    draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None
+    found = median_distance(job.x_train, draw)
+    return Standardised(num_rows=job.num_rows, median_distance=found.value, ties=found.ties)
 
 
 def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:

@@ -15,7 +15,7 @@ from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.base import Lengthscale, Needs
+from kernfed.methods.base import Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
 from kernfed.section import ACCEPTED, Only, Section
 
@@ -129,8 +129,10 @@ class FeaturesSection(Section):
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies."
     )
-    lengthscale: Positive | list[Positive] | Literal["median"] = Field(
-        "median", description="One number, one per feature column, or the federated median heuristic."
+    lengthscale: Positive | list[Positive] | MedianRule = Field(
+        "median",
+        description="One number, one per feature column, or the federated median heuristic, with rows that are "
+        "drawn by the job's seed or evenly spaced.",
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."

@@ -139,6 +139,8 @@ class DataDescription(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     SUM_SQUARES_FIELD_NUMBER: builtins.int
     BACKBONE_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    MEAN_REST_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -161,7 +163,19 @@ class DataDescription(google.protobuf.message.Message):
 
     @property
     def sum_squares(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Sum of squared deviations from `mean` per feature column, float64. Shape (P)."""
+        """Sum of squared deviations from `mean` per feature column, float64; 0 where it is below the range of numbers. Shape
+        (P).
+        """
+
+    @property
+    def deviation(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Root of the mean squared deviation per feature column, P of them; empty: `sum_squares` tells it. At least 0. At
+        most 65,536 items.
+        """
+
+    @property
+    def mean_rest(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """What `mean` lost to rounding per feature column, P of them; empty: nothing is known of it. At most 65,536 items."""
 
     def __init__(
         self,
@@ -174,9 +188,11 @@ class DataDescription(google.protobuf.message.Message):
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         sum_squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
         backbone: builtins.str = ...,
+        deviation: collections.abc.Iterable[builtins.float] | None = ...,
+        mean_rest: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "mean", b"mean", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 
@@ -213,17 +229,21 @@ class Standardised(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
+    TIES_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     median_distance: builtins.float
     """Median Euclidean distance between standardised training rows; 0 where not asked or fewer than 2 rows. At least 0."""
+    ties: builtins.bool
+    """Whether more than half of the distances are 0; `median_distance` is then the median of the others."""
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         median_distance: builtins.float = ...,
+        ties: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["median_distance", b"median_distance", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["median_distance", b"median_distance", "num_rows", b"num_rows", "ties", b"ties"]) -> None: ...
 
 Global___Standardised: typing_extensions.TypeAlias = Standardised
 
@@ -237,8 +257,11 @@ class StandardiseRequest(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     DEVIATION_FIELD_NUMBER: builtins.int
     MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
+    DRAWN_FIELD_NUMBER: builtins.int
     median_distance: builtins.bool
     """Whether the reply states the median distance, for the kernel's lengthscale."""
+    drawn: builtins.bool
+    """Whether the job's seed draws the rows behind the median distance; else they are evenly spaced."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes of the whole federation, in the order of the one-hot columns; empty for regression. At most 65,536 items."""
@@ -258,9 +281,10 @@ class StandardiseRequest(google.protobuf.message.Message):
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         deviation: kernfed.v1.tensor_pb2.Tensor | None = ...,
         median_distance: builtins.bool = ...,
+        drawn: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["classes", b"classes", "deviation", b"deviation", "mean", b"mean", "median_distance", b"median_distance"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["classes", b"classes", "deviation", b"deviation", "drawn", b"drawn", "mean", b"mean", "median_distance", b"median_distance"]) -> None: ...
 
 Global___StandardiseRequest: typing_extensions.TypeAlias = StandardiseRequest
 

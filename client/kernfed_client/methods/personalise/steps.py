@@ -51,7 +51,13 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
     if columns.shape[1] != request.num_columns:
         raise WireError(f"{request.step}: {request.num_columns} columns, this client has {columns.shape[1]}")
     found = moments(columns)
-    return ColumnMoments(num_rows=job.num_rows, mean=found.mean, sum_squares=found.sum_squares)
+    return ColumnMoments(
+        num_rows=job.num_rows,
+        mean=found.mean,
+        sum_squares=found.sum_squares,
+        deviation=tuple(found.deviation.tolist()),
+        mean_rest=tuple(found.rest.tolist()),
+    )
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
