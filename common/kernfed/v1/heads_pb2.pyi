@@ -151,7 +151,7 @@ class OpenHeadRequest(google.protobuf.message.Message):
     num_outputs: builtins.int
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
     free_bias: builtins.bool
-    """Whether the bias is in no |W|², and weights are changes of a head that predicts the pooled mean of the targets."""
+    """Whether the bias is in no |W|²; W is then the change of a head that predicts the pooled mean of the targets."""
     def __init__(
         self,
         *,

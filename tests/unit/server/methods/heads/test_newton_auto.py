@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import JobError
+from kernfed.errors import ConfigError, JobError
 from kernfed.federation.messages.base import Reply
 from kernfed.methods.heads.messages import HeadOpened
 from kernfed_simulation.federation import Rows
@@ -83,6 +83,35 @@ def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     state = {name: array for name, array in cut.journal.last.state.items() if name != "phase"}
     with pytest.raises(JobError, match="earlier version of kernfed; submit the job again"):
         clients(tmp_path).run(head_job("newton", rounds=4), resumed=replace(cut.journal.last, state=state))
+
+
+def test_a_job_that_began_with_a_penalised_bias_goes_on_with_it(tmp_path: Path) -> None:
+    """Its checkpoint says nothing of the bias: the model is, to the bit, the one of `penalise_bias = true`."""
+    former, now = (head_job("newton", rounds=5, penalise_bias=b, ridge=0.1) for b in (True, False))
+    whole = clients(tmp_path).run(former)
+    cut = clients(tmp_path).run(former, stop_before=3)
+    assert cut.journal.last is not None
+    state = {name: array for name, array in cut.journal.last.state.items() if name != "free_bias"}
+    rest = clients(tmp_path).run(now, resumed=replace(cut.journal.last, state=state))
+    assert np.array_equal(rest.weights, whole.weights)
+    assert not np.allclose(clients(tmp_path).run(now).weights, whole.weights)
+
+
+def test_a_bias_to_penalise_must_be_there(tmp_path: Path) -> None:
+    """Without an intercept the key would do nothing, and the job is refused."""
+    with pytest.raises(ConfigError, match="intercept = false leaves no bias; remove the key"):
+        clients(tmp_path).run(head_job("newton", penalise_bias=True, **BARE))
+
+
+def test_a_client_that_knows_no_free_bias_is_refused(tmp_path: Path) -> None:
+    """One of an earlier version does not say that it follows the request."""
+
+    def earlier(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"free_bias": False}
+        return replace(reply, **changed)
+
+    with pytest.raises(JobError, match="site-1: .*install the coordinator's version"):
+        clients(tmp_path, tamper={("site-1", "head.open"): earlier}).run(head_job("newton", rounds=2))
 
 
 @pytest.mark.parametrize(("apart", "fit"), [(60, 0), (0, 60), (12, 47), (70, 60)])
