@@ -110,7 +110,7 @@ def test_a_client_that_knows_no_free_bias_is_refused(tmp_path: Path) -> None:
         changed: dict[str, Any] = {"free_bias": False}
         return replace(reply, **changed)
 
-    with pytest.raises(JobError, match="site-1: .*install the coordinator's version"):
+    with pytest.raises(JobError, match=r"site-1: .*install the coordinator's version"):
         clients(tmp_path, tamper={("site-1", "head.open"): earlier}).run(head_job("newton", rounds=2))
 
 
