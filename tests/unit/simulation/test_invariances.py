@@ -71,7 +71,7 @@ def job_of(method: Mapping[str, Any], task: str, folder: Path, classes: tuple[st
     whole: dict[str, Any] = {"name": "job", "seed": 4, "method": dict(method), "data": data}
     if method["name"] == "distill":
         job, _, files = made_job(folder, num_points=20)
-        whole["method"] |= {"public": job.method.public}
+        whole["method"] |= {"public": job.model_dump()["method"]["public"]}
         whole["files"] = job.model_dump()["files"]
     if "features" in JobFile.model_validate(whole).plan():
         whole["features"] = {"num_frequencies": 10}

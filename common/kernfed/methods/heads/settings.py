@@ -117,11 +117,11 @@ class NewtonSettings(MethodSection):
         "twentieth, up to a fifth where those are fewer than 100 in all.",
     )
     raise_ridge: Annotated[
-        bool, Only(loss=HEAD, step="auto", warm_start=True, validation_fraction=("auto", Above(0)))
+        bool | Literal["up"], Only(loss=HEAD, step="auto", warm_start=True, validation_fraction=("auto", Above(0)))
     ] = Field(
         True,
-        description="Take the ridge that rows kept apart call for after local training, never a smaller one than "
-        "`ridge`.",
+        description="Take the ridge with which rows kept apart are predicted best, from `ridge` on by factors of 10, "
+        "lower or higher. up: estimate it once after local training, and take it where it is above `ridge`.",
     )
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
