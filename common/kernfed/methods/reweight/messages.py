@@ -93,6 +93,8 @@ class RatiosKept(Reply):
     """The ratios are fitted, and kept at the client."""
 
     num_rows: Rows
+    lacking: Annotated[str, MaxLength(512)]
+    """Why there are none, where `optional` allowed that; empty where they are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,8 @@ class MatchRatiosRequest(Request[RatiosKept]):
     ratios: RatioSpec
     features: RatioFeatures
     """The map under which the points came."""
+    optional: bool
+    """Whether the job goes on where there are no such ratios: then the reply says why, and nothing fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,8 @@ class LabelRatiosRequest(Request[RatiosKept]):
     """Of the own prior."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Seed of the classifier's folds."""
+    optional: bool
+    """As in `MatchRatiosRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

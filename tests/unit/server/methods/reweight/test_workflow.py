@@ -351,6 +351,7 @@ def test_the_order_of_the_pool_changes_no_bit(tmp_path: Path) -> None:
             point_weights=np.full(50, 1 / 50),
             ratios=RatiosSection().spec(3),
             features=PLAIN_COLUMNS,
+            optional=False,
         )
         steps.match_ratios(local, request)
         found.append(ratios_of(local, "all").weights)
@@ -410,6 +411,20 @@ def test_warnings_reach_the_operator(tmp_path: Path) -> None:
     rows["bee"].x_test[:] += 300.0
     with pytest.raises(JobError, match="do not overlap"):
         run(reweight_job(scope="own"), sharing(rows, tmp_path / "b"))
+
+
+def test_a_comparison_that_cannot_be_made_does_not_refuse_the_job(tmp_path: Path) -> None:
+    """Own ratios that do not exist at one client leave out the model that is compared with, and the job says so."""
+    rows = shifted_rows(60)
+    rows["ant"].x_test[:] += 40.0
+    one = {n: type(r)(r.x_train, r.y_train, r.x_test[:1], r.y_test[:1]) for n, r in shifted_rows(60).items()}
+    one = {**shifted_rows(60), "bee": one["bee"]}
+    for given, client in ((rows, "ant"), (one, "bee")):
+        done = run(reweight_job(), sharing(given, tmp_path / client))
+        assert set(done.final.pooled) == {"global", "fedavg", "local"}
+        assert re.search(f"to compare with, is left out, .*{client}: ", notes(done))
+        with pytest.raises(JobError, match=client):
+            run(reweight_job(scope="own"), sharing(given, tmp_path / f"{client} own"))
 
 
 def test_a_policy_without_gradients_refuses_the_trainer(tmp_path: Path) -> None:
