@@ -73,6 +73,21 @@ class Reweighting:
         others = [UNWEIGHTED, *(["own"] if self.scope != "own" else [])] if self.settings.compare else []
         return (self.scope, *(o for o in others if o not in self.skipped))
 
+    @property
+    def chooses(self) -> bool:
+        """Whether the unweighted model can be the job's; with normalisation that clients keep there is no choice."""
+        settings = self.settings
+        return settings.deliver == "better" and UNWEIGHTED in self.variants and settings.network.batch_norm != "own"
+
+    def client_weights(self, variant: str) -> Mapping[str, float]:
+        """Weight of each client in means of a variant's training; unweighted rows are all worth themselves."""
+        rule = self.settings.client_weights
+        if rule == "equal":
+            return dict.fromkeys(self.setup.num_rows, 1.0)
+        if rule == "rows" or variant == UNWEIGHTED:
+            return self.setup.num_rows
+        return {client: found.effective_rows for client, found in self.summaries[variant].items()}
+
     def seed(self, *names: str) -> int:
         """A seed of the job's, by name."""
         return rng.seed(self.setup.schema.seed, "reweight", *names)
@@ -212,8 +227,8 @@ class Reweighting:
             self.skipped = (*self.skipped, request.variant)
             reasons = "; ".join(f"{client}: {reason}" for client, reason in lacking.items())
             self.say(
-                f"the model with each client's {request.variant} ratios, to compare with, is left out, for these ratios "
-                f"do not exist everywhere ({reasons})"
+                f"the model with each client's {request.variant} ratios, to compare with, is left out, for these do "
+                f"not exist everywhere ({reasons})"
             )
 
     async def _match(self, variant: str, clients: list[str], looked: Mapping[str, RatiosHeld]) -> None:
