@@ -9,6 +9,7 @@ clients, J candidates, G of them FedAvg's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from kernfed.federation.messages.base import (
     Request,
     Rows,
     Shape,
+    Stated,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.embeddings import View
@@ -43,6 +45,12 @@ class ColumnMoments(Reply):
     mean: Annotated[Array, Shape("Z")]
     sum_squares: Annotated[Array, Shape("Z")]
     """Sums of squared deviations from `mean`."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.sum_squares < 0).any():
+            yield "a sum of squares is negative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +157,8 @@ class ShareRequest(Request[Shared]):
 class WeightsSolved(Reply):
     """The client has solved for its weights and keeps them."""
 
+    diagnostics = ("gap",)
+
     num_rows: Rows
     gap: Annotated[float, Range(0)]
     """Of the weights: at least the distance of the objective to its optimum."""
@@ -216,6 +226,13 @@ class CrossfitScores(Reply):
     losses: Annotated[Array, Shape("J")]
     squared_differences: Annotated[Array, Shape("J", "G")]
     variances: Annotated[Array, Shape("J", "G")]
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        for name in ("losses", "squared_differences", "variances"):
+            if (getattr(self, name) < 0).any():
+                yield f"{name} holds a negative sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
