@@ -332,3 +332,5 @@ class EvaluateHeadRequest(Request[Evaluation]):
     """Whether the global head is measured."""
     include_local: bool
     """Whether the client trains a head alone, once, and measures it."""
+    choose_ridge: bool = False
+    """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""
