@@ -143,9 +143,10 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
 
 
 def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
-    """Ridge on the mixture with this client's weights: (Σ w_k Z_k'Z_k/n_k + ridge I) W = Σ w_k Z_k'Y_k/n_k.
+    """Ridge on the mixture with this client's weights: (Σ w_k X_k'X_k/n_k + ridge I) W = Σ w_k X_k'Y_k/n_k.
 
-    The intercept is that of the pooled means, as in the methods with one global model.
+    The ridge does not count the constant among the inputs X, so the model's intercept is that of the mixture: features
+    and targets are centred by the mixture's means.
 
     Raises:
         JobStateMissingError: There are no weights yet.
@@ -157,12 +158,13 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     size = state.inputs.shape[1]
     if shared.grams.shape[1] == 0:
         raise WireError(f"{request.step}: the clients have not shared normal equations")
-    first = 1 if state.request.intercept else 0
-    gram = unpack(weights @ shared.grams, size)[first:, first:]
-    moment = np.tensordot(weights, shared.moments, 1)[first:]
-    gram = gram + request.ridge * np.eye(size - first)
-    solved = cholesky(torch.from_numpy(gram), name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
-    keep_linear(job, state, np.vstack([np.zeros((first, solved.shape[1])), solved]))
+    gram, moment = unpack(weights @ shared.grams, size), np.tensordot(weights, shared.moments, 1)
+    if not state.request.intercept:
+        keep_linear(job, state, _ridge_solution(gram, moment, request.ridge))
+        return ModelAdopted(num_rows=job.num_rows)
+    mean, target_mean = gram[1:, :1], moment[:1]
+    solved = _ridge_solution(gram[1:, 1:] - mean @ mean.T, moment[1:] - mean @ target_mean, request.ridge)
+    keep_linear(job, state, np.vstack([target_mean - mean.T @ solved, solved]))
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -204,6 +206,12 @@ def _weights(state: Personal) -> Floats:
     if state.weights is None:
         raise JobStateMissingError("this client has no collaboration weights yet; prepare it again")
     return state.weights
+
+
+def _ridge_solution(gram: Floats, moment: Floats, ridge: float) -> Floats:
+    left = torch.from_numpy(gram + ridge * np.eye(len(gram)))
+    solved: Floats = cholesky(left, name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
+    return solved
 
 
 def _target(job: LocalJob, request: CrossfitRequest | AdoptRequest) -> Target:
