@@ -1,8 +1,9 @@
 """The client's half of the methods on a head: losses, gradients, local Newton steps, local training.
 
-A head's rows are the job's mapped features with a 1 beside them (the bias), and targets as they are: one-hot, 0/1 or
-numbers. Rows kept apart for validation are drawn by the job's seed and this client's name; `warm_up` leaves them out,
-and `gradient` where it is told to.
+A head's rows are the job's mapped features with a 1 beside them (the bias), and targets: one-hot, 0/1 or numbers. With
+a free bias, weights are changes of a head that predicts the pooled mean of the targets: numbers are centred by it, and
+the scores of classes begin there. Rows kept apart for validation are drawn by the job's seed and this client's name;
+`warm_up` leaves them out, and `gradient` where it is told to.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -83,6 +84,7 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         num_fit_rows=opened.fitting.num_rows,
         num_validation_rows=opened.validation.num_rows,
         memory_bytes=usable_bytes(job.file.max_memory_bytes, job.device),
+        free_bias=opened.everything.free_bias,
     )
 
 
@@ -214,7 +216,9 @@ def predictions(job: LocalJob, weights: Array) -> Array:
     scores = job.z_test @ w[: job.z_test.shape[1]]
     if opened.bias:
         scores = scores + w[-1]
-    return to_array(probabilities(opened.fitting.loss, scores))
+    if opened.everything.free_bias:
+        scores = scores + torch.as_tensor(start_scores(opened.everything.loss, job.target_mean), device=scores.device)
+    return to_array(probabilities(opened.everything.loss, scores))
 
 
 def own_weights(job: LocalJob, ridge: float) -> Array:
@@ -231,8 +235,13 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     z = job.z_train
     if request.bias:
         z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)
-    y = torch.as_tensor(encode_targets(job, job.targets_train), dtype=z.dtype, device=z.device)
-    everything = Head(request.loss, z, y, 0.0)
+    y, offset = torch.as_tensor(encode_targets(job, job.targets_train), dtype=z.dtype, device=z.device), None
+    free = request.free_bias and request.bias
+    if free and FACTS[request.loss].link is Link.IDENTITY:
+        y = job.y_train
+    elif free:
+        offset = torch.as_tensor(start_scores(request.loss, job.target_mean), dtype=z.dtype, device=z.device)
+    everything = Head(request.loss, z, y, 0.0, free, offset)
     num_apart = int(request.validation_fraction * len(z))
     if num_apart == 0:
         return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request.bias)

@@ -11,6 +11,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.clipping import clip_rows
 from kernfed.maths.statistics import moments
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Family, candidates
@@ -50,8 +51,14 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
     columns = all_columns(job)
     if columns.shape[1] != request.num_columns:
         raise WireError(f"{request.step}: {request.num_columns} columns, this client has {columns.shape[1]}")
-    found = moments(columns)
-    return ColumnMoments(num_rows=job.num_rows, mean=found.mean, sum_squares=found.sum_squares)
+    found = moments(clip_rows(columns)[0] if job.schema.clipped else columns)
+    return ColumnMoments(
+        num_rows=job.num_rows,
+        mean=found.mean,
+        sum_squares=found.sum_squares,
+        deviation=tuple(found.deviation.tolist()),
+        mean_rest=tuple(found.rest.tolist()),
+    )
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:

@@ -15,7 +15,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed.maths.aggregate import total
-from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
+from kernfed.maths.statistics import pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
@@ -48,6 +48,7 @@ from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.findings import finding_of
 from kernfed_server.methods.personalise.state import Collaboration
 
@@ -90,8 +91,11 @@ class Personalisation:
         setup, settings = self.setup, self.settings
         gate = Gate(self.cohort, self.run, strict=setup.strict)
         num_columns = len(setup.schema.features)
-        described = await gate.ask(ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs))
-        pooled = pool_moments([Moments(m.num_rows, m.mean, m.sum_squares) for m in described.values()])
+        described = await gate.ask(
+            ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
+            check=lambda _, stated: check_moments(stated),
+        )
+        pooled = pool_moments([moments_of(m) for m in described.values()])
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.heads.settings import has_head
-from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.losses import fit
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.heads.steps import predictions, training_head
 from kernfed_simulation.central import measure_central_ridge, measured
@@ -25,7 +26,8 @@ def measure_central_head(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMe
     """
     parts = [training_head(jobs[name]) for name in sorted(jobs)]
     z, y = (torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("z", "y"))
-    weights = np.ascontiguousarray(fit(Head(parts[0].loss, z, y, settings.ridge)).numpy())
+    offset = None if parts[0].offset is None else parts[0].offset.cpu()
+    weights = np.ascontiguousarray(fit(replace(parts[0], z=z, y=y, offset=offset, ridge=settings.ridge)).numpy())
     return measured(jobs, lambda job: predictions(job, weights))
 
 
