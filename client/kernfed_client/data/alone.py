@@ -39,7 +39,7 @@ def alone(job: LocalJob) -> LocalJob:
     own.load(job.dataset, job.schema)
     mean, deviation = job.mean, job.deviation
     if mean.any() or (deviation != 1.0).any():
-        found = pool_moments([finite_moments(job.data, job.schema, job.dataset)])
+        found = pool_moments([finite_moments(job.data, job.schema, job.dataset)[0]])
         mean, deviation = found.mean, pooled_deviation(found)
     own.standardise(job.classes, mean, deviation)
     spec, rule = job.features, job.memory(AgreedLengthscale)

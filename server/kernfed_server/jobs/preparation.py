@@ -44,6 +44,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
+from kernfed_server.jobs.units import note_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +118,21 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     _note_dropped(described, run)
     later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
     classes = unite_classes(schema, (d.classes for d in described.values()))
-    mean, deviation = agree_scales(data, list(described.values()), run)
+    note_units(schema, described, run)
+    mean, deviation, bounds = agree_scales(data, described, run)
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
     drawn = median and rule == "median"
     standardised = await gate.ask(
-        StandardiseRequest(classes=classes, mean=mean, deviation=deviation, median_distance=median, drawn=drawn)
+        StandardiseRequest(
+            classes=classes,
+            mean=mean,
+            deviation=deviation,
+            median_distance=median,
+            drawn=drawn,
+            bounds=bounds,
+        )
     )
     if tied := sorted(client for client, s in standardised.items() if s.ties):
         run.note(
