@@ -15,7 +15,7 @@ import numpy as np
 
 from kernfed.arrays import GREATEST
 from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError, KernfedError
-from kernfed.federation.messages.base import R, Reply, Request, Stated, fields_of
+from kernfed.federation.messages.base import FieldInfo, R, Reply, Request, Stated, fields_of
 from kernfed.maths.aggregate import norm
 
 SPREAD = 1e6
@@ -70,10 +70,11 @@ class Ledger:
                 raise InvalidReplyError(f"{name}.{field} is {rows}, but {client} stated {known} {what} rows before")
         for problem in reply.contradictions(stated):
             raise InvalidReplyError(f"{name}: {problem}")
-        for field, value in _numbers(reply):
-            if isinstance(value, np.ndarray) and value.dtype.itemsize * 8 < float_bits:
+        for f, value in _numbers(reply):
+            bits = 64 if f.exact else float_bits
+            if isinstance(value, np.ndarray) and value.dtype.itemsize * 8 < bits:
                 raise InvalidTensorError(
-                    f"{name}.{field} is {value.dtype}, but the job asks for float{float_bits}; "
+                    f"{name}.{f.name} is {value.dtype}, but the job asks for float{bits}; "
                     "install the same release of kernfed at client and coordinator"
                 )
 
@@ -126,17 +127,17 @@ class Ledger:
 
 def _sizes(reply: Reply) -> dict[str, float]:
     return {
-        field: abs(value) if isinstance(value, float) else norm(value)
-        for field, value in _numbers(reply)
-        if field not in reply.diagnostics
+        f.name: abs(value) if isinstance(value, float) else norm(value)
+        for f, value in _numbers(reply)
+        if f.name not in reply.diagnostics
     }
 
 
-def _numbers(reply: Reply) -> list[tuple[str, Any]]:
+def _numbers(reply: Reply) -> list[tuple[FieldInfo, Any]]:
     """The fields of a reply that hold floats, each with its value."""
     found = []
     for f in fields_of(type(reply)):
         value = getattr(reply, f.name)
         if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
-            found.append((f.name, value))
+            found.append((f, value))
     return found

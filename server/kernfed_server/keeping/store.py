@@ -8,7 +8,6 @@ and what is only read is read all the same.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +29,9 @@ from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
-from kernfed_server.keeping.checkpoints import read_checkpoint, remove_orphans, write_checkpoint
-from kernfed_server.keeping.schema import bring_up_to_date, make_engine
+from kernfed_server.keeping.checkpoints import copy_checkpoint, read_checkpoint, remove_orphans, write_checkpoint
+from kernfed_server.keeping.database_lock import DatabaseLock
+from kernfed_server.keeping.schema import bring_up_to_date, make_engine, refuse_lost
 from kernfed_server.keeping.store_rows import (
     client_columns,
     client_from,
@@ -50,6 +50,8 @@ MAX_PENDING_EVENTS = 100_000
 
 FLUSH_AFTER_S = 0.25
 """Events wait this long for a statement that takes them along, such as the checkpoint of their round."""
+
+_HOLD_EVERY_S = 5.0
 
 _UNFINISHED = t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 
@@ -85,6 +87,7 @@ class Store:
         self._pending: deque[tuple[str, NumberedEvent]] = deque()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._held = DatabaseLock(engine)
 
     @classmethod
     async def open(cls, url: str, folder: Path) -> Store:
@@ -95,11 +98,13 @@ class Store:
             folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
 
         Raises:
-            ConfigError: The URL cannot be used, or a newer release of kernfed made the tables.
+            ConfigError: The URL cannot be used, a newer release of kernfed made the tables, another coordinator uses
+                them, or they are gone while the folder holds files of jobs.
             UnavailableError: The database cannot be opened.
         """
         store = cls(make_engine(url), folder / "checkpoints")
         try:
+            await store._in_worker(lambda: refuse_lost(store._engine, folder))
             await store._in_worker(store._create)
         except BaseException:
             await store.close()
@@ -118,8 +123,22 @@ class Store:
         except UnavailableError:
             log.exception("events lost at shutdown")
         finally:
+            self._worker.submit(self._held.release)
             self._worker.shutdown(wait=True)
             self._engine.dispose()
+
+    async def hold(self) -> None:
+        """See to it for ever that no other coordinator uses the database, which a restarted server would let in.
+
+        Raises:
+            ConfigError: Another one does; what is written from now on could undo what it wrote.
+        """
+        while True:
+            await asyncio.sleep(_HOLD_EVERY_S)
+            try:
+                await self._in_worker(self._held.take)
+            except UnavailableError as err:
+                log.warning("the database is not held", error=str(err))
 
     def add_event(self, job_id: str, event: NumberedEvent) -> None:
         """Queue an event for writing; returns at once. Called in the event loop.
@@ -317,13 +336,15 @@ class Store:
         """Copy the file of a job's checkpoint, if it has one.
 
         Raises:
+            JobError: The file is gone or damaged; nothing is copied.
             DiskFullError: There is no space.
         """
 
         def work() -> None:
-            query = sa.select(t.checkpoints.c.file).where(t.checkpoints.c.job_id == job_id)
-            if name := self._begin(lambda db: db.execute(query).scalar(), reads=True):
-                shutil.copyfile(self._folder / name, to)
+            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
+            row = self._begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            if row is not None and row.file:
+                copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
         await self._in_worker(work)
 
@@ -418,6 +439,7 @@ class Store:
 
     def _create(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._held.take()
         bring_up_to_date(self._engine)
         with self._engine.begin() as db:
             unfinished = sa.select(t.jobs.c.job_id).where(_UNFINISHED)
