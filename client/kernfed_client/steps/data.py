@@ -22,7 +22,8 @@ from kernfed.federation.messages.data import (
     Standardised,
     StandardiseRequest,
 )
-from kernfed.maths.statistics import median_distance
+from kernfed.maths.statistics import median_distance, moments
+from kernfed_client.data.alone import AgreedLengthscale
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 
@@ -34,7 +35,8 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         DataError: The data do not fit the schema, or their squares exceed the range of numbers.
     """
     data = job.load(request.dataset, request.schema)
-    m = finite_moments(data, request.schema, request.dataset)
+    m, far = finite_moments(data, request.schema, request.dataset)
+    target = moments(data.train.y.reshape(-1, 1)) if data.train.y is not None else None
     counts = Counter(data.train.labels or ())
     return DataDescription(
         num_rows=data.train.num_rows,
@@ -47,6 +49,9 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         backbone=data.backbone,
         deviation=tuple(m.deviation.tolist()),
         mean_rest=tuple(m.rest.tolist()),
+        far_rows=far,
+        target_mean=0.0 if target is None else float(target.mean[0]),
+        target_deviation=0.0 if target is None else float(target.deviation[0]),
     )
 
 
@@ -57,7 +62,9 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
         JobStateMissingError: The data were not read yet.
         DataError: The agreed classes lack one of this client's.
     """
-    job.standardise(request.classes, request.mean, request.deviation)
+    job.standardise(request.classes, request.mean, request.deviation, request.bounds)
+    rule = job.memory(AgreedLengthscale)
+    rule.median, rule.drawn = request.median_distance, request.drawn
     if not request.median_distance:
         return Standardised(num_rows=job.num_rows, median_distance=0.0)
     draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None

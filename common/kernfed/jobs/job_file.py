@@ -101,6 +101,10 @@ class DataSection(Section):
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
     )
     standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
+    scales: Annotated[Literal["clipped", "moments"], Only(standardise=True)] = Field(
+        "clipped",
+        description="Means and deviations with clipped rows that stand far out, or of the rows as they are.",
+    )
     test_fraction: float = Field(
         0.25,
         ge=0,
@@ -231,6 +235,7 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=job.data.test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
+        clipped=job.data.standardise and job.data.scales == "clipped",
     )
 
 

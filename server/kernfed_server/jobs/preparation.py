@@ -44,6 +44,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
+from kernfed_server.jobs.units import note_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +114,25 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         later=later,
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
-    cohort.register_rows(num_rows)
+    cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_dropped(described, run)
     later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
     classes = unite_classes(schema, (d.classes for d in described.values()))
-    mean, deviation = agree_scales(data, list(described.values()), run)
+    note_units(schema, described, run)
+    mean, deviation, bounds = agree_scales(data, described, run)
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
     drawn = median and rule == "median"
     standardised = await gate.ask(
-        StandardiseRequest(classes=classes, mean=mean, deviation=deviation, median_distance=median, drawn=drawn)
+        StandardiseRequest(
+            classes=classes,
+            mean=mean,
+            deviation=deviation,
+            median_distance=median,
+            drawn=drawn,
+            bounds=bounds,
+        )
     )
     if tied := sorted(client for client, s in standardised.items() if s.ties):
         run.note(
@@ -186,7 +195,7 @@ class LaterDescription:
         """See `kernfed.federation.cohort.Check`."""
         _check_description(self.schema, description)
         _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
-        self.cohort.register_rows({client: description.num_rows})
+        self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
 
 
 def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

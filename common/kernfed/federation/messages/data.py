@@ -61,6 +61,8 @@ class DataSchema:
     """Seed of the held-out split."""
     backbone: Name = ""
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
+    clipped: bool = False
+    """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,12 @@ class DataDescription(Reply):
     """Root of the mean squared deviation per feature column, P of them; empty: `sum_squares` tells it."""
     mean_rest: Annotated[tuple[float, ...], MaxLength(65536)] = ()
     """What `mean` lost to rounding per feature column, P of them; empty: nothing is known of it."""
+    far_rows: Annotated[tuple[int, ...], MaxLength(65536), Range(0, 2**53)] = ()
+    """Training rows that stand far out per feature column, P of them; empty: none does."""
+    target_mean: float = 0.0
+    """Mean of a regression's target over training rows."""
+    target_deviation: Annotated[float, Range(0)] = 0.0
+    """Standard deviation of a regression's target over training rows; 0 also where it is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +136,8 @@ class StandardiseRequest(Request[Standardised]):
     """Whether the reply states the median distance, for the kernel's lengthscale."""
     drawn: bool = False
     """Whether the job's seed draws the rows behind the median distance; else they are evenly spaced."""
+    bounds: Annotated[tuple[float, ...], MaxLength(65536), Range(0)] = ()
+    """Standardised training rows are taken at most this far from 0 per column, 0: as they are; empty: all are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

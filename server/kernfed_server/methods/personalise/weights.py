@@ -13,6 +13,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed.maths.aggregate import total
 from kernfed.maths.statistics import pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
@@ -225,12 +226,23 @@ class Personalisation:
         return found
 
     async def measure(self, federated: Array) -> RoundMetrics:
-        """Metrics of personal models, of the global one, and of the clients alone."""
+        """Metrics of personal models, of the global one, and of the clients alone.
+
+        Each client's metrics are told; those of all rows together are of the clients that have a personal model, so
+        that the columns compare like with like.
+        """
+        task = self.setup.schema.task
         metrics = await evaluate(self.setup, self.cohort, self.run, federated)
-        personal = self.cohort.ask(EvaluatePersonalRequest())
-        return metrics.merged(
-            await measured(personal, self.setup.schema.task, self.run, "no metrics of personal models")
-        )
+        asked = self.cohort.ask(EvaluatePersonalRequest())
+        personal = await measured(asked, task, self.run, "no metrics of personal models")
+        both = sorted(personal.clients.keys() & metrics.clients.keys())
+        if not both or len(both) == len(metrics.clients):
+            return metrics.merged(personal)
+        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
+        without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
+        self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
+        return replace(metrics, pooled={**metrics.pooled, **same.pooled}).merged(personal)
 
     def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
         """Tell people who learns from whom."""

@@ -53,7 +53,15 @@ def rounded(plain: Any) -> Any:
 
 def known(plain: dict[str, Any], message: Any) -> dict[str, Any]:
     """Fields of a message, of those that the earlier release knew."""
-    return {key: value for key, value in frames.to_plain(message).items() if key in plain}
+    return _known(plain, frames.to_plain(message))
+
+
+def _known(plain: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _known(plain[key], value) if isinstance(value, dict) and isinstance(plain[key], dict) else value
+        for key, value in found.items()
+        if key in plain
+    }
 
 
 def test_every_step_is_still_there() -> None:
