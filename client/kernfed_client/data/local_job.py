@@ -214,6 +214,11 @@ class LocalJob:
         return _made(self._mapped, "data.map_features").y_train
 
     @property
+    def centred(self) -> bool:
+        """Whether means were subtracted from features and targets."""
+        return _made(self._mapped, "data.map_features").centred
+
+    @property
     def feature_mean(self) -> Floats:
         """Values subtracted from the features, (M,); zeros without an intercept."""
         return _made(self._mapped, "data.map_features").feature_mean

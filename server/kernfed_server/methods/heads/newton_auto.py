@@ -75,11 +75,11 @@ class RidgePath:
     up: bool | None = None
     """Whether ridges grow; None before the first came to rest."""
 
-    def following(self, ridge: float, scaling: Scaling | None) -> float:
-        """The ridge to try after this one."""
+    def following(self, ridge: float, at: _Measured) -> float:
+        """The ridge to try after this one; a first step may be long: above the curvature every ridge is too strong."""
         if not self.up:
-            return ridge / RIDGE_FACTOR
-        return max(ridge * RIDGE_FACTOR, scaling.ridge if scaling is not None else 0.0)
+            return min(ridge / RIDGE_FACTOR, at.mean_curvature or math.inf)
+        return max(ridge * RIDGE_FACTOR, at.scaling.ridge if at.scaling is not None else 0.0)
 
     def to_arrays(self, shape: tuple[int, int]) -> dict[str, Array]:
         """For a checkpoint, from which `from_arrays` goes on."""
@@ -217,7 +217,7 @@ class _Training:
             path = replace(path, level=worth, ridge=problem.ridge, weights=state.point.weights)
         if path.up is None:
             path = replace(path, up=at.scaling is not None and at.scaling.ridge > problem.ridge)
-        following = path.following(problem.ridge, at.scaling)
+        following = path.following(problem.ridge, at)
         self.path = replace(path, last=worth)
         if better and not enough and MIN_RIDGE <= following <= MAX_RIDGE:
             point = state.point.with_other_ridge(following - problem.ridge)
