@@ -234,7 +234,7 @@ def test_embeddings_alone_lead_past_a_client_without_normal_equations(tmp_path: 
 def test_where_most_keep_their_normal_equations_all_go_on_by_embeddings(tmp_path: Path) -> None:
     """Four of six: weights as printed, models from gradients, and everyone still has a model."""
     rows = concept_rows()
-    quiet = dict.fromkeys(NAMES[:4], without(Kind.SUFFICIENT_STATISTIC))
+    quiet: Any = dict.fromkeys(NAMES[:4], without(Kind.SUFFICIENT_STATISTIC))
     done = run(personal_job(), clients(rows, tmp_path, **quiet))
     assert 'weights = "paper", trainer = "newton"' in notes(done)
     assert finding(done)["weights"] == "paper"
