@@ -271,9 +271,7 @@ class LocalJob:
         self._forget_scales()
         data = self._load(dataset, schema, self.client)
         section = self.file.datasets.get(dataset)
-        if self._reads_files and (
-            section is None or section.stream is None
-        ):  # of a stream, files give the ranges alone
+        if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
             content.check(self.folder / "setup", data, dataset)
         self._described = _Described(dataset, schema, data)
         return data

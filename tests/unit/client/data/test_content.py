@@ -53,7 +53,7 @@ def test_a_file_that_only_looks_different_is_the_same(tmp_path: Path) -> None:
     opened(tmp_path).load("d", SCHEMA)
     path = tmp_path / "rows.csv"
     path.write_text(path.read_text().replace("\n", "\r\n"))
-    opened(tmp_path).load("d", SCHEMA)
+    assert opened(tmp_path).load("d", SCHEMA).train.num_rows == 6
 
 
 def test_the_history_of_a_stream_may_grow(tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ def test_the_history_of_a_stream_may_grow(tmp_path: Path) -> None:
     write(tmp_path)
     opened(tmp_path, stream=True).load("d", SCHEMA)
     write(tmp_path, add=1.0)
-    opened(tmp_path, stream=True).load("d", SCHEMA)
+    assert opened(tmp_path, stream=True).load("d", SCHEMA).train.num_rows == 6
