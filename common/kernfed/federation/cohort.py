@@ -8,16 +8,23 @@ order of client names. How a request reaches clients is an `Exchange`: gRPC sess
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol
 
-from kernfed.errors import DivergedError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.errors import (
+    DivergedError,
+    JobStateMissingError,
+    KernfedError,
+    QuorumNotMetError,
+    RevokedError,
+    UnavailableError,
+)
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.ledger import Ledger
 from kernfed.federation.messages.base import Dims, R, Reply, Request, Stated, validate
+from kernfed.federation.quorum import Quorum
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 
 
@@ -51,6 +58,8 @@ class Call(Generic[R]):
     deadline_s: float
     wait_s: float
     """Seconds after the deadline for which `needed` answers are still waited for."""
+    grace_s: float
+    """Seconds for which clients without a session are waited for where `needed` have answered."""
     float_bits: int
     dims: Dims
     """Shape symbols that the request binds; the exchange validates each reply against them."""
@@ -98,20 +107,6 @@ class Exchange(Protocol):
             QuorumNotMetError: Fewer than `call.needed` answers after deadline and wait, or it cannot be met any more.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """The number of clients that must answer, and their time."""
-
-    min_clients: int = 1
-    min_fraction: float = 0.5
-    deadline_s: float = 300.0
-    wait_s: float = 86_400.0
-
-    def needed(self, num_clients: int) -> int:
-        """Answers that a step of `num_clients` clients needs."""
-        return max(self.min_clients, math.ceil(self.min_fraction * num_clients - 1e-9), 1)
 
 
 class Cohort:
@@ -328,6 +323,7 @@ class Cohort:
             everyone=everyone,
             deadline_s=self._quorum.deadline_s,
             wait_s=self._quorum.wait_s,
+            grace_s=self._quorum.grace_s,
             float_bits=self._float_bits,
             dims=dims,
             accept=accept,
@@ -366,6 +362,8 @@ class Cohort:
             outcome = outcomes.get(client)
             if isinstance(outcome, Fault):
                 self._out_of_round[client] = outcome
+                if outcome.reason == RevokedError.reason:
+                    self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
         outliers = self._ledger.outliers
