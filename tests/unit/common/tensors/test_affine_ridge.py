@@ -22,11 +22,7 @@ def test_solves_and_products_are_those_of_the_matrix_with_a_constant(n: int, m: 
     hessian, moment = inputs.T @ inputs / n + RIDGE * counted, inputs.T @ y / n
     found = AffineRidge(z, y, RIDGE)
     g = torch.randn(1 + m, 3, generator=draw, dtype=torch.float64)
-    pairs = [
-        (found.moment(), moment),
-        (found.hessian_product(g), hessian @ g),
-        (found.newton_step(g), torch.linalg.solve(hessian, g)),
-        (found.solve(), torch.linalg.solve(hessian, moment)),
-    ]
-    for got, want in pairs:
-        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.moment(), moment, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.hessian_product(g), hessian @ g, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.newton_step(g), torch.linalg.solve(hessian, g), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.solve(), torch.linalg.solve(hessian, moment), rtol=1e-9, atol=1e-9)
