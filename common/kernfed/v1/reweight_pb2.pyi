@@ -206,6 +206,7 @@ class RatioSpec(google.protobuf.message.Message):
     CLIP_AT_BOUND_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     NUM_COMPONENTS_FIELD_NUMBER: builtins.int
+    CLIP_HELD_OUT_FIELD_NUMBER: builtins.int
     divergence: Global___Divergence.ValueType
     """Convex functions f of Table 4, each with the estimator that it gives."""
     model: Global___RatioModel.ValueType
@@ -246,6 +247,8 @@ class RatioSpec(google.protobuf.message.Message):
     """Principal components of training rows and test points between which the ratio is estimated; 0: all columns. From 0
     to 100,000.
     """
+    clip_held_out: builtins.bool
+    """Whether ratios are cut at the greatest ratio of a bin only where that lowers the divergence on rows held out."""
     @property
     def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Of a network; see `kernfed.models.network_spec`. From 1 to 100,000. At most 16 items."""
@@ -276,8 +279,9 @@ class RatioSpec(google.protobuf.message.Message):
         clip_at_bound: builtins.bool = ...,
         seed: builtins.int = ...,
         num_components: builtins.int = ...,
+        clip_held_out: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "clip_at_bound", b"clip_at_bound", "divergence", b"divergence", "hold_out", b"hold_out", "image", b"image", "learning_rate", b"learning_rate", "lsif_constant", b"lsif_constant", "min_cluster_rows", b"min_cluster_rows", "model", b"model", "non_negative", b"non_negative", "num_clusters", b"num_clusters", "num_components", b"num_components", "num_frequencies", b"num_frequencies", "num_steps", b"num_steps", "power", b"power", "seed", b"seed", "weight_decay", b"weight_decay", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "clip_at_bound", b"clip_at_bound", "clip_held_out", b"clip_held_out", "divergence", b"divergence", "hold_out", b"hold_out", "image", b"image", "learning_rate", b"learning_rate", "lsif_constant", b"lsif_constant", "min_cluster_rows", b"min_cluster_rows", "model", b"model", "non_negative", b"non_negative", "num_clusters", b"num_clusters", "num_components", b"num_components", "num_frequencies", b"num_frequencies", "num_steps", b"num_steps", "power", b"power", "seed", b"seed", "weight_decay", b"weight_decay", "widths", b"widths"]) -> None: ...
 
 Global___RatioSpec: typing_extensions.TypeAlias = RatioSpec
 
@@ -584,6 +588,7 @@ class RatioSummary(google.protobuf.message.Message):
     TARGET_MEAN_FIELD_NUMBER: builtins.int
     TARGET_SQUARE_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
+    HELD_OUT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     total: builtins.float
@@ -604,6 +609,10 @@ class RatioSummary(google.protobuf.message.Message):
     """Gradient steps of the estimator; 0: closed form, or label shift. From 0 to 2^53."""
     note: builtins.str
     """E.g. why a training prior stands in; empty where nothing is to be said. At most 512 characters."""
+    held_out: builtins.float
+    """By how much the ratios are better than equal weights on rows held out, as a share of the divergence; 0 or less: no
+    shift was found. 0 for label shift.
+    """
     @property
     def histogram(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64. Shape (16)."""
@@ -632,9 +641,10 @@ class RatioSummary(google.protobuf.message.Message):
         target_mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         target_square: kernfed.v1.tensor_pb2.Tensor | None = ...,
         note: builtins.str = ...,
+        held_out: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["histogram", b"histogram", "target_mean", b"target_mean", "target_square", b"target_square"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bound", b"bound", "effective_rows", b"effective_rows", "greatest", b"greatest", "histogram", b"histogram", "mean", b"mean", "note", b"note", "num_cut", b"num_cut", "num_rows", b"num_rows", "num_steps", b"num_steps", "target_mean", b"target_mean", "target_square", b"target_square", "total", b"total", "uncovered", b"uncovered"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bound", b"bound", "effective_rows", b"effective_rows", "greatest", b"greatest", "held_out", b"held_out", "histogram", b"histogram", "mean", b"mean", "note", b"note", "num_cut", b"num_cut", "num_rows", b"num_rows", "num_steps", b"num_steps", "target_mean", b"target_mean", "target_square", b"target_square", "total", b"total", "uncovered", b"uncovered"]) -> None: ...
 
 Global___RatioSummary: typing_extensions.TypeAlias = RatioSummary
 

@@ -38,6 +38,7 @@ class Facts:
     uncovered: float = 0.0
     num_steps: int = 0
     note: str = ""
+    held_out: float = 0.0
 
 
 @dataclass(frozen=True)

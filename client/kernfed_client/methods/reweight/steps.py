@@ -110,7 +110,7 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
     try:
         fitted = match(x, xt, w, request.ratios)
         raw = fitted.ratio(x)
-        ratios, num_cut = limited(raw, fitted.bins, request.ratios, total)
+        ratios, num_cut = limited(raw, fitted.bins, fitted.clipping(request.ratios), total)
     except DataError as err:
         return _lacking(job, request.optional, err)
     facts = Facts(
@@ -120,6 +120,7 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
         bound=fitted.bins.bound,
         uncovered=fitted.bins.uncovered,
         num_steps=fitted.num_steps,
+        held_out=fitted.gain,
     )
     keep_ratios(job, request.variant, Ratios(ratios.cpu().numpy() / total, facts))
     return RatiosKept(num_rows=job.num_rows, lacking="")
@@ -192,6 +193,7 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
         target_mean=share @ y,
         target_square=share @ np.square(y),
         note=facts.note,
+        held_out=facts.held_out,
     )
 
 

@@ -26,6 +26,7 @@ class RatiosOfClient:
     num_steps: int
     histogram: tuple[int, ...]
     scores: Told = field(default_factory=dict)
+    held_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

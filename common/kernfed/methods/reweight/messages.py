@@ -221,6 +221,9 @@ class RatioSummary(Reply):
     """Weighted mean of their squares."""
     note: Annotated[str, MaxLength(512)]
     """E.g. why a training prior stands in; empty where nothing is to be said."""
+    held_out: float = 0.0
+    """By how much the ratios are better than equal weights on rows held out, as a share of the divergence; 0 or less:
+    no shift was found. 0 for label shift."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""

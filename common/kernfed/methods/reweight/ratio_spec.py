@@ -80,6 +80,8 @@ class RatioSpec:
     """Whether ratios above the greatest ratio of a bin are cut down to it."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Seed of draws."""
+    clip_held_out: bool = False
+    """Whether ratios are cut at the greatest ratio of a bin only where that lowers the divergence on rows held out."""
 
 
 class RatioInput(enum.StrEnum):
@@ -144,6 +146,7 @@ DEFAULT_RATIOS = RatioSpec(
     lsif_constant=True,
     clip=0.0,
     clip_at_bound=True,
+    clip_held_out=True,
     seed=0,
 )
 

@@ -109,7 +109,7 @@ def _bin_of_one() -> float:
 
 def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
     metric = metric_of(clients)
-    columns = ["client", "rows", "worth", "greatest weight", "mean ratio / wanted", "cut", "uncovered", "shared"]
+    columns = ["client", "rows", "worth", "greatest weight", "found on held-out rows", "cut", "uncovered", "shared"]
     others = [o for o in ("fedavg", "own", "weighted", "local") if metric and gains(clients, o)]
     if metric:
         columns += [METRICS[metric], *(f"better than {_OTHERS[o]} by" for o in others)]
@@ -121,7 +121,7 @@ def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
             str(c.num_rows),
             f"{c.effective_rows:.1f}",
             f"{c.greatest:.3g}",
-            f"{c.mean:.3g} / {c.total:.3g}",
+            f"{100 * c.held_out:+.1f} %",
             str(c.num_cut),
             f"{100 * c.uncovered:.0f} %",
             c.shared,

@@ -119,9 +119,10 @@ class RatiosSection(Section):
     ] = Field(
         True, description="l1 of lsif is (z² - 1)/2 (the definition); false: z²/2, as the paper's formulas have it."
     )
-    clip: Annotated[Literal["bound", "none"] | Positive, MATCHING] = Field(
-        "bound",
-        description="Cut ratios at the greatest ratio of a bin, at this many times their mean, or not.",
+    clip: Annotated[Literal["auto", "bound", "none"] | Positive, MATCHING] = Field(
+        "auto",
+        description="Cut ratios at the greatest ratio of a bin (bound), there where rows held out say that it helps "
+        "(auto), at this many times their mean, or not.",
     )
 
     def spec(self, seed: int) -> RatioSpec:
@@ -144,7 +145,8 @@ class RatiosSection(Section):
             power=self.power,
             lsif_constant=self.lsif_constant,
             clip=0.0 if isinstance(self.clip, str) else self.clip,
-            clip_at_bound=self.clip == "bound",
+            clip_at_bound=self.clip in ("bound", "auto"),
+            clip_held_out=self.clip == "auto",
             seed=seed,
         )
 

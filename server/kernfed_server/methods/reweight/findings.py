@@ -29,6 +29,7 @@ def publish(job: Reweighting, metrics: RoundMetrics) -> None:
             bound=found.bound,
             uncovered=round(found.uncovered, 4),
             num_steps=found.num_steps,
+            held_out=round(found.held_out, 4),
             histogram=tuple(int(n) for n in found.histogram),
             scores=told(metrics.clients.get(client, {})),
         )

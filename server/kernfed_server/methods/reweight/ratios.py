@@ -291,6 +291,8 @@ class Reweighting:
                     f"{client}: {100 * found.uncovered:.0f} % of the test points lie where it has no training row; "
                     "there its weights say nothing"
                 )
+            if self.settings.ratios.source == "matching" and found.held_out <= 0:
+                self.say(f"{client}: on rows held out its ratios are no better than equal weights: no shift is found")
             if found.effective_rows < FEW_EFFECTIVE * found.num_rows:
                 self.say(
                     f"{client}: its {found.num_rows} weighted rows are worth {found.effective_rows:.1f}; a lower "

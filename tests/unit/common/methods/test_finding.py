@@ -93,6 +93,7 @@ WRITTEN: list[tuple[Finding, dict[str, Any]]] = [
                     "num_steps": 0,
                     "histogram": [1, 0],
                     "scores": {"global": {"mse": 0.5}},
+                    "held_out": 0.0,
                 }
             ],
             "pooled": {},

@@ -52,11 +52,25 @@ class Fitted:
 
     bins: Bins
     ratio: Callable[[Tensor], Tensor]
-    """Ratios at points (n, d), shape (n,), as the model gives them: neither clipped nor scaled."""
+    """Ratios at points (n, d), shape (n,), at least 0, as the model gives them: neither clipped nor scaled."""
     num_steps: int
     """After which the held-out divergence was least; 0 for a closed form."""
     held_out: float
     """The divergence (without its constant) there."""
+    constant: float
+    """That of the ratio K everywhere, which finds no shift, on the same rows."""
+    cut: float
+    """That of the ratios cut at the greatest ratio of a bin."""
+
+    @property
+    def gain(self) -> float:
+        """By how much it is better on held-out rows than no weights, of that divergence; 0 or less: no shift found."""
+        return (self.constant - self.held_out) / max(abs(self.constant), 1e-12)
+
+    def clipping(self, spec: RatioSpec) -> RatioSpec:
+        """The specification with its rule of where to cut settled, as the held-out rows say."""
+        helps = self.cut < self.held_out or not spec.clip_held_out
+        return replace(spec, clip_at_bound=spec.clip_at_bound and helps)
 
 
 def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) -> Fitted:
@@ -134,19 +148,19 @@ def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
     scale = max(median_distance(union, _distances(spec)).value, 1e-12)
     folds_tr = _folds(len(train), spec.seed, "train").to(train.device)
     folds_te = _folds(len(test), spec.seed, "test").to(train.device)
-    best: tuple[float, float, float] | None = None
+    best: tuple[float, float, float, float] | None = None
     for factor in _LENGTHSCALES:
         phi = _feature_map(spec, train.shape[1], factor * scale)
-        scores = _cross_validate(phi(train), phi(test), weights, folds_tr, folds_te)
-        for ridge, score in zip(_RIDGES, scores, strict=True):
+        scores, cuts = _cross_validate(phi(train), phi(test), weights, folds_tr, folds_te, bins.bound)
+        for ridge, score, cut in zip(_RIDGES, scores, cuts, strict=True):
             if best is None or score < best[0]:
-                best = score, factor * scale, ridge
+                best = score, factor * scale, ridge, cut
     assert best is not None  # noqa: S101  # there are candidates
-    held_out, lengthscale, ridge = best
+    held_out, lengthscale, ridge, cut = best
     phi = _feature_map(spec, train.shape[1], lengthscale)
     z = phi(train)
     a = _solve(z.T @ z / len(z), weights @ phi(test), ridge)
-    return Fitted(bins, lambda x: phi(x) @ a, 0, held_out)
+    return Fitted(bins, lambda x: (phi(x) @ a).clamp(min=0.0), 0, held_out, -(float(weights.sum()) ** 2) / 2.0, cut)
 
 
 def _feature_map(spec: RatioSpec, num_columns: int, lengthscale: float) -> Callable[[Tensor], Tensor]:
@@ -160,14 +174,18 @@ def _feature_map(spec: RatioSpec, num_columns: int, lengthscale: float) -> Calla
     return phi
 
 
-def _cross_validate(z: Tensor, zt: Tensor, weights: Tensor, folds_tr: Tensor, folds_te: Tensor) -> list[float]:
-    """Held-out ½ mean_tr r² - Σ_l mean_te,l r of each ridge, mean over folds."""
-    scores = np.zeros(len(_RIDGES))
+def _cross_validate(
+    z: Tensor, zt: Tensor, weights: Tensor, folds_tr: Tensor, folds_te: Tensor, bound: float
+) -> tuple[list[float], list[float]]:
+    """Held-out ½ mean_tr r² - Σ_l mean_te,l r of each ridge, mean over folds; and that with ratios cut at a bound."""
+    scores, cuts, num_folds = np.zeros(len(_RIDGES)), np.zeros(len(_RIDGES)), 0
+    limit = bound if bound > 0 else float("inf")
     total = float(weights.sum())
     for fold in range(_FOLDS):
         out_tr, out_te = folds_tr == fold, folds_te == fold
         if not bool(out_tr.any()) or not bool(out_te.any()) or bool(out_tr.all()) or bool(out_te.all()):
             continue
+        num_folds += 1
         inside = z[~out_tr]
         h = inside.T @ inside / len(inside)
         b = weights[~out_te] @ zt[~out_te] * (total / float(weights[~out_te].sum()))
@@ -176,7 +194,10 @@ def _cross_validate(z: Tensor, zt: Tensor, weights: Tensor, folds_tr: Tensor, fo
             a = _solve(h, b, ridge)
             r_tr, r_te = (z[out_tr] @ a).clamp(min=0.0), (zt[out_te] @ a).clamp(min=0.0)
             scores[i] += float(r_tr.square().mean() / 2.0 - (held * r_te).sum())
-    return [float(s) for s in scores / _FOLDS]
+            c_tr, c_te = r_tr.clamp(max=limit), r_te.clamp(max=limit)
+            cuts[i] += float(c_tr.square().mean() / 2.0 - (held * c_te).sum())
+    num_folds = max(1, num_folds)
+    return [float(s) for s in scores / num_folds], [float(s) for s in cuts / num_folds]
 
 
 def _solve(h: Tensor, b: Tensor, ridge: float) -> Tensor:
@@ -263,12 +284,20 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
             elif since >= _PATIENCE:
                 break
 
+    with torch.no_grad():
+        r_tr, r_te = ratio(best, x[out_tr]), ratio(best, xt[out_te])
+        limit = bins.bound / top if bins.bound > 0 else float("inf")
+        limits = r_tr.clamp(max=limit), r_te.clamp(max=limit)
+        level = total / top if spec.divergence is not Divergence.PU else min(total / top, 1.0 - 1e-6)
+        levels = torch.full_like(r_tr, level), torch.full_like(r_te, level)
+        cut, constant = (float(bregman.objective(*pair, held_w, 0.0).plain) for pair in (limits, levels))
+
     def fitted(rows: Tensor) -> Tensor:
         with torch.no_grad():
             parts = [ratio(best, phi(part).to(kind)).double() for part in torch.split(rows, 4096)]
         return torch.cat(parts) * top
 
-    return Fitted(bins, fitted, best_step, best_value)
+    return Fitted(bins, fitted, best_step, best_value, constant, cut)
 
 
 def _split(num: int, spec: RatioSpec, name: str, device: torch.device) -> tuple[Tensor, Tensor]:

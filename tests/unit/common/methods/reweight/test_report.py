@@ -23,6 +23,7 @@ def finding(num: int = 3, metric: str = "accuracy") -> dict[str, Any]:
             "bound": 12.0,
             "uncovered": 0.12,
             "num_steps": 0,
+            "held_out": 0.125,
             "histogram": [1, *[0] * 6, 40, 59, *[0] * 7],
             "scores": {
                 "global": {metric: 0.8 - 0.1 * i},
@@ -63,7 +64,7 @@ def test_the_section_shows_weights_and_who_gains() -> None:
         "100",
         "50.0",
         "4.25",
-        "2.9 / 3",
+        "+12.5 %",
         "2",
         "12 %",
         "20 unlabelled points",

@@ -38,7 +38,8 @@ def test_the_default_is_near_the_true_ratio_of_gaussians() -> None:
     x, xt = normal(2000, 5, 0), normal(2000, 5, 1, SHIFT)
     found = match(x, xt, equal(2000), DEFAULT_RATIOS)
     assert relative_error(found, x) < 0.11
-    assert float(found.ratio(x).mean()) == pytest.approx(1.0, abs=1e-9)
+    assert float(found.ratio(x).mean()) == pytest.approx(1.0, abs=0.01)
+    assert found.gain > 0.05
 
 
 @pytest.mark.parametrize("divergence", [Divergence.UKL, Divergence.LOGISTIC, Divergence.ROBUST, Divergence.PU])
@@ -105,7 +106,7 @@ def test_several_test_distributions_add_up() -> None:
     found = match(x, xt, weights, DEFAULT_RATIOS)
     true = 2 * np.exp(-(SHIFT**2) / 2) * torch.cosh(SHIFT * x[:, 0])
     assert float(((found.ratio(x) - true).abs() / true).mean()) < 0.11
-    assert float(found.ratio(x).mean()) == pytest.approx(2.0, abs=1e-9)
+    assert float(found.ratio(x).mean()) == pytest.approx(2.0, abs=0.02)
 
 
 def test_the_ratio_of_a_sample_to_itself_is_1() -> None:
@@ -178,6 +179,18 @@ def test_ratios_are_cut_by_the_stated_rule() -> None:
     found, num_cut = limited(ratios, bins, replace(DEFAULT_RATIOS, clip_at_bound=False), 1.6)
     assert num_cut == 0
     torch.testing.assert_close(found, ratios.clamp(min=0))
+
+
+def test_held_out_rows_say_where_to_cut_and_whether_there_is_a_shift() -> None:
+    """The default cuts only where that helps; two samples of one law have no gain; no ratio is negative anywhere."""
+    x, xt = normal(150, 1, 20, -0.6), normal(200, 1, 21, 0.6)
+    found = match(x, xt, equal(200), DEFAULT_RATIOS)
+    assert found.clipping(DEFAULT_RATIOS).clip_at_bound == (found.cut < found.held_out)
+    always = replace(DEFAULT_RATIOS, clip_held_out=False)
+    assert found.clipping(always).clip_at_bound
+    assert found.gain > 0.3
+    assert match(normal(150, 1, 22), normal(200, 1, 23), equal(200), DEFAULT_RATIOS).gain < 0.05
+    assert bool((found.ratio(torch.linspace(-9, 9, 400, dtype=torch.float64)[:, None]) >= 0).all())
 
 
 def test_what_cannot_be_weighted_is_refused() -> None:
