@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol
 
@@ -385,7 +385,7 @@ def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | 
 
 
 def quorum_error(
-    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
+    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Sequence[str]
 ) -> QuorumNotMetError:
     """The error of a step that too few clients answered, with each client's reason."""
     lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
@@ -395,7 +395,8 @@ def quorum_error(
             lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
         elif isinstance(outcome, Fault):
             lines.append(f"  {client}: {outcome}")
-    return QuorumNotMetError("\n".join(lines))
+    reasons = tuple(o.reason for o in (outcomes.get(client) for client in asked) if isinstance(o, Fault))
+    return QuorumNotMetError("\n".join(lines), reasons)
 
 
 def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:

@@ -75,6 +75,8 @@ class OpenStreamRequest(Request[StreamOpened]):
     loss: Loss
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of all draws of this job; a client adds its name."""
+    outlier_spans: Annotated[float, Range(0, 1e9)]
+    """A row that lies so many spans beyond the ranges is left out; 0: none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,12 @@ class OnlineStep(Reply):
     """Rows that were predicted and wait for their target."""
     num_skipped: Count
     """Rows left out so far, for a value that is missing or not a number."""
+    num_far: Count
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count
+    """Rows passed over so far, since learning from them failed twice."""
     kernels: Annotated[Array, Shape("B")]
     """Numbers of the kernels that were drawn, uint8, best first."""
     gradient: Annotated[Array, Shape("B", "F")]
@@ -159,6 +167,9 @@ class SharedStep(Reply):
     """The client does not hold the parameters that the request builds on; send all of them."""
     num_waiting: Count
     num_skipped: Count
+    num_far: Count
+    num_repeated: Count
+    num_failed: Count
     kernels: Annotated[Array, Shape("B")]
     """Numbers of the kernels that were asked for, uint8."""
     gradient: Annotated[Array, Shape("B", "F")]
@@ -201,6 +212,9 @@ class LocalStep(Reply):
     """The client does not hold the parameters that the request builds on; send all of them."""
     num_waiting: Count
     num_skipped: Count
+    num_far: Count
+    num_repeated: Count
+    num_failed: Count
     kernels: Annotated[Array, Shape("B")]
     """Numbers of the kernels that were asked for, uint8."""
     theta: Annotated[Array, Shape("B", "F")]
@@ -245,6 +259,9 @@ class MetaStep(Reply):
     """Never set: every request brings the whole network."""
     num_waiting: Count
     num_skipped: Count
+    num_far: Count
+    num_repeated: Count
+    num_failed: Count
     weights: Annotated[Array, Shape("V")]
     """Weights after the client's rows; V = W, or 0 without rows."""
 

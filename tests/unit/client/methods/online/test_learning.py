@@ -77,7 +77,8 @@ class Site:
         )
         loss = Loss.LOGISTIC if classes else Loss.SQUARED
         opened = STEPS[OpenStreamRequest](
-            self.job, OpenStreamRequest(norm=2.0, target_low=0.0, target_span=1.0, loss=loss, seed=1)
+            self.job,
+            OpenStreamRequest(norm=2.0, target_low=0.0, target_span=1.0, loss=loss, seed=1, outlier_spans=5.0),
         )
         assert opened.live  # type: ignore[attr-defined]  # the reply to opening
         draw = DrawDictionaryRequest(

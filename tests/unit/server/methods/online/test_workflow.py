@@ -290,7 +290,7 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     # The coordinator's parameters have moved once more than those that the client was sent last.
     np.testing.assert_allclose(read.predict(x, state.learner.weights()), scores, rtol=0, atol=1e-3)
     lines = (tmp_path / "c0" / "online" / "weights.csv").read_text().splitlines()
-    assert len(lines) == 1 + 31
+    assert len(lines) == 1 + 30
     assert abs(sum(float(w) for w in lines[-1].split(",")[3:]) - 1.0) < 1e-4
 
 
