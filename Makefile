@@ -110,12 +110,15 @@ proto-generate: .tools/proto/.ready
 	@find $(PROTO_OUT) -name '*_pb2_grpc.py' -exec grep -L 'Servicer' {} + | xargs -r rm
 	@touch $(PROTO_OUT)/kernfed/v1/__init__.py
 
-proto: proto-generate ## write common/kernfed/v1 from proto/
+proto: ## write the messages of proto/ from their dataclasses, and common/kernfed/v1 from proto/
+	@$(PY) tools/write_proto.py
+	@$(MAKE) -s proto-generate
 	@mkdir -p common/kernfed/v1
 	@cp -f $(PROTO_OUT)/kernfed/v1/* common/kernfed/v1/
 	@cd common/kernfed/v1 && for f in *.py*; do test -e $(CURDIR)/$(PROTO_OUT)/kernfed/v1/$$f || rm $$f; done
 
-proto-check: proto-lint proto-generate ## lint of proto/, nothing broken since main, generated code up to date
+proto-check: proto-lint proto-generate ## lint of proto/, nothing broken since main, it and the generated code up to date
+	@$(PY) tools/write_proto.py --check
 	@diff -r --exclude=__pycache__ $(PROTO_OUT)/kernfed/v1 common/kernfed/v1 || { echo "common/kernfed/v1 is not what proto/ generates; run make proto and commit it"; exit 1; }
 
 $(BUF):

@@ -49,6 +49,7 @@ class FeatureSpec:
     num_frequencies: Annotated[int, Range(0, 10_000_000)]
     """Random frequencies D; 0 for linear and polynomial maps."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of the frequencies; 0 for exact maps."""
     num_features: Annotated[int, Dim("M"), Range(1, 20_000_000)]
     """Numbers per row after the map; follows from the rest, stated so that both ends can check it."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +52,11 @@ class NetworkSpec:
     task: LearningTask
     """Its loss: squared for regression, logistic for binary, cross-entropy for classification."""
     num_columns: Annotated[int, Range(1, 1_000_000)]
+    """Columns of a row."""
     num_outputs: Annotated[int, Range(1, 1_000_000)]
+    """Outputs C: 1 for regression and binary, else one per class."""
     widths: Annotated[tuple[int, ...], MaxLength(16), Range(1, 100_000)]
+    """Widths of the hidden layers; of a cnn first two numbers of channels."""
     image: Annotated[tuple[int, ...], MaxLength(3), Range(1, 100_000)]
     """Channels, height and width of a row that is an image (cnn), else empty."""
     num_parameters: Annotated[int, Dim("P"), Range(1, MAX_PARAMETERS)]
@@ -185,3 +189,14 @@ def _layers(
         found.append(Layer((outputs, inputs), False, norm))
         inputs = outputs
     return (*found, Layer((num_outputs, inputs), False))
+
+
+def read_spec(facts: Mapping[str, Any]) -> NetworkSpec:
+    """A specification from the fields that a model's file holds, as `dataclasses.asdict` has them.
+
+    Raises:
+        ValueError, KeyError, TypeError: They are not those of a network.
+    """
+    widths, image = tuple(facts["widths"]), tuple(facts["image"])
+    kind, task = NetworkKind(facts["kind"]), LearningTask(facts["task"])
+    return NetworkSpec(**{**facts, "kind": kind, "task": task, "widths": widths, "image": image})

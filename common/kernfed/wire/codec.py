@@ -13,7 +13,6 @@ import pkgutil
 from typing import Any, TypeVar
 
 import numpy as np
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
@@ -53,7 +52,8 @@ def proto_class(cls: type) -> type[ProtoMessage]:
     return _proto_classes()[cls.__name__]
 
 
-def _enum_prefix(cls: type[enum.Enum]) -> str:
+def enum_prefix(cls: type[enum.Enum]) -> str:
+    """What stands before the name of each member in a .proto file."""
     words = "".join(f"_{c}" if c.isupper() else c.upper() for c in cls.__name__)
     return f"{words.lstrip('_')}_"
 
@@ -95,7 +95,7 @@ def _to_proto(message: Any, slots: Any) -> ProtoMessage:
         elif f.nested:
             getattr(out, f.name).CopyFrom(_to_proto(value, slots))
         elif isinstance(value, enum.Enum):
-            setattr(out, f.name, f"{_enum_prefix(type(value))}{value.name}")
+            setattr(out, f.name, f"{enum_prefix(type(value))}{value.name}")
         else:
             setattr(out, f.name, value)
     return out
@@ -232,38 +232,4 @@ def decode(cls: type[M], header: bytes, body: memoryview, dims: Dims | None = No
     return message
 
 
-def check_schema(cls: type) -> list[str]:
-    """Differences between a message dataclass and its protobuf message; empty when they agree."""
-    problems = []
-    descriptor = proto_class(cls).DESCRIPTOR
-    declared = {f.name for f in fields_of(cls)}
-    known = {f.name: f for f in descriptor.fields}
-    problems += [f"{cls.__name__}.{name} is not in the dataclass" for name in known.keys() - declared]
-    wire_type = {
-        int: {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64, FieldDescriptor.CPPTYPE_UINT32},
-        float: {FieldDescriptor.CPPTYPE_DOUBLE},
-        bool: {FieldDescriptor.CPPTYPE_BOOL},
-        str: {FieldDescriptor.CPPTYPE_STRING},
-    }
-    for f in fields_of(cls):
-        field = known.get(f.name)
-        if field is None:
-            problems.append(f"{cls.__name__}.{f.name} is not in the .proto file")
-            continue
-        bare = f.item if f.type is tuple else f.type
-        if bare is np.ndarray:
-            good = field.message_type is not None and field.message_type.name == "Tensor"
-        elif hasattr(bare, "__dataclass_fields__"):
-            good = field.message_type is not None and field.message_type.name == bare.__name__
-            problems += check_schema(bare)
-        elif isinstance(bare, type) and issubclass(bare, enum.Enum):
-            names = [f"{_enum_prefix(bare)}{m.name}" for m in bare]
-            good = field.enum_type is not None and [v.name for v in field.enum_type.values][1:] == names
-        else:
-            good = field.cpp_type in wire_type[bare]
-        if not good:
-            problems.append(f"{cls.__name__}.{f.name}: dataclass and .proto file disagree")
-    return problems
-
-
-__all__ = ["Header", "check_schema", "decode", "decode_header", "encode", "proto_class"]
+__all__ = ["Header", "decode", "decode_header", "encode", "enum_prefix", "proto_class"]

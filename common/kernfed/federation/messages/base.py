@@ -86,7 +86,12 @@ class MaxLength:
 
 
 Rows = Annotated[int, Range(ge=0, le=2**53)]
-"""Number of training rows behind a reply; checked against what the client stated at preflight."""
+"""Training rows of the client; must equal what the client stated in its DataDescription."""
+
+NumFeatures = Annotated[int, Dim("M"), Range(1, 10_000_000)]
+"""Features M."""
+NumOutputs = Annotated[int, Dim("C"), Range(1, 1_000_000)]
+"""Outputs C: 1 for regression and binary, else one per class."""
 
 Name = Annotated[str, MaxLength(256)]
 Names = Annotated[tuple[str, ...], MaxLength(65536)]

@@ -12,7 +12,19 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Kind,
+    MaxLength,
+    Name,
+    Names,
+    NumFeatures,
+    NumOutputs,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+)
 
 
 class LearningTask(enum.StrEnum):
@@ -36,7 +48,9 @@ class DataSchema:
 
     task: LearningTask
     target: Name
+    """Column to predict."""
     features: Names
+    """Columns to predict from, in the order of the columns of x. P of them."""
     classes: Names
     """Classes named by the job; empty: the clients' own classes are united."""
     missing: MissingRule
@@ -56,6 +70,7 @@ class DataDescription(Reply):
     num_test_rows: Rows
     num_dropped_rows: Rows
     classes: Names
+    """Classes that occur here, sorted; empty for regression."""
     class_counts: Annotated[tuple[int, ...], MaxLength(65536)]
     """Training rows per class, in the order of `classes`; empty for regression."""
     mean: Annotated[Array, Shape("P")]
@@ -76,6 +91,7 @@ class DescribeDataRequest(Request[DataDescription]):
     setup = True
 
     dataset: Name
+    """Data set of the client file."""
     schema: DataSchema
 
 
@@ -98,6 +114,7 @@ class StandardiseRequest(Request[Standardised]):
     setup = True
 
     classes: Names
+    """Classes of the whole federation, in the order of the one-hot columns; empty for regression."""
     mean: Annotated[Array, Shape("P")]
     deviation: Annotated[Array, Shape("P")]
     median_distance: bool
@@ -123,7 +140,7 @@ class MapFeaturesRequest(Request[FeaturesMapped]):
     setup = True
 
     features: FeatureSpec
-    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    num_outputs: NumOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +160,8 @@ class MeanEmbeddingRequest(Request[MeanEmbedding]):
     reply = MeanEmbedding
     kinds = (Kind.MEAN_EMBEDDING,)
 
-    num_features: Annotated[int, Dim("M"), Range(1, 10_000_000)]
-    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    num_features: NumFeatures
+    num_outputs: NumOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ class MetricSums:
     """Which model was measured: `global`, `local` (trained by this client alone) or `personal`."""
     num_rows: Rows
     squared_error: Annotated[float, Range(0)]
+    """Sum of squared differences between prediction and target, over rows and outputs."""
     target_mean: float
     """Mean of the targets (first output), for R²."""
     target_sum_squares: Annotated[float, Range(0)]
@@ -28,6 +29,7 @@ class MetricSums:
     log_loss: Annotated[float, Range(0)]
     """Summed negative log-probability of the true class; scores clipped as `kernfed.federation.evaluation` states."""
     auc: Annotated[float, Range(0, 1)]
+    """Area under the ROC curve; over several classes the mean of each against the rest."""
     auc_pairs: Annotated[float, Range(0)]
     """Pairs (positive, negative) behind `auc`; 0 where it is not defined (one class only)."""
 

@@ -25,6 +25,7 @@ class PublicSetKnown(Reply):
     """Whether the client has the public set already."""
 
     known: bool
+    """Whether the client has the public set already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class PublicSetKept(Reply):
     """The client has the public set in its store."""
 
     num_points: Annotated[int, Range(1, 100_000_000)]
+    """Public points N."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class KeepPublicSetRequest(Request[PublicSetKept]):
     reply = PublicSetKept
 
     sha256: Name
+    """SHA-256 of `content`, 64 hexadecimal digits."""
     content: Annotated[Array, Shape("B")]
     """Bytes of the file, uint8; see `kernfed.methods.distill.public_set`."""
 
@@ -74,9 +77,11 @@ class StartDistillationRequest(Request[DistillationStarted]):
     setup = True
 
     sha256: Name
+    """SHA-256 of the public set's file, 64 hexadecimal digits."""
     kernel: KernelSpec
     """Kernel of the job; a client whose own file names another model keeps to that."""
     ridge: Annotated[float, Range(1e-300)]
+    """Ridge λ of the objective."""
     alpha: Annotated[float, Range(0, 1)]
     """Weight of own rows; 0: the client's share of `total_rows`."""
     total_rows: Annotated[int, Range(1, 2**53)]
@@ -115,8 +120,10 @@ class MeasureDistilledRequest(Request[Evaluation]):
     kinds = (Kind.METRIC,)
 
     trained_round: RoundNum
+    """Round whose consensus `targets` are; 0: own rows alone."""
     targets: Targets
     include_personal: bool
+    """Whether the model fitted to `targets`, `personal`, is measured."""
     include_local: bool
     """Whether the model of own rows alone, `local`, is measured too."""
 
@@ -137,4 +144,5 @@ class KeepDistilledRequest(Request[OwnModelKept]):
     kinds = (Kind.SUMMARY,)
 
     trained_round: RoundNum
+    """Round whose consensus `targets` are; 0: own rows alone."""
     targets: Targets

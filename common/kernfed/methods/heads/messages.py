@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 
 Matrix = Annotated[Array, Shape("D", "C")]
 Ridge = Annotated[float, Range(0, 1e6)]
+"""Ridge of F_j."""
 Seed = Annotated[int, Range(0, 2**63 - 1)]
+"""Seed of the batches; the client draws from it by its name."""
 
 
 class HeadLoss(enum.StrEnum):
@@ -72,11 +74,12 @@ class OpenHeadRequest(Request[HeadOpened]):
     bias: bool
     """Whether a last feature that is 1 is added."""
     validation_fraction: Annotated[float, Range(0, 0.5)]
+    """Share of the training rows that is kept apart."""
     seed: Seed
     """Seed of the validation rows; the client draws from it by its name."""
     num_features: Annotated[int, Dim("D"), Range(1, 20_000_001)]
     """Features D, with the bias."""
-    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    num_outputs: NumOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ class HeadGradient(Reply):
     mean_curvature: Annotated[float, Range(0)]
     """Mean of the diagonal of H_j(W), without the ridge."""
     gradient: Matrix
+    """∇F_j(W)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,7 @@ class HeadGradientRequest(Request[HeadGradient]):
     leave_out: bool
     """Whether validation rows are left out of F_j."""
     weights: Matrix
+    """W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,7 @@ class HeadStep(Reply):
     residual: Annotated[float, Range(0)]
     """|(H_j + damping I) X - G| over |G|; of a solver that changes the matrix, for the matrix that it solves."""
     newton_step: Matrix
+    """X."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +137,7 @@ class HeadStepRequest(Request[HeadStep]):
 
     ridge: Ridge
     damping: Annotated[float, Range(0, 1e12)]
+    """Added to the Hessian's diagonal."""
     solver: HeadSolver
     tolerance: Annotated[float, Range(0, 1)]
     """CG stops at this relative residual."""
@@ -141,6 +148,7 @@ class HeadStepRequest(Request[HeadStep]):
     max_bytes: Annotated[int, Range(0)]
     """Most memory of an exact solve; the client's own limit counts too."""
     weights: Matrix
+    """W."""
     direction: Matrix
     """G."""
 
@@ -164,7 +172,9 @@ class HeadLossesRequest(Request[HeadLosses]):
 
     ridge: Ridge
     weights: Matrix
+    """W."""
     direction: Matrix
+    """Direction, which is subtracted."""
     step_sizes: Annotated[Array, Shape("L")]
 
 
@@ -174,6 +184,7 @@ class HeadWeights(Reply):
 
     num_rows: Rows
     weights: Matrix
+    """Where the client arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +199,16 @@ class HeadDescentRequest(Request[HeadWeights]):
     proximal: Annotated[float, Range(0, 1e6)]
     """0 for FedAvg."""
     learning_rate: Annotated[float, Range(0, 1e6)]
+    """Step size."""
     momentum: Annotated[float, Range(0, 1)]
+    """Momentum of the steps."""
     num_epochs: Annotated[int, Range(1, 1_000_000)]
+    """Passes over the rows."""
     batch_size: Annotated[int, Range(0)]
     """Rows per step; 0: all rows."""
     seed: Seed
     weights: Matrix
+    """Where the steps begin, W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +221,7 @@ class HeadWarmUp(Reply):
     validation_loss: Annotated[float, Range(0)]
     """Mean loss there over the validation rows, without the ridge; 0 where there are none."""
     weights: Matrix
+    """Where the client arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +234,16 @@ class HeadWarmUpRequest(Request[HeadWarmUp]):
 
     ridge: Ridge
     learning_rate: Annotated[float, Range(0, 1e6)]
+    """Step size."""
     momentum: Annotated[float, Range(0, 1)]
+    """Momentum of the steps."""
     num_epochs: Annotated[int, Range(1, 1_000_000)]
+    """Passes over the rows."""
     batch_size: Annotated[int, Range(0)]
     """Rows per step; 0: all rows."""
     seed: Seed
     weights: Matrix
+    """W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +256,7 @@ class HeadSophiaRequest(Request[HeadWeights]):
 
     ridge: Ridge
     learning_rate: Annotated[float, Range(0, 1e6)]
+    """Step size, and the most that a coordinate moves in a step."""
     momentum: Annotated[float, Range(0, 1)]
     """β1, of the gradients' moving average."""
     curvature_momentum: Annotated[float, Range(0, 1)]
@@ -245,9 +266,12 @@ class HeadSophiaRequest(Request[HeadWeights]):
     curvature_every: Annotated[int, Range(1, 1_000_000)]
     """Steps between estimates of the diagonal."""
     num_epochs: Annotated[int, Range(1, 1_000_000)]
+    """Passes over the rows."""
     batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows."""
     seed: Seed
     weights: Matrix
+    """Where the steps begin, W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +280,7 @@ class HeadDirection(Reply):
 
     num_rows: Rows
     direction: Matrix
+    """y_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,12 +296,19 @@ class HeadDirectionRequest(Request[HeadDirection]):
 
     ridge: Ridge
     damping: Annotated[float, Range(0, 1e12)]
+    """α, added to the Hessian's diagonal."""
     penalty: Annotated[float, Range(0, 1e12)]
+    """ρ, weight of agreement with the mean direction."""
     tolerance: Annotated[float, Range(0, 1)]
+    """Relative residual at which conjugate gradients stop."""
     max_iterations: Annotated[int, Range(1, 1_000_000)]
+    """Iterations at which conjugate gradients stop in any case."""
     weights: Matrix
+    """W."""
     dual: Matrix
+    """This client's multiplier λ_j."""
     previous: Matrix
+    """The mean direction of the round before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +320,10 @@ class EvaluateHeadRequest(Request[Evaluation]):
     kinds = (Kind.METRIC,)
 
     weights: Matrix
+    """The global head."""
     ridge: Ridge
     """Of the head that the client trains alone."""
     include_global: bool
+    """Whether the global head is measured."""
     include_local: bool
+    """Whether the client trains a head alone, once, and measures it."""

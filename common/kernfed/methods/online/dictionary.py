@@ -41,6 +41,7 @@ class Dictionary:
     num_columns: Annotated[int, Range(1, 1_000_000)]
     """Input columns d."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the frequencies."""
 
     @property
     def num_kernels(self) -> int:

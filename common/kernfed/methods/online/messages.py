@@ -32,7 +32,9 @@ class Ranges(Reply):
     norm: Annotated[float, Range(0)]
     """Largest Euclidean norm of a row."""
     target_low: float
+    """Least target."""
     target_high: float
+    """Largest target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +125,16 @@ class OnlineStep(Reply):
     """Rows that were predicted and wait for their target."""
     num_skipped: Count
     """Rows left out so far, for a value that is missing or not a number."""
+    kernels: Annotated[Array, Shape("B")]
+    """Numbers of the kernels that were drawn, uint8, best first."""
+    gradient: Annotated[Array, Shape("B", "F")]
+    """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
     num_far: Count
     """Rows left out so far, for a number too far beyond the agreed ranges."""
     num_repeated: Count
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count
     """Rows passed over so far, since learning from them failed twice."""
-    kernels: Annotated[Array, Shape("B")]
-    """Numbers of the kernels that were drawn, uint8, best first."""
-    gradient: Annotated[Array, Shape("B", "F")]
-    """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +146,11 @@ class OnlineStepRequest(Request[OnlineStep]):
     kinds = (Kind.GRADIENT,)
 
     round_num: Count
+    """The round."""
     base: Annotated[int, Range(-1, 2**53)]
     """Round whose request brought the parameters that these complete; -1: these are all."""
     num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    """Features F = 2 D of each kernel."""
     kernels: Annotated[Array, Shape("A")]
     """Numbers of the kernels that moved, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
@@ -162,20 +166,27 @@ class SharedStep(Reply):
     """As `OnlineStep`, and the losses from which the coordinator learns the weights."""
 
     num_samples: Count
+    """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
     ended: bool
+    """Whether the stream has no more rows."""
     needs_whole: bool
     """The client does not hold the parameters that the request builds on; send all of them."""
     num_waiting: Count
+    """Rows that were predicted and wait for their target."""
     num_skipped: Count
-    num_far: Count
-    num_repeated: Count
-    num_failed: Count
+    """Rows left out so far, for a value that is missing or not a number."""
     kernels: Annotated[Array, Shape("B")]
     """Numbers of the kernels that were asked for, uint8."""
     gradient: Annotated[Array, Shape("B", "F")]
     """Of the loss, meant over the rows."""
     losses: Annotated[Array, Shape("L")]
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+    num_far: Count
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +198,11 @@ class SharedStepRequest(Request[SharedStep]):
     kinds = (Kind.GRADIENT, Kind.METRIC)
 
     round_num: Count
+    """The round."""
     base: Annotated[int, Range(-1, 2**53)]
     """Round whose request brought the parameters that these complete; -1: these are all."""
     num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    """Features F = 2 D of each kernel."""
     kernels: Annotated[Array, Shape("A")]
     """Numbers of the kernels that moved, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
@@ -199,7 +212,9 @@ class SharedStepRequest(Request[SharedStep]):
     asked: Annotated[Array, Shape("B")]
     """Numbers of the kernels whose gradients are wanted, uint8."""
     batch_rows: Annotated[int, Range(1, 100_000)]
+    """Most rows to learn from."""
     wait_s: Annotated[float, Range(0, 60)]
+    """How long to wait for a row where there is none. Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,20 +222,27 @@ class LocalStep(Reply):
     """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
 
     num_samples: Count
+    """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
     ended: bool
+    """Whether the stream has no more rows."""
     needs_whole: bool
     """The client does not hold the parameters that the request builds on; send all of them."""
     num_waiting: Count
+    """Rows that were predicted and wait for their target."""
     num_skipped: Count
-    num_far: Count
-    num_repeated: Count
-    num_failed: Count
+    """Rows left out so far, for a value that is missing or not a number."""
     kernels: Annotated[Array, Shape("B")]
     """Numbers of the kernels that were asked for, uint8."""
     theta: Annotated[Array, Shape("B", "F")]
     """Their parameters at this client after its rows."""
     losses: Annotated[Array, Shape("L")]
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+    num_far: Count
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +254,11 @@ class LocalStepRequest(Request[LocalStep]):
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
 
     round_num: Count
+    """The round."""
     base: Annotated[int, Range(-1, 2**53)]
     """Round whose request brought the parameters that these complete; -1: these are all."""
     num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
+    """Features F = 2 D of each kernel."""
     kernels: Annotated[Array, Shape("A")]
     """Numbers of the kernels that were averaged since, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
@@ -246,7 +270,9 @@ class LocalStepRequest(Request[LocalStep]):
     learning_rate: Rate
     """η of the client's own steps."""
     batch_rows: Annotated[int, Range(1, 100_000)]
+    """Most rows to learn from."""
     wait_s: Annotated[float, Range(0, 60)]
+    """How long to wait for a row where there is none. Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,16 +280,23 @@ class MetaStep(Reply):
     """A client's update of a network that is meant to be adapted."""
 
     num_samples: Count
+    """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
     ended: bool
+    """Whether the stream has no more rows."""
     needs_whole: bool
     """Never set: every request brings the whole network."""
     num_waiting: Count
+    """Rows that were predicted and wait for their target."""
     num_skipped: Count
-    num_far: Count
-    num_repeated: Count
-    num_failed: Count
+    """Rows left out so far, for a value that is missing or not a number."""
     weights: Annotated[Array, Shape("V")]
     """Weights after the client's rows; V = W, or 0 without rows."""
+    num_far: Count
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +308,7 @@ class MetaStepRequest(Request[MetaStep]):
     kinds = (Kind.MODEL_UPDATE,)
 
     round_num: Count
+    """The round."""
     hidden: Annotated[int, Range(1, 100_000)]
     """Units of each of the two hidden layers."""
     weights: Annotated[Array, Shape("W")]
@@ -284,7 +318,9 @@ class MetaStepRequest(Request[MetaStep]):
     learning_rate: Rate
     """β: step of the update that is sent."""
     batch_rows: Annotated[int, Range(1, 100_000)]
+    """Most rows to learn from."""
     wait_s: Annotated[float, Range(0, 60)]
+    """How long to wait for a row where there is none. Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

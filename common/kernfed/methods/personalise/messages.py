@@ -14,7 +14,19 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Dim,
+    Kind,
+    MaxLength,
+    Name,
+    Names,
+    NumOutputs,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+)
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.embeddings import View
 
@@ -42,6 +54,7 @@ class ColumnMomentsRequest(Request[ColumnMoments]):
     kinds = (Kind.SUMMARY,)
 
     num_columns: Annotated[int, Dim("Z"), Range(1, 2_000_000)]
+    """Columns Z of x and y together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +113,8 @@ class StatisticsRequest(Request[Statistics]):
     kinds = (Kind.SUFFICIENT_STATISTIC,)
 
     num_inputs: Annotated[int, Dim("Q"), Range(1, 20_000_000)]
-    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    """Inputs Q: the constant, if there is an intercept, then the features."""
+    num_outputs: NumOutputs
     num_packed: Annotated[int, Dim("T"), Range(1, 2**53)]
     """Q (Q + 1)/2."""
 
@@ -122,6 +136,7 @@ class ShareRequest(Request[Shared]):
     setup = True
 
     clients: Names
+    """Names of the clients, sorted; the order of all else."""
     num_rows: Annotated[Array, Shape("B")]
     means: Annotated[Array, Shape("B", "M")]
     traces: Annotated[Array, Shape("B")]
@@ -151,7 +166,9 @@ class SolveWeightsRequest(Request[WeightsSolved]):
     exact: bool
     """The optimum; else Algorithm 3 as printed, with its number of steps."""
     c_q: Annotated[float, Range(0)]
+    """Weight C_Q of the penalty on the spread."""
     c_p: Annotated[float, Range(0)]
+    """Weight C_P of the penalty on the distance."""
     bound: Annotated[float, Range(0)]
     """Bound M of the features' norm."""
 
@@ -212,7 +229,9 @@ class CrossfitRequest(Request[CrossfitScores]):
     grid: CandidateGrid
     decisions: Decisions
     num_candidates: Annotated[int, Dim("J"), Range(1, 1_000_000)]
+    """Candidates J of the stage."""
     num_fedavg: Annotated[int, Dim("G"), Range(1, 1000)]
+    """FedAvg candidates G among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +264,7 @@ class SolveModelRequest(Request[ModelAdopted]):
     setup = True
 
     ridge: Annotated[float, Range(1e-300)]
+    """Ridge λ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +287,7 @@ class TellWeightsRequest(Request[CollaborationWeights]):
     kinds = (Kind.COLLABORATION_WEIGHTS,)
 
     num_clients: NumClients
+    """Clients B."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ class PersonalStepsRequest(Request[PersonalSteps]):
     kinds = (Kind.NEWTON_STEP,)
 
     ridge: Ridge
+    """Ridge λ."""
     residuals: Columns
 
 
@@ -60,6 +61,7 @@ class PersonalProductsRequest(Request[PersonalProducts]):
     kinds = (Kind.GRADIENT,)
 
     ridge: Ridge
+    """Ridge λ."""
     directions: Columns
 
 
@@ -94,7 +96,9 @@ class TrainNetworksRequest(Request[TrainedNetworks]):
     network: NetworkSpec
     networks: Networks
     learning_rate: Annotated[float, Range(0)]
+    """Size of a gradient step."""
     num_steps: Annotated[int, Range(1, 1_000_000)]
+    """Gradient steps of a round."""
     batch_size: Annotated[int, Range(0)]
     """Rows per step; 0: all rows. All networks see the same batches."""
     weight_decay: Annotated[float, Range(0)]
@@ -136,8 +140,12 @@ class EvaluateNetworksRequest(Request[Evaluation]):
     step_size: Annotated[float, Range(0)]
     """Of Adam."""
     learning_rate: Annotated[float, Range(0)]
+    """Size of a gradient step."""
     num_steps: Annotated[int, Range(1, 1_000_000)]
+    """Gradient steps of a round."""
     batch_size: Annotated[int, Range(0)]
+    """Rows per step; 0: all rows."""
     weight_decay: Annotated[float, Range(0)]
+    """λ of loss + (λ/2) |θ|²."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of the batches of the rounds alone."""

@@ -81,7 +81,9 @@ class ShareSampleRequest(Request[UnlabelledSample]):
     kinds = (Kind.UNLABELLED_SAMPLE,)
 
     num_points: Annotated[int, Range(1, 10_000_000)]
+    """Points at most."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of the draw; the client derives its own stream from it by name."""
     features: RatioFeatures
     """The map of rows to what leaves."""
 
@@ -102,6 +104,7 @@ class MatchRatiosRequest(Request[RatiosKept]):
     kinds = (Kind.SUMMARY,)
 
     variant: Name
+    """Name of the variant."""
     own: bool
     """Whether the test points are the client's own, which then stay there; `points` is empty."""
     points: Annotated[Array, Shape("N", "P")]
@@ -148,12 +151,14 @@ class LabelRatiosRequest(Request[RatiosKept]):
     kinds = (Kind.SUMMARY,)
 
     variant: Name
+    """Name of the variant."""
     own: bool
     """Whether the test prior is the client's own, which then stays there; `test_priors` is empty."""
     test_priors: Annotated[Array, Shape("K", "C")]
     source: PriorSource
     """Of the own prior."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of the classifier's folds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +202,7 @@ class UseRatiosRequest(Request[RatioSummary]):
     setup = True
 
     variants: Names
+    """Names of variants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +219,7 @@ class WeightedGradient(Reply):
 
     num_rows: Rows
     gradients: Networks
+    """Of each variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +233,7 @@ class WeightedGradientRequest(Request[WeightedGradient]):
     network: NetworkSpec
     scale: NetworkScale
     networks: Networks
+    """Parameters of each variant's network."""
     batch_size: Count
     """Rows; 0: all."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
@@ -238,6 +246,7 @@ class WeightedNetworks(Reply):
 
     num_rows: Rows
     networks: Networks
+    """Parameters of each variant's network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +260,19 @@ class WeightedUpdateRequest(Request[WeightedNetworks]):
     network: NetworkSpec
     scale: NetworkScale
     networks: Networks
+    """Parameters of each variant's network."""
     learning_rate: Annotated[float, Range(0)]
+    """Size of a gradient step."""
     num_steps: Annotated[int, Range(1, 1_000_000)]
+    """Gradient steps."""
     batch_size: Count
+    """Rows per step; 0: all."""
     weight_decay: Annotated[float, Range(0)]
+    """λ of loss + (λ/2) |θ|²."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of the batches; the client derives its own stream from it by name."""
     round_num: Count
+    """The round, by which the client finds its batch normalisation of before."""
     own_norm: bool
     """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
 
@@ -272,6 +288,7 @@ class MeasureNetworksRequest(Request[Evaluation]):
     network: NetworkSpec
     scale: NetworkScale
     networks: Networks
+    """Parameters of each variant's network."""
     names: Names
     """Of the networks in the reply."""
     own_norm: bool
@@ -298,3 +315,4 @@ class KeepOwnNetworkRequest(Request[NetworkKept]):
     network: NetworkSpec
     scale: NetworkScale
     networks: Networks
+    """Parameters of each variant's network; those of its normalisation are as training started."""

@@ -79,6 +79,7 @@ class RatioSpec:
     clip_at_bound: bool
     """Whether ratios above the greatest ratio of a bin are cut down to it."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of draws."""
 
 
 class RatioInput(enum.StrEnum):
@@ -106,6 +107,7 @@ class RatioFeatures:
     num_features: Annotated[int, Range(0, 100_000)]
     """Numbers to which the outcome is projected at random; 0: it stays as it is."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Seed of filters and directions."""
 
     @property
     def as_they_are(self) -> bool:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Kind, NumFeatures, NumOutputs, Range, Reply, Request, Rows, Shape
 
 Matrix = Annotated[Array, Shape("M", "C")]
 Ridge = Annotated[float, Range(1e-300)]
+"""Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|²."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class LocalModel(Reply):
 
     num_rows: Rows
     weights: Matrix
+    """The client's weights W_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,8 @@ class LocalSolveRequest(Request[LocalModel]):
     kinds = (Kind.MODEL_UPDATE,)
 
     ridge: Ridge
-    num_features: Annotated[int, Dim("M"), Range(1, 10_000_000)]
-    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    num_features: NumFeatures
+    num_outputs: NumOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,9 @@ class NewtonStart(Reply):
 
     num_rows: Rows
     weights: Matrix
+    """Local solution W_j = H_j⁻¹ c_j."""
     moment: Matrix
+    """c_j = Z_j'Y_j/n_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +77,8 @@ class NewtonStartRequest(Request[NewtonStart]):
     kinds = (Kind.MODEL_UPDATE, Kind.GRADIENT)
 
     ridge: Ridge
-    num_features: Annotated[int, Dim("M"), Range(1, 10_000_000)]
-    num_outputs: Annotated[int, Dim("C"), Range(1, 1_000_000)]
+    num_features: NumFeatures
+    num_outputs: NumOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ class Gradient(Reply):
 
     num_rows: Rows
     gradient: Matrix
+    """H_j W - c_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,7 @@ class GradientRequest(Request[Gradient]):
 
     ridge: Ridge
     weights: Matrix
+    """Weights W at which to compute, of all clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +109,7 @@ class NewtonStep(Reply):
 
     num_rows: Rows
     newton_step: Matrix
+    """H_j⁻¹ G."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +122,7 @@ class NewtonStepRequest(Request[NewtonStep]):
 
     ridge: Ridge
     gradient: Matrix
+    """Gradient G of the global objective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +131,7 @@ class HessianProduct(Reply):
 
     num_rows: Rows
     product: Matrix
+    """H_j Z."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +144,7 @@ class HessianProductRequest(Request[HessianProduct]):
 
     ridge: Ridge
     direction: Matrix
+    """Direction Z."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +153,7 @@ class Curvature(Reply):
 
     num_rows: Rows
     largest_eigenvalue: Annotated[float, Range(0)]
+    """Largest eigenvalue of H_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +177,11 @@ class GradientDescentRequest(Request[LocalModel]):
 
     ridge: Ridge
     weights: Matrix
+    """Weights W at which to compute, of all clients."""
     learning_rate: Annotated[float, Range(0)]
+    """Learning rate η of W ← W - η ∇F_j(W)."""
     num_steps: Annotated[int, Range(1, 1_000_000)]
+    """Gradient steps."""
     batch_size: Annotated[int, Range(0)]
     """Rows per step; 0: all rows."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
@@ -184,4 +198,6 @@ class ProximalSolveRequest(Request[LocalModel]):
 
     ridge: Ridge
     weights: Matrix
+    """Weights W at which to compute, of all clients."""
     proximal: Annotated[float, Range(0)]
+    """Weight μ of (μ/2) |V - W|²."""
