@@ -22,6 +22,7 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
+from kernfed.maths.clipping import clip_rows
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
@@ -213,6 +214,11 @@ class LocalJob:
         return _made(self._mapped, "data.map_features").y_train
 
     @property
+    def centred(self) -> bool:
+        """Whether means were subtracted from features and targets."""
+        return _made(self._mapped, "data.map_features").centred
+
+    @property
     def feature_mean(self) -> Floats:
         """Values subtracted from the features, (M,); zeros without an intercept."""
         return _made(self._mapped, "data.map_features").feature_mean
@@ -265,13 +271,17 @@ class LocalJob:
         self._described = _Described(dataset, schema, data)
         return data
 
-    def standardise(self, classes: tuple[str, ...], mean: Array, deviation: Array) -> None:
+    def standardise(
+        self, classes: tuple[str, ...], mean: Array, deviation: Array, bounds: tuple[float, ...] = ()
+    ) -> None:
         """Scale rows to (x - mean) / deviation, and number classes as agreed.
 
         Args:
             classes: Names of all clients' classes.
             mean: Per feature column, (P,).
             deviation: Per feature column, (P,), above 0.
+            bounds: Per feature column, training rows are taken at most so far from 0 once scaled, 0: as they are;
+                empty: all are.
 
         Raises:
             JobStateMissingError: The data were not read yet.
@@ -286,6 +296,8 @@ class LocalJob:
                 f"data.standardise has means {mean.shape} and deviations {deviation.shape} "
                 f"for {num_columns} feature columns"
             )
+        if len(bounds) not in (0, num_columns):
+            raise WireError(f"data.standardise has {len(bounds)} bounds for {num_columns} feature columns")
         centre, scale = mean.astype(np.float64), deviation.astype(np.float64)
         if not (scale > 0).all():
             column = schema.features[int(np.argmin(scale > 0))]
@@ -295,11 +307,12 @@ class LocalJob:
         self._check_classes(classes)
         self._forget_scales()
         index = {name: i for i, name in enumerate(classes)}
+        x_train = clip_rows(data.train.x)[0] if schema.clipped else data.train.x
         self._scaled = _Scaled(
             classes,
             centre,
             scale,
-            _scale(data.train.x, centre, scale, schema),
+            _bounded(_scale(x_train, centre, scale, schema), bounds),
             _scale(data.test.x, centre, scale, schema),
             _targets(data.train, index),
             _targets(data.test, index),
@@ -424,6 +437,13 @@ def _targets(rows: PartitionData, index: dict[str, int]) -> Array:
     if rows.y is not None:
         return rows.y
     return np.array([index[label] for label in rows.labels or ()], dtype=np.int64)
+
+
+def _bounded(x: Floats, bounds: tuple[float, ...]) -> Floats:
+    if not any(bounds):
+        return x
+    limit = np.where(np.array(bounds) > 0, bounds, np.inf)
+    return np.clip(x, -limit, limit)
 
 
 def _scale(x: Floats, centre: Floats, scale: Floats, schema: DataSchema) -> Floats:

@@ -15,7 +15,7 @@ from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.base import Lengthscale, Needs
+from kernfed.methods.base import Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
 from kernfed.section import ACCEPTED, Only, Section
 
@@ -88,6 +88,10 @@ class DataSection(Section):
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
     )
     standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
+    scales: Annotated[Literal["clipped", "moments"], Only(standardise=True)] = Field(
+        "clipped",
+        description="Means and deviations with clipped rows that stand far out, or of the rows as they are.",
+    )
     test_fraction: float = Field(
         0.25,
         ge=0,
@@ -129,8 +133,10 @@ class FeaturesSection(Section):
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies."
     )
-    lengthscale: Positive | list[Positive] | Literal["median"] = Field(
-        "median", description="One number, one per feature column, or the federated median heuristic."
+    lengthscale: Positive | list[Positive] | MedianRule = Field(
+        "median",
+        description="One number, one per feature column, or the federated median heuristic, with rows that are "
+        "drawn by the job's seed or evenly spaced.",
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
@@ -216,6 +222,7 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=job.data.test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
+        clipped=job.data.standardise and job.data.scales == "clipped",
     )
 
 

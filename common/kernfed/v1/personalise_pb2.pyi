@@ -54,6 +54,8 @@ class ColumnMoments(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEAN_FIELD_NUMBER: builtins.int
     SUM_SQUARES_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    MEAN_REST_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     @property
@@ -64,15 +66,27 @@ class ColumnMoments(google.protobuf.message.Message):
     def sum_squares(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Sums of squared deviations from `mean`. Shape (Z)."""
 
+    @property
+    def deviation(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Root of the mean squared deviation per column, Z of them; empty: `sum_squares` tells it. At least 0. At most
+        100,000 items.
+        """
+
+    @property
+    def mean_rest(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """What `mean` lost to rounding per column, Z of them; empty: nothing is known of it. At most 100,000 items."""
+
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         sum_squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        deviation: collections.abc.Iterable[builtins.float] | None = ...,
+        mean_rest: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["mean", b"mean", "num_rows", b"num_rows", "sum_squares", b"sum_squares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean", "mean_rest", b"mean_rest", "num_rows", b"num_rows", "sum_squares", b"sum_squares"]) -> None: ...
 
 Global___ColumnMoments: typing_extensions.TypeAlias = ColumnMoments
 

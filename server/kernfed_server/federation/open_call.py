@@ -22,9 +22,12 @@ from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Body, payload_to_proto
-from kernfed.wire.payload import INLINE_BYTES
+from kernfed.wire.payload import INLINE_BYTES, Payload
 from kernfed_server.federation.session import Session, SessionLimits
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
+
+_HASHED_AT_ONCE = 4 << 20
+"""Bytes that are hashed in a few milliseconds, which is what other sessions may wait."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +39,8 @@ class _Task:
     frame: bytes
     body: Body | None
     transfer: int
+    sha256: bytes
+    """Of the request."""
 
 
 class Clients(Protocol):
@@ -75,12 +80,32 @@ class OpenCall:
         self._method = method
         self._sent: dict[str, _Task] = {}
         self._announced: dict[str, bytes] = {}
-        self._shared = self._task(call.request) if call.own is None else None
+        self._shared: _Task | None = None
         """Serialized once, whatever the number of clients."""
 
-    def _task(self, request: Request[Any]) -> _Task:
+    async def prepare(self) -> None:
+        """Serialize the request of all clients; a large one is hashed beside the event loop."""
+        if self._call.own is None:
+            payload = encode(self._call.request, self._call.float_bits)
+            large = payload.body_size > _HASHED_AT_ONCE
+            digest = asyncio.to_thread(self._sha256, payload) if large else None
+            self._shared = self._task(self._call.request, payload, await digest if digest else self._sha256(payload))
+
+    def _own_task(self, client: str) -> _Task:
+        request = self._call.request_of(client)
+        payload = encode(request, self._call.float_bits)
+        return self._task(request, payload, self._sha256(payload))
+
+    def _sha256(self, payload: Payload) -> bytes:
+        """Digest of all that an answer depends on."""
+        bits, length = self._call.float_bits.to_bytes(1, "little"), len(payload.header).to_bytes(4, "little")
+        digest = hashlib.sha256(bits + length + payload.header)
+        for segment in payload.segments():
+            digest.update(segment)
+        return digest.digest()
+
+    def _task(self, request: Request[Any], payload: Payload, sha256: bytes) -> _Task:
         call = self._call
-        payload = encode(request, call.float_bits)
         transfer = self._sessions.next_transfer()
         task = task_pb2.Task(
             task_id=call.task_id,
@@ -91,10 +116,11 @@ class OpenCall:
             float_bits=call.float_bits,
             submitted_by=self._submitted_by,
             method=self._method,
+            request_sha256=sha256,
         )
         task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
         body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None
-        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer)
+        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer, sha256)
 
     def transfer_to(self, client: str) -> int:
         """Number of the fragments of the request to a client; 0: nothing was sent to it."""
@@ -150,10 +176,16 @@ class OpenCall:
 
     def send_to(self, session: Session) -> None:
         """Give a client its task, unless it has it already."""
-        if session.name in self._state.pending and self.task_id not in session.known_task_ids:
-            task = self._shared or self._sent.get(session.name) or self._task(self._call.request_of(session.name))
-            self._sent[session.name] = task
+        if session.name not in self._state.pending:
+            return
+        task = self._shared or self._sent.get(session.name) or self._own_task(session.name)
+        self._sent[session.name] = task
+        if session.known_tasks.get(self.task_id) not in (b"", task.sha256):
             session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
+
+    def asked(self, client: str, sha256: bytes) -> bool:
+        """Whether this is the digest of the request to a client; an empty one, of a client of before, passes."""
+        return not sha256 or client not in self._sent or sha256 == self._sent[client].sha256
 
     def wants(self, client: str) -> bool:
         """Whether a reply of this client would count."""

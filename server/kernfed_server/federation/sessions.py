@@ -91,7 +91,8 @@ class SessionRegistry:
             ),
             instance_id=hello.instance_id,
             serial=serial,
-            known_task_ids=set(hello.known_task_ids),
+            known_tasks=dict.fromkeys(hello.known_task_ids, b"")
+            | dict(zip(hello.known_task_ids, hello.known_requests_sha256, strict=False)),
         )
         self._sessions[info.name] = session
         self._seen[info.name] = session.info
@@ -173,7 +174,7 @@ class SessionRegistry:
         for name in call.unanswered:
             session = self._sessions.get(name)
             if session is not None:
-                session.known_task_ids.discard(call.task_id)
+                session.known_tasks.pop(call.task_id, None)
                 session.outgoing.drop(call.transfer_to(name))
                 session.send(
                     pb.ConnectResponse(

@@ -13,7 +13,7 @@ import structlog
 
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
-from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.errors import JobCancelledError, JobError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.federation.cohort import Cohort, Exchange, Quorum
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
@@ -237,7 +237,10 @@ async def finish_job(
             write_folder, made, info, active.file, events, active.answers, outcome.model, took_part, devices
         )
         if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
-            await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
+            try:
+                await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
+            except JobError as err:
+                active.history.note(JobEvent(EventKind.NOTE, info.round_num, message=f"no {CHECKPOINT} is left: {err}"))
         fault = ""
         if active.file.report:
             async with reports:

@@ -11,6 +11,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.clipping import clip_rows
 from kernfed.maths.statistics import moments
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Family, candidates
@@ -50,8 +51,14 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
     columns = all_columns(job)
     if columns.shape[1] != request.num_columns:
         raise WireError(f"{request.step}: {request.num_columns} columns, this client has {columns.shape[1]}")
-    found = moments(columns)
-    return ColumnMoments(num_rows=job.num_rows, mean=found.mean, sum_squares=found.sum_squares)
+    found = moments(clip_rows(columns)[0] if job.schema.clipped else columns)
+    return ColumnMoments(
+        num_rows=job.num_rows,
+        mean=found.mean,
+        sum_squares=found.sum_squares,
+        deviation=tuple(found.deviation.tolist()),
+        mean_rest=tuple(found.rest.tolist()),
+    )
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
@@ -143,9 +150,10 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
 
 
 def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
-    """Ridge on the mixture with this client's weights: (Σ w_k Z_k'Z_k/n_k + ridge I) W = Σ w_k Z_k'Y_k/n_k.
+    """Ridge on the mixture with this client's weights: (Σ w_k X_k'X_k/n_k + ridge I) W = Σ w_k X_k'Y_k/n_k.
 
-    The intercept is that of the pooled means, as in the methods with one global model.
+    The ridge does not count the constant among the inputs X, so the model's intercept is that of the mixture: features
+    and targets are centred by the mixture's means.
 
     Raises:
         JobStateMissingError: There are no weights yet.
@@ -157,12 +165,13 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     size = state.inputs.shape[1]
     if shared.grams.shape[1] == 0:
         raise WireError(f"{request.step}: the clients have not shared normal equations")
-    first = 1 if state.request.intercept else 0
-    gram = unpack(weights @ shared.grams, size)[first:, first:]
-    moment = np.tensordot(weights, shared.moments, 1)[first:]
-    gram = gram + request.ridge * np.eye(size - first)
-    solved = cholesky(torch.from_numpy(gram), name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
-    keep_linear(job, state, np.vstack([np.zeros((first, solved.shape[1])), solved]))
+    gram, moment = unpack(weights @ shared.grams, size), np.tensordot(weights, shared.moments, 1)
+    if not state.request.intercept:
+        keep_linear(job, state, _ridge_solution(gram, moment, request.ridge))
+        return ModelAdopted(num_rows=job.num_rows)
+    mean, target_mean = gram[1:, :1], moment[:1]
+    solved = _ridge_solution(gram[1:, 1:] - mean @ mean.T, moment[1:] - mean @ target_mean, request.ridge)
+    keep_linear(job, state, np.vstack([target_mean - mean.T @ solved, solved]))
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -204,6 +213,12 @@ def _weights(state: Personal) -> Floats:
     if state.weights is None:
         raise JobStateMissingError("this client has no collaboration weights yet; prepare it again")
     return state.weights
+
+
+def _ridge_solution(gram: Floats, moment: Floats, ridge: float) -> Floats:
+    left = torch.from_numpy(gram + ridge * np.eye(len(gram)))
+    solved: Floats = cholesky(left, name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
+    return solved
 
 
 def _target(job: LocalJob, request: CrossfitRequest | AdoptRequest) -> Target:

@@ -79,6 +79,11 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Exact:
+    """Marks an array that travels in float64 whatever the job's precision: a statistic, a share, a scale."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaxLength:
     """Longest text (characters) or sequence (items) that a field may hold."""
 
@@ -139,6 +144,8 @@ class FieldInfo:
     dim: Dim | None
     range: Range | None
     max_length: MaxLength | None
+    exact: bool = False
+    """Whether the array keeps its digits in a job of lower precision."""
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -178,7 +185,8 @@ def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
             return next((m for m in metadata if isinstance(m, kind)), None)
 
         nested = dataclasses.is_dataclass(item or bare)
-        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength)))
+        exact = pick(Exact) is not None
+        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength), exact))
     return tuple(found)
 
 

@@ -16,6 +16,7 @@ from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
     Dim,
+    Exact,
     Kind,
     MaxLength,
     Name,
@@ -40,9 +41,13 @@ class ColumnMoments(Reply):
     """Moments of the columns, x before y, over a client's training rows, as the client has them scaled."""
 
     num_rows: Rows
-    mean: Annotated[Array, Shape("Z")]
-    sum_squares: Annotated[Array, Shape("Z")]
+    mean: Annotated[Array, Shape("Z"), Exact()]
+    sum_squares: Annotated[Array, Shape("Z"), Exact()]
     """Sums of squared deviations from `mean`."""
+    deviation: Annotated[tuple[float, ...], MaxLength(100_000), Range(0)] = ()
+    """Root of the mean squared deviation per column, Z of them; empty: `sum_squares` tells it."""
+    mean_rest: Annotated[tuple[float, ...], MaxLength(100_000)] = ()
+    """What `mean` lost to rounding per column, Z of them; empty: nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +83,10 @@ class EmbedRequest(Request[ClientEmbedding]):
 
     view: View
     features: FeatureSpec
-    mean: Annotated[Array, Shape("Z")]
-    deviation: Annotated[Array, Shape("Z")]
-    target_mean: Annotated[Array, Shape("C")]
-    target_deviation: Annotated[Array, Shape("C")]
+    mean: Annotated[Array, Shape("Z"), Exact()]
+    deviation: Annotated[Array, Shape("Z"), Exact()]
+    target_mean: Annotated[Array, Shape("C"), Exact()]
+    target_deviation: Annotated[Array, Shape("C"), Exact()]
     """Of all clients' targets; networks learn regression targets scaled by them."""
     intercept: bool
     """Whether the ridge model's first input is the constant 1."""

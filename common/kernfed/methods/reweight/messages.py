@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Exact, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
 from kernfed.models.network_spec import NetworkSpec
@@ -121,7 +121,7 @@ class ClassPrior(Reply):
     """Shares of the classes among a client's test points."""
 
     num_rows: Rows
-    prior: Annotated[Array, Shape("C")]
+    prior: Annotated[Array, Shape("C"), Exact()]
     """On the simplex."""
     smallest_singular_value: Annotated[float, Range(0)]
     """Of the classifier's confusion matrix; 1 where labels were counted."""
@@ -154,7 +154,7 @@ class LabelRatiosRequest(Request[RatiosKept]):
     """Name of the variant."""
     own: bool
     """Whether the test prior is the client's own, which then stays there; `test_priors` is empty."""
-    test_priors: Annotated[Array, Shape("K", "C")]
+    test_priors: Annotated[Array, Shape("K", "C"), Exact()]
     source: PriorSource
     """Of the own prior."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
@@ -184,9 +184,9 @@ class RatioSummary(Reply):
     """Gradient steps of the estimator; 0: closed form, or label shift."""
     histogram: Annotated[Array, Shape(16)]
     """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64."""
-    target_mean: Annotated[Array, Shape("C")]
+    target_mean: Annotated[Array, Shape("C"), Exact()]
     """Weighted mean of the (encoded) targets."""
-    target_square: Annotated[Array, Shape("C")]
+    target_square: Annotated[Array, Shape("C"), Exact()]
     """Weighted mean of their squares."""
     note: Annotated[str, MaxLength(512)]
     """E.g. why a training prior stands in; empty where nothing is to be said."""
@@ -209,8 +209,8 @@ class UseRatiosRequest(Request[RatioSummary]):
 class NetworkScale:
     """Of a regression's targets; zeros and ones for classes."""
 
-    mean: Annotated[Array, Shape("C")]
-    deviation: Annotated[Array, Shape("C")]
+    mean: Annotated[Array, Shape("C"), Exact()]
+    deviation: Annotated[Array, Shape("C"), Exact()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed.maths.aggregate import total
-from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
+from kernfed.maths.statistics import pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
@@ -47,6 +48,7 @@ from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.findings import finding_of
 from kernfed_server.methods.personalise.state import Collaboration
 
@@ -89,8 +91,11 @@ class Personalisation:
         setup, settings = self.setup, self.settings
         gate = Gate(self.cohort, self.run, strict=setup.strict)
         num_columns = len(setup.schema.features)
-        described = await gate.ask(ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs))
-        pooled = pool_moments([Moments(m.num_rows, m.mean, m.sum_squares) for m in described.values()])
+        described = await gate.ask(
+            ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
+            check=lambda _, stated: check_moments(stated),
+        )
+        pooled = pool_moments([moments_of(m) for m in described.values()])
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,
@@ -221,12 +226,23 @@ class Personalisation:
         return found
 
     async def measure(self, federated: Array) -> RoundMetrics:
-        """Metrics of personal models, of the global one, and of the clients alone."""
+        """Metrics of personal models, of the global one, and of the clients alone.
+
+        Each client's metrics are told; those of all rows together are of the clients that have a personal model, so
+        that the columns compare like with like.
+        """
+        task = self.setup.schema.task
         metrics = await evaluate(self.setup, self.cohort, self.run, federated)
-        personal = self.cohort.ask(EvaluatePersonalRequest())
-        return metrics.merged(
-            await measured(personal, self.setup.schema.task, self.run, "no metrics of personal models")
-        )
+        asked = self.cohort.ask(EvaluatePersonalRequest())
+        personal = await measured(asked, task, self.run, "no metrics of personal models")
+        both = sorted(personal.clients.keys() & metrics.clients.keys())
+        if not both or len(both) == len(metrics.clients):
+            return metrics.merged(personal)
+        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
+        without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
+        self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
+        return replace(metrics, pooled={**metrics.pooled, **same.pooled}).merged(personal)
 
     def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
         """Tell people who learns from whom."""

@@ -23,7 +23,9 @@ from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed_client.methods.personalise.state import noise_stream
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.newton import _Solver
 from kernfed_server.methods.personalise.state import Collaboration, targets_of
+from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, with_nan
 from kernfed_testing.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run, without
 
@@ -106,8 +108,68 @@ def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
             one: Any = load_kept_model(tmp_path / "a" / name / "model")
             other: Any = load_kept_model(tmp_path / "b" / name / "model")
             np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+            np.testing.assert_allclose(one.target_mean, other.target_mean, atol=1e-6)
         assert trained.final.training["largest_relative_distance_bound"] <= 1e-8
         np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]  # both trainers leave one
+
+
+def opposite_rows() -> dict[str, Rows]:
+    """Six clients of opposite rules y = ±(x'b + 3) + noise: none is served by the intercept of all."""
+    random = np.random.default_rng(31337)
+    rows = {}
+    for i, name in enumerate(NAMES):
+        x = random.normal(size=(160, 5))
+        y = (1 - 2 * (i % 2)) * (x @ np.array([1.5, -1, 0.8, 0, 0.5]) + 3) + 0.5 * random.normal(size=160)
+        rows[name] = Rows(x[:60], y[:60], x[60:], y[60:])
+    return rows
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trainer": "newton"},
+        {"weights": "paper"},
+        {"weights": "exact"},
+        {"weights": "paper", "trainer": "newton"},
+        {"weights": "crossfit", "grid": "lite"},
+    ],
+)
+def test_every_personal_ridge_model_has_an_intercept_of_its_own(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Clients whose means of y lie apart reach the noise, 0.25, by every way to weights and models."""
+    done = run(personal_job(num_columns=5, **settings), clients(opposite_rows(), tmp_path))
+    assert done.final.pooled["personal"]["mse"] < 0.32
+
+
+def test_a_run_that_began_without_own_intercepts_goes_on_without(tmp_path: Path, monkeypatch: Any) -> None:
+    """A checkpoint of an earlier release holds features alone; its models keep the intercept of all rows."""
+    rows, job = concept_rows(), personal_job(**TRAINERS["newton"])
+    start = _Solver.start
+
+    def as_before(job: Any, found: Any) -> _Solver:
+        solver = start(job, found)
+        solver.own = solver.moments = solver.own[:, 1:]
+        return solver
+
+    monkeypatch.setattr(_Solver, "start", as_before)
+    first = bench(rows, tmp_path).run(job, stop_before=3)
+    monkeypatch.undo()
+    second = bench(rows, tmp_path).run(job, resumed=first.journal.last)
+    assert second.metrics[-1].training["largest_relative_distance_bound"] <= 1e-8
+    kept: Any = [load_kept_model(tmp_path / name / "model") for name in rows]
+    assert all((one.target_mean == kept[0].target_mean).all() for one in kept)
+
+
+def test_metrics_of_all_rows_are_of_the_clients_with_a_personal_model(tmp_path: Path) -> None:
+    """Where one has none, local and global are pooled over the others, as personal is, and the job names it."""
+    rows = concept_rows()
+    job = personal_job(weights="paper", **TRAINERS["newton"])
+    done = run(job, clients(rows, tmp_path, cat=without(Kind.COLLABORATION_WEIGHTS)))
+    assert "cat: no personal model; the metrics of all rows together are of the other 5 clients" in notes(done)
+    found = done.final
+    for model in ("local", "global", "personal"):
+        parts = [found.clients[name][model]["mse"] for name in rows if name != "cat"]
+        assert found.pooled[model]["mse"] == pytest.approx(np.mean(parts))
+    assert "local" in found.clients["cat"]
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
