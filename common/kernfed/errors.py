@@ -165,11 +165,6 @@ class QuorumNotMetError(JobError):
 
     reason = "QUORUM_NOT_MET"
 
-    def __init__(self, message: str, client_reasons: tuple[str, ...] = ()) -> None:
-        """Args: `client_reasons` are the codes of the errors with which clients answered."""
-        super().__init__(message)
-        self.client_reasons = client_reasons
-
 
 class JobCancelledError(JobError):
     """The job was cancelled."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownClientError
-from kernfed.federation.cohort import Cohort, Exchange, Quorum
+from kernfed.federation.cohort import Cohort, Exchange
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
@@ -433,7 +433,7 @@ def _queued_job(active: ActiveJob, now: float) -> QueuedJob:
         job_id=active.info.job_id,
         clients=None if cohort.clients is None else tuple(cohort.clients),
         dataset=cohort.dataset if active.file.data is not None else None,
-        quorum=Quorum(cohort.min_clients, cohort.min_fraction, cohort.deadline_s, cohort.wait_s),
+        quorum=cohort.quorum,
         needs_all=cohort.preflight == "all",
         waited_s=now - active.waiting_since if active.waiting_since is not None else 0.0,
     )

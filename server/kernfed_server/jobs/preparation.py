@@ -114,7 +114,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         later=later,
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
-    cohort.register_rows(num_rows)
+    cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_dropped(described, run)
     later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
     classes = unite_classes(schema, (d.classes for d in described.values()))
@@ -195,7 +195,7 @@ class LaterDescription:
         """See `kernfed.federation.cohort.Check`."""
         _check_description(self.schema, description)
         _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
-        self.cohort.register_rows({client: description.num_rows})
+        self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
 
 
 def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

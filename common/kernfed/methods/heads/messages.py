@@ -123,6 +123,8 @@ class HeadGradientRequest(Request[HeadGradient]):
 class HeadStep(Reply):
     """(H_j(W) + damping I)⁻¹ G, as far as the solver goes."""
 
+    diagnostics = ("residual",)
+
     num_rows: Rows
     iterations: Annotated[int, Range(0)]
     """Hessian-vector products that it took; 0 for solvers that take none."""

@@ -9,6 +9,7 @@ clients, J candidates, G of them FedAvg's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from kernfed.federation.messages.base import (
     Request,
     Rows,
     Shape,
+    Stated,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.embeddings import View
@@ -48,6 +50,12 @@ class ColumnMoments(Reply):
     """Root of the mean squared deviation per column, Z of them; empty: `sum_squares` tells it."""
     mean_rest: Annotated[tuple[float, ...], MaxLength(100_000)] = ()
     """What `mean` lost to rounding per column, Z of them; empty: nothing is known of it."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.sum_squares < 0).any():
+            yield "a sum of squares is negative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +162,8 @@ class ShareRequest(Request[Shared]):
 class WeightsSolved(Reply):
     """The client has solved for its weights and keeps them."""
 
+    diagnostics = ("gap",)
+
     num_rows: Rows
     gap: Annotated[float, Range(0)]
     """Of the weights: at least the distance of the objective to its optimum."""
@@ -221,6 +231,13 @@ class CrossfitScores(Reply):
     losses: Annotated[Array, Shape("J")]
     squared_differences: Annotated[Array, Shape("J", "G")]
     variances: Annotated[Array, Shape("J", "G")]
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        for name in ("losses", "squared_differences", "variances"):
+            if (getattr(self, name) < 0).any():
+                yield f"{name} holds a negative sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

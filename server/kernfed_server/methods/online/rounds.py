@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.errors import DivergedError, QuorumNotMetError
+from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import Reply, Request, fields_of
@@ -196,15 +196,10 @@ class StreamLoop:
             if held not in alike:
                 alike[held] = method.request(round_num, held, wait_s)
             requests[client] = alike[held]
-        try:
-            if len(alike) == 1:  # mostly: it is then serialized once for all of them
-                replies = await self._cohort.ask(next(iter(alike.values())), clients=clients, drawn=True)
-            else:
-                replies = await self._cohort.ask_each(requests, drawn=True)
-        except QuorumNotMetError as err:
-            if DivergedError.reason in err.client_reasons and len(set(err.client_reasons)) == 1:
-                raise DivergedError(f"round {round_num}: {RUN_AWAY.format(MOST_PARAMETER)}") from err
-            raise
+        if len(alike) == 1:  # mostly: it is then serialized once for all of them
+            replies = await self._cohort.ask(next(iter(alike.values())), clients=clients, drawn=True)
+        else:
+            replies = await self._cohort.ask_each(requests, drawn=True)
         for client in clients:
             if client in replies and not replies[client].needs_whole:
                 self._held[client] = round_num
