@@ -297,7 +297,10 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
 def test_the_papers_rates(tmp_path: Path) -> None:
     """The fixed rates are 1/sqrt(rounds) by the length of the streams, and the regret keeps below Theorem 1's bound."""
     made = clients(tmp_path)
-    wide = {"lengthscales": [1.0, 3.0, 10.0], "num_frequencies": 8}  # narrow kernels leave [0, 1] between rows
+    wide: dict[str, Any] = {
+        "lengthscales": [1.0, 3.0, 10.0],
+        "num_frequencies": 8,
+    }  # narrow kernels leave [0, 1] between rows
     _, journal = made.run(stream_job(**wide, rates="paper"))
     want = np.log(3) * np.sqrt(40) + 40 / np.sqrt(40) / 2
     for c in finding(journal)["clients"].values():
