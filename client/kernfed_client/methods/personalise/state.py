@@ -13,6 +13,7 @@ import torch
 from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, WireError
+from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
@@ -37,6 +38,8 @@ class Personal:
     """Of the ridge model: the constant if there is an intercept, then the (centred) features, (n, Q)."""
     targets: Floats
     """Centred like the features, (n, C)."""
+    basis: Floats | None = None
+    """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
     weights: Floats | None = None
     """Over the clients of `shared`, (B,)."""
@@ -44,6 +47,24 @@ class Personal:
     scorer: Scorer | None = None
     """Of the personal model."""
     fits: dict[CandidateGrid, Target] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """Inputs before the features: 1 for an intercept, else 0."""
+        return 1 if self.request.intercept else 0
+
+    @property
+    def used(self) -> Floats:
+        """Inputs of ridge models: all, or the constant and the features' directions; (n, q)."""
+        if self.basis is None:
+            return self.inputs
+        return np.hstack([self.inputs[:, : self.first], self.inputs[:, self.first :] @ self.basis])
+
+    def expanded(self, coefficients: Floats) -> Floats:
+        """Coefficients of all inputs, (Q, C), from those of the inputs that are used."""
+        if self.basis is None:
+            return coefficients
+        return np.vstack([coefficients[: self.first], self.basis @ coefficients[self.first :]])
 
     def target(self, job: LocalJob, grid: CandidateGrid) -> Target:
         """Cross-fit this client over a grid; made once.
@@ -66,11 +87,13 @@ class Personal:
                 np.asarray(shared.grams, np.float64),
                 np.asarray(shared.moments, np.float64),
                 np.asarray(shared.squares, np.float64),
+                _labels(shared),
             )
-            penalised = np.ones(self.inputs.shape[1])
-            if self.request.intercept:
-                penalised[0] = 0.0
-            self.fits[grid] = Target(self.index(job), sums, self.inputs, self.targets, self.phi, grid, penalised)
+            inputs = self.used
+            penalised = np.ones(inputs.shape[1])
+            penalised[: self.first] = 0.0
+            scale = 1.0 if self.basis is None else self.basis.shape[1] / self.basis.shape[0]
+            self.fits[grid] = Target(self.index(job), sums, inputs, self.targets, self.phi, grid, penalised, scale)
         return self.fits[grid]
 
     def needed_shared(self) -> ShareRequest:
@@ -93,6 +116,20 @@ class Personal:
         if job.client not in clients:
             raise WireError("personalise.share: this client is not among those whose embeddings are handed on")
         return clients.index(job.client)
+
+
+def _labels(shared: ShareRequest) -> dict[int, Labels]:
+    """Clusters by their number.
+
+    Raises:
+        WireError: A client is in a cluster that there is not.
+    """
+    found = {}
+    for c in shared.clusterings:
+        if c.labels.dtype.kind != "i" or not ((c.labels >= 0) & (c.labels < c.num_clusters)).all():
+            raise WireError(f"personalise.share: labels of {c.num_clusters} clusters that are not from 0 on")
+        found[c.num_clusters] = c.labels.astype(np.intp)
+    return found
 
 
 def begin(job: LocalJob, request: EmbedRequest) -> Personal:

@@ -27,7 +27,10 @@ from kernfed.methods.personalise.messages import (
     CrossfitScores,
     EmbedRequest,
     EvaluatePersonalRequest,
+    Factor,
+    FactorRequest,
     ModelAdopted,
+    ProjectRequest,
     Shared,
     ShareRequest,
     SolveModelRequest,
@@ -76,12 +79,42 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
     """Normal equations of the ridge model on this client's rows."""
     state = personal(job)
+    state.basis = None
+    return _statistics(job, state, request)
+
+
+def factor(job: LocalJob, request: FactorRequest) -> Factor:
+    """Normal equations of the ridge model on this client's rows, the matrix as the triangular factor of its inputs."""
+    state = personal(job)
     x, y = state.inputs, state.targets
+    _check_sizes(x, y, request)
+    return Factor(num_rows=job.num_rows, factor=np.linalg.qr(x, mode="r") / np.sqrt(len(x)), moment=x.T @ y / len(x))
+
+
+def project(job: LocalJob, request: ProjectRequest) -> Statistics:
+    """Go on with the features in the directions given; the normal equations of these."""
+    state = personal(job)
+    num_features = state.inputs.shape[1] - state.first
+    if request.basis.shape[0] != num_features:
+        raise WireError(
+            f"{request.step}: directions of {request.basis.shape[0]} features, this client has {num_features}"
+        )
+    state.basis = np.asarray(request.basis, np.float64)
+    state.fits.clear()
+    return _statistics(job, state, request)
+
+
+def _check_sizes(x: Floats, y: Floats, request: StatisticsRequest | FactorRequest | ProjectRequest) -> None:
     if (request.num_inputs, request.num_outputs) != (x.shape[1], y.shape[1]):
         raise WireError(
             f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
             f"{x.shape[1]} and {y.shape[1]}"
         )
+
+
+def _statistics(job: LocalJob, state: Personal, request: StatisticsRequest | ProjectRequest) -> Statistics:
+    x, y = state.used, state.targets
+    _check_sizes(x, y, request)
     return Statistics(
         num_rows=job.num_rows,
         gram=pack(x.T @ x / len(x)),
@@ -144,7 +177,7 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     facts = [f"{name} {value:g}" for name, value in ((wide, c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
     own_way = "; its own rows say so" if found.index != decisions[-1].pooled else ""
     state.choice = f"{c.family}, {', '.join(facts)}{own_way}"
-    keep_linear(job, state, found.coefficients)
+    keep_linear(job, state, state.expanded(found.coefficients))
     state.fits.clear()
     return ModelAdopted(num_rows=job.num_rows)
 
@@ -161,7 +194,7 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     """
     state = personal(job)
     weights, shared = _weights(state), state.needed_shared()
-    size = state.inputs.shape[1]
+    size = state.used.shape[1]
     if shared.grams.shape[1] == 0:
         raise WireError(f"{request.step}: the clients have not shared normal equations")
     first = 1 if state.request.intercept else 0
@@ -169,7 +202,7 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     moment = np.tensordot(weights, shared.moments, 1)[first:]
     gram = gram + request.ridge * np.eye(size - first)
     solved = cholesky(torch.from_numpy(gram), name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
-    keep_linear(job, state, np.vstack([np.zeros((first, solved.shape[1])), solved]))
+    keep_linear(job, state, state.expanded(np.vstack([np.zeros((first, solved.shape[1])), solved])))
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -230,6 +263,8 @@ STEPS: dict[type[Any], Any] = {
     ColumnMomentsRequest: column_moments,
     EmbedRequest: embed_rows,
     StatisticsRequest: statistics,
+    FactorRequest: factor,
+    ProjectRequest: project,
     ShareRequest: share,
     SolveWeightsRequest: solve_weights,
     CrossfitRequest: crossfit,

@@ -15,7 +15,7 @@ B clients, p inputs (an intercept may be the first), C outputs, M embedding feat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
-from kernfed.methods.personalise.clusters import Clusters, client_losses, cluster
+from kernfed.methods.personalise.clusters import RIDGE, Clusters, Labels, client_losses, cluster, cluster_models
 from kernfed.methods.personalise.embeddings import embed
 from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
@@ -50,6 +50,8 @@ class Shared:
     """g_k = X'Y/n_k, shape (B, p, C)."""
     squares: Floats
     """Mean of |y|², shape (B,)."""
+    labels: Mapping[int, Labels] = field(default_factory=dict)
+    """Clusters of all clients by their number, shape (B,), where they were found once for everyone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class Target:
     grid: CandidateGrid
     penalised: Floats
     """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
+    ridge_scale: float = 1.0
+    """Inputs over the features whose leading directions they are: ridges are relative to the mean over features."""
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
     """Candidates that each stage added."""
@@ -268,14 +272,25 @@ class Target:
         if not others.size:
             return decay
         if num_clusters not in self._clusters:
-            sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
-            self._clusters[num_clusters] = cluster(*sums, self.penalised, num_clusters)
+            self._clusters[num_clusters] = self._clustered(num_clusters, others)
         found = self._clusters[num_clusters]
         gram, moment, square = pack(part.gram)[None], part.moment[None], np.array([part.square])
         losses = np.array([client_losses(gram, moment, square, model)[0] for model in found.models])[found.labels]
         best = max(float(losses.min()), 1e-12 * part.square, _TINY)
         decay[others] = np.maximum(losses - best, 0.0) / (_CLUSTER_WIDTH * best)
         return decay
+
+    def _clustered(self, num_clusters: int, others: npt.NDArray[np.intp]) -> Clusters:
+        """The others' clusters and their models, of which this client's rows are no part."""
+        s, ridge = self.shared, RIDGE * self.ridge_scale
+        if num_clusters in s.labels:
+            labels = s.labels[num_clusters]
+            rows = s.num_rows.copy()
+            rows[self.index] = 0.0
+            models = cluster_models(rows, s.grams, s.moments, self.penalised, num_clusters, labels, ridge)
+            return Clusters(labels[others], models)
+        sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
+        return cluster(*sums, self.penalised, num_clusters, ridge)
 
     def _lean(self, part: _Part, direction: Floats, shares: Floats) -> Floats:
         """λ = u N/(N + n_t) with N = 1/Σ v_k²/n_k, the rows that the direction is worth; shape of `shares`."""
@@ -297,6 +312,7 @@ class Target:
         left = (1.0 - lean) * part.gram + lean * gram
         right = (1.0 - lean) * part.moment + lean * moment
         mean = np.einsum("jpp->jp", left) @ self.penalised / max(1.0, float(self.penalised.sum()))
+        mean = mean * self.ridge_scale
         ridge = np.array([c.ridge for c in alike]) * np.maximum(mean, _TINY)
         diagonal = left.reshape(len(alike), -1)[:, :: left.shape[1] + 1]
         diagonal += ridge[:, None] * self.penalised

@@ -36,6 +36,8 @@ from kernfed.methods.personalise.messages import (
     CrossfitRequest,
     EmbedRequest,
     EvaluatePersonalRequest,
+    FactorRequest,
+    ProjectRequest,
     ShareRequest,
     SolveWeightsRequest,
     Statistics,
@@ -48,6 +50,14 @@ from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
+from kernfed_server.methods.personalise.directions import (
+    FEATURES_KEPT,
+    Pooled,
+    check_factor,
+    cluster_once,
+    leading_directions,
+    pool_factors,
+)
 from kernfed_server.methods.personalise.findings import finding_of
 from kernfed_server.methods.personalise.state import Collaboration
 
@@ -65,6 +75,10 @@ class Personalisation:
     """Notes for people, for the job's findings."""
     _embeddings: Mapping[str, ClientEmbedding] = field(default_factory=dict)
     _statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    _pooled: Pooled | None = None
+    """Of all inputs, where clients sent factors."""
+    _num_directions: int = 0
+    """Of the features, in which ridge models lie; 0: they use all."""
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -75,6 +89,11 @@ class Personalisation:
     def num_inputs(self) -> int:
         """Inputs Q of the ridge model."""
         return self.setup.num_features + int(self.setup.intercept)
+
+    @property
+    def num_used(self) -> int:
+        """Inputs with which ridge models are solved."""
+        return self._num_directions + int(self.setup.intercept) if self._num_directions else self.num_inputs
 
     def say(self, words: str) -> None:
         """Tell the operator now, and again with the findings."""
@@ -130,10 +149,8 @@ class Personalisation:
         """Ask for normal equations where weights or trainer need them; without them, fall back and say so."""
         if self.settings.weights != "crossfit" and self.settings.trainer != "exact":
             return
-        size = self.num_inputs
-        request = StatisticsRequest(num_inputs=size, num_outputs=self.setup.num_outputs, num_packed=packed_size(size))
         try:
-            replies = await self.cohort.ask(request, everyone=True)
+            replies = await self._ask_statistics()
         except QuorumNotMetError:
             replies = {}
         missing = [client for client in self.clients if client not in replies]
@@ -149,6 +166,36 @@ class Personalisation:
             f'This job goes on with weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
         )
 
+    async def _ask_statistics(self) -> dict[str, Statistics]:
+        """Normal equations of all inputs, or of the features' leading directions where there are many features."""
+        outputs, num_features = self.setup.num_outputs, self.setup.num_features
+        wanted = self.settings.directions
+        limit = num_features if wanted == "all" else FEATURES_KEPT if wanted == "auto" else wanted
+        if num_features <= limit:
+            size = self.num_inputs
+            request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
+            return await self.cohort.ask(request, everyone=True)
+        factors = await self.cohort.ask(
+            FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs),
+            everyone=True,
+            check=lambda _, reply: check_factor(reply, self.num_inputs),
+        )
+        if set(factors) < set(self.clients):
+            return {}
+        self._pooled = pool_factors(factors)
+        first = int(self.setup.intercept)
+        basis, held = leading_directions(self._pooled.gram[first:, first:], None if wanted == "auto" else limit)
+        self._num_directions = basis.shape[1]
+        self.say(
+            f"ridge models lie in the {basis.shape[1]} leading directions of {num_features} features, which hold "
+            f'{held:.2%} of their second moments; directions = "all" uses every feature, with more time and traffic'
+        )
+        size = basis.shape[1] + first
+        return await self.cohort.ask(
+            ProjectRequest(basis=basis, num_inputs=size, num_outputs=outputs, num_packed=packed_size(size)),
+            everyone=True,
+        )
+
     def fall_back(self) -> None:
         """Go on without normal equations: Q-aggregation as printed, and models from gradients."""
         self.fell_back = True
@@ -161,9 +208,12 @@ class Personalisation:
         rows = np.array([self._embeddings[c].num_rows for c in self.clients], dtype=np.float64)
         share = rows / rows.sum()
         first = int(self.setup.intercept)
-        parts = [self._statistics[c] for c in self.clients]
-        gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
-        moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
+        if self._pooled is not None:
+            gram, moment = self._pooled.gram, self._pooled.moment
+        else:
+            parts = [self._statistics[c] for c in self.clients]
+            gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
+            moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
         gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
         solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
         return solved
@@ -257,7 +307,11 @@ class Personalisation:
         clients = self.clients
         embedded = [self._embeddings[c] for c in clients]
         shared = [self._statistics[c] for c in clients] if self._statistics else []
-        size, outputs = (self.num_inputs, self.setup.num_outputs) if shared else (0, 0)
+        size, outputs = (self.num_used, self.setup.num_outputs) if shared else (0, 0)
+        scale = self._num_directions / self.setup.num_features if self._num_directions else 1.0
+        first = int(self.setup.intercept)
+        crossfit = self.settings.weights == "crossfit"
+        clusterings = cluster_once(shared, self._grid().clusters, first, scale) if crossfit else ()
         request = ShareRequest(
             clients=clients,
             num_rows=np.array([e.num_rows for e in embedded], dtype=np.float64),
@@ -266,6 +320,7 @@ class Personalisation:
             grams=np.array([s.gram for s in shared]) if shared else np.zeros((len(clients), 0)),
             moments=np.array([s.moment for s in shared]) if shared else np.zeros((len(clients), size, outputs)),
             squares=np.array([s.square for s in shared]) if shared else np.zeros(len(clients)),
+            clusterings=clusterings,
         )
         await self.cohort.ask(request, everyone=True)
 
