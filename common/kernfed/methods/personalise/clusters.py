@@ -44,17 +44,18 @@ class Clusters:
     """Shape (K, p, C)."""
 
 
-def client_losses(grams: Floats, moments: Floats, squares: Floats, theta: Floats) -> Floats:
-    """Compute the mean squared error of a model on each client's rows from its sums, shape (B,), at least 0.
+def client_losses(grams: Floats, moments: Floats, squares: Floats, models: Floats) -> Floats:
+    """Compute the mean squared error of models on each client's rows from its sums, shape (K, B), at least 0.
 
     Args:
         grams: X'X/n as upper triangles, shape (B, p (p + 1)/2).
         moments: X'Y/n, shape (B, p, C).
         squares: Mean of |y|², shape (B,).
-        theta: The model, shape (p, C).
+        models: Shape (K, p, C).
     """
-    value = grams @ pack_form(theta @ theta.T) - 2.0 * np.einsum("pc,bpc->b", theta, moments)
-    losses: Floats = np.maximum(value + squares, 0.0)
+    forms = np.array([pack_form(model @ model.T) for model in models])
+    products = models.reshape(len(models), -1) @ moments.reshape(len(moments), -1).T
+    losses: Floats = np.maximum(forms @ grams.T - 2.0 * products + squares, 0.0)
     return losses
 
 
@@ -139,16 +140,12 @@ def _alternate(
 ) -> tuple[float, Clusters]:
     """Models of labels, labels of models, in turn; the total loss and what was found."""
     total = 0.0
-    forms = np.empty((num_clusters, grams.shape[1]))
     models = np.zeros((num_clusters, *moments.shape[1:]))
-    flat = moments.reshape(len(moments), -1)
     for _ in range(num_turns):
         models = cluster_models(num_rows, grams, moments, penalised, num_clusters, labels, ridge)
-        for c, model in enumerate(models):
-            forms[c] = pack_form(model @ model.T)
-        losses = np.maximum(grams @ forms.T - 2.0 * flat @ models.reshape(num_clusters, -1).T + squares[:, None], 0.0)
-        new = losses.argmin(axis=1)
-        total = float(num_rows @ losses.min(axis=1))
+        losses = client_losses(grams, moments, squares, models)
+        new = losses.argmin(axis=0)
+        total = float(losses.min(axis=0) @ num_rows)
         if (new == labels).all():
             break
         labels = new
