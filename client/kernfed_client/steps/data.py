@@ -23,6 +23,7 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.maths.statistics import median_distance, moments
+from kernfed_client.data.alone import AgreedLengthscale
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 
@@ -62,6 +63,8 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
         DataError: The agreed classes lack one of this client's.
     """
     job.standardise(request.classes, request.mean, request.deviation, request.bounds)
+    rule = job.memory(AgreedLengthscale)
+    rule.median, rule.drawn = request.median_distance, request.drawn
     if not request.median_distance:
         return Standardised(num_rows=job.num_rows, median_distance=0.0)
     draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None

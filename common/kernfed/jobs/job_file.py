@@ -13,6 +13,7 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.quorum import Quorum
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import Lengthscale, MedianRule, Needs
@@ -47,9 +48,21 @@ class CohortSection(Section):
         description="Seconds after which a round closes on its quorum, even while others compute. A client that is "
         "missing then is a straggler, and is asked again in the next round.",
     )
+    grace_s: float = Field(
+        10.0,
+        ge=0,
+        le=1e9,
+        description="Seconds for which a step that has its quorum waits for clients that are not connected. Who was "
+        "away for longer is asked again once it is back. A coordinator that starts gives all clients a minute.",
+    )
     wait_s: Positive = Field(
         86_400.0, description="Seconds for which the job may stay below quorum, and say so, before it fails."
     )
+
+    @property
+    def quorum(self) -> Quorum:
+        """How many must answer, and how long the others are waited for."""
+        return Quorum(self.min_clients, self.min_fraction, self.deadline_s, self.wait_s, self.grace_s)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -687,12 +687,15 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     INCLUDE_GLOBAL_FIELD_NUMBER: builtins.int
     INCLUDE_LOCAL_FIELD_NUMBER: builtins.int
+    CHOOSE_RIDGE_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Of the head that the client trains alone. From 0 to 1,000,000."""
     include_global: builtins.bool
     """Whether the global head is measured."""
     include_local: builtins.bool
     """Whether the client trains a head alone, once, and measures it."""
+    choose_ridge: builtins.bool
+    """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """The global head. Shape (D, C)."""
@@ -704,8 +707,9 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
         ridge: builtins.float = ...,
         include_global: builtins.bool = ...,
         include_local: builtins.bool = ...,
+        choose_ridge: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["include_global", b"include_global", "include_local", b"include_local", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choose_ridge", b"choose_ridge", "include_global", b"include_global", "include_local", b"include_local", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___EvaluateHeadRequest: typing_extensions.TypeAlias = EvaluateHeadRequest

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import JobStateMissingError, KernfedError
+from kernfed.errors import JobStateMissingError, KernfedError, RevokedError
 from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.messages.base import Reply, Request
@@ -57,8 +59,8 @@ class Clients(Protocol):
     def next_transfer(self) -> int:
         """A number for the fragments of a body."""
 
-    def present(self) -> frozenset[str]:
-        """Clients that have a session now."""
+    def away(self, clients: Iterable[str]) -> dict[str, float]:
+        """Those of the clients that have no session, each with the time since when (`time.monotonic`)."""
 
     def what_is_known(self, client: str, task_id: str) -> str:
         """Words on a client that does not answer."""
@@ -70,8 +72,9 @@ class OpenCall:
     def __init__(self, call: Call[Any], clients: Clients, submitted_by: str, method: str) -> None:
         self._call = call
         self._sessions = clients
-        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s)
-        self._state = StepState(call.clients, rules, time.monotonic())
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s)
+        self._began, self._began_at = time.monotonic(), datetime.now(UTC)
+        self._state = StepState(call.clients, rules, self._began)
         self.outcomes: dict[str, Reply | Fault] = {}
         self._wake = asyncio.Event()
         self._waiting = ""
@@ -230,8 +233,13 @@ class OpenCall:
             self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
             self._wake_if_decided()
 
+    def on_revoked(self, client: str) -> None:
+        """A client has no certificate any more."""
+        self.on_fault(client, Fault(RevokedError.reason, "its certificate was revoked"))
+
     def _wake_if_decided(self) -> None:
-        if self._waiting or self._state.decide(time.monotonic()) is not Decision.OPEN:
+        away = self._sessions.away(self._state.pending)
+        if self._waiting or away or self._state.decide(time.monotonic(), away) is not Decision.OPEN:
             self._wake.set()
 
     def _observe(self, kind: EventKind, client: str, message: str = "", reason: str = "") -> None:
@@ -246,7 +254,8 @@ class OpenCall:
         loop = asyncio.get_running_loop()
         while True:
             now = time.monotonic()
-            decision = self._state.decide(now)
+            away = self._sessions.away(self._state.pending)
+            decision = self._state.decide(now, away)
             if decision is Decision.CLOSE:
                 if self._waiting:
                     self._observe(EventKind.WAITING, "", "")  # no more
@@ -258,9 +267,9 @@ class OpenCall:
                 raise quorum_error(
                     self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
                 )
-            self._say_waiting(now)
+            self._say_waiting(now, away)
             self._wake.clear()
-            timer = loop.call_later(self._state.next_change(now) + 1e-3, self._wake.set)
+            timer = loop.call_later(self._state.next_change(now, away) + 1e-3, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
@@ -269,8 +278,11 @@ class OpenCall:
     def _num_answers(self) -> int:
         return sum(not isinstance(o, Fault) for o in self.outcomes.values())
 
-    def _say_waiting(self, now: float) -> None:
-        text = self._state.waiting(self._sessions.present(), now)
+    def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
+        text, until = self._state.waiting(away, now), self._state.closes_at(away)
+        if away and until < math.inf:
+            at = self._began_at + timedelta(seconds=until - self._began)
+            text = f"waiting for {', '.join(sorted(away))} (not connected) until {at:%H:%M:%S} UTC"
         if text != self._waiting:
             self._waiting = text
             self._observe(EventKind.WAITING, "", text)

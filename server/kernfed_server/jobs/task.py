@@ -14,7 +14,7 @@ import structlog
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import JobCancelledError, JobError, KernfedError, QuorumNotMetError, UnavailableError
-from kernfed.federation.cohort import Cohort, Exchange, Quorum
+from kernfed.federation.cohort import Cohort, Exchange
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
@@ -295,7 +295,7 @@ async def _execute(
         exchange,
         active.info.clients,
         job_id=active.info.job_id,
-        quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
+        quorum=section.quorum,
         float_bits=64 if file.precision == "float64" else 32,
         observe=journal.event,
         candidates=candidates,

@@ -44,12 +44,17 @@ from kernfed.methods.heads.messages import (
 )
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
+from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+
+_APART_ALONE = 0.2
+"""Share of its rows that a client keeps apart for the ridge of its own head: it has no others to learn it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,13 @@ class OpenHead:
     fitting: Head
     validation: Head
     everything: Head
-    bias: bool
+    request: OpenHeadRequest
+    """By which it was opened."""
+
+    @property
+    def bias(self) -> bool:
+        """Whether the last feature is a 1."""
+        return self.request.bias
 
 
 def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
@@ -192,15 +203,15 @@ def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
 
 
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
-    """Metric sums of the global head, and of one that this client trains alone on all its training rows."""
+    """Metric sums of the global head, and of one that this client trains alone: own rows, own scales, own ridge."""
     check_shape(request.weights.shape, _shape(_opened(job)), request.step)
     targets = held_out_targets(job)
     sums = []
     if request.include_global:
         sums.append(measure("global", job.task, predictions(job, request.weights), targets))
     if request.include_local:
-        alone = job.memo(("own head", request.ridge), lambda: own_weights(job, request.ridge))
-        sums.append(measure("local", job.task, predictions(job, alone), targets))
+        found = job.memo(("own head", request.ridge, request.choose_ridge), lambda: _predictions_alone(job, request))
+        sums.append(measure("local", job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
@@ -221,14 +232,21 @@ def predictions(job: LocalJob, weights: Array) -> Array:
     return to_array(probabilities(opened.everything.loss, scores))
 
 
-def own_weights(job: LocalJob, ridge: float) -> Array:
-    """The head that this client trains alone on all its training rows, shape (D, C)."""
-    return to_array(fit(replace(_opened(job).everything, ridge=ridge)))
+def training_heads(job: LocalJob) -> tuple[Head, Head, Head]:
+    """Rows of an opened head: those that local training sees, those kept apart, and all of them."""
+    opened = _opened(job)
+    return opened.fitting, opened.validation, opened.everything
 
 
-def training_head(job: LocalJob) -> Head:
-    """All training rows of an opened head, those for validation too."""
-    return _opened(job).everything
+def _predictions_alone(job: LocalJob, request: EvaluateHeadRequest) -> Array:
+    """Predictions of the test rows by the head that this client trains without the others, shape (m, C)."""
+    own = alone(job)
+    opening = replace(_opened(job).request, validation_fraction=_APART_ALONE if request.choose_ridge else 0.0)
+    opened = own.memo("head", lambda: _open(own, opening))
+    ridge = request.ridge
+    if request.choose_ridge:
+        ridge = chosen_ridge(opened.fitting, opened.validation, ridge)
+    return predictions(own, to_array(fit(replace(opened.everything, ridge=ridge))))
 
 
 def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
@@ -244,10 +262,10 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     everything = Head(request.loss, z, y, 0.0, free, offset)
     num_apart = int(request.validation_fraction * len(z))
     if num_apart == 0:
-        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request.bias)
+        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request)
     order = torch.from_numpy(rng.stream(request.seed, "validation", job.client).permutation(len(z))).to(z.device)
     apart, kept = order[:num_apart].sort().values, order[num_apart:].sort().values
-    return OpenHead(everything.take(kept), everything.take(apart), everything, request.bias)
+    return OpenHead(everything.take(kept), everything.take(apart), everything, request)
 
 
 def _opened(job: LocalJob) -> OpenHead:

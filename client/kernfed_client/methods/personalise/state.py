@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from kernfed import files, rng
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError, WireError
+from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
@@ -60,6 +61,18 @@ class Personal:
             return self.inputs
         return np.hstack([self.inputs[:, : self.first], self.inputs[:, self.first :] @ self.basis])
 
+    def use_directions(self, basis: Array, step: str) -> None:
+        """Let ridge models lie in these directions of the features from here on.
+
+        Raises:
+            WireError: They are of another number of features.
+        """
+        num_features = self.inputs.shape[1] - self.first
+        if basis.shape[0] != num_features:
+            raise WireError(f"{step}: directions of {basis.shape[0]} features, this client has {num_features}")
+        self.basis = np.asarray(basis, np.float64)
+        self.fits.clear()
+
     def expanded(self, coefficients: Floats) -> Floats:
         """Coefficients of all inputs, (Q, C), from those of the inputs that are used."""
         if self.basis is None:
@@ -72,29 +85,55 @@ class Personal:
         Raises:
             JobStateMissingError: Nothing was shared yet.
             WireError: What was shared has no normal equations.
-            DataError: There are too few rows.
         """
         if not grid.shares or grid.shares[-1] != 1.0 or not grid.ridges:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
         if grid not in self.fits:
-            shared = self.needed_shared()
-            if shared.grams.shape[1] == 0:
-                raise WireError("personalise.crossfit: the clients have not shared normal equations")
-            sums = Shared(
-                np.asarray(shared.num_rows, np.float64),
-                np.asarray(shared.means, np.float64),
-                np.asarray(shared.traces, np.float64),
-                np.asarray(shared.grams, np.float64),
-                np.asarray(shared.moments, np.float64),
-                np.asarray(shared.squares, np.float64),
-                _labels(shared),
-            )
+            sums = self.sums(job)
             inputs = self.used
             penalised = np.ones(inputs.shape[1])
             penalised[: self.first] = 0.0
             scale = 1.0 if self.basis is None else self.basis.shape[1] / self.basis.shape[0]
-            self.fits[grid] = Target(self.index(job), sums, inputs, self.targets, self.phi, grid, penalised, scale)
+            own = self.teachers(job).index(self.index(job))
+            self.fits[grid] = Target(own, sums, inputs, self.targets, self.phi, grid, penalised, scale)
         return self.fits[grid]
+
+    def teachers(self, job: LocalJob) -> list[int]:
+        """Places, among those who shared, of the clients from which this one can learn, itself among them."""
+        shared, own = self.needed_shared(), self.index(job)
+        withheld = set(shared.withheld)
+        return [i for i, client in enumerate(shared.clients) if i == own or client not in withheld]
+
+    def sums(self, job: LocalJob) -> Shared:
+        """Sums over rows of the `teachers`; of this client from its own rows where it has not shared them.
+
+        Raises:
+            JobStateMissingError: Nothing was shared yet.
+            WireError: What was shared has no normal equations.
+        """
+        shared = self.needed_shared()
+        if shared.grams.shape[1] == 0:
+            raise WireError("personalise: the clients have not shared normal equations")
+        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
+        if not shared.withheld:
+            return Shared(*(np.asarray(array, np.float64) for array in arrays), _labels(shared))
+        kept = self.teachers(job)
+        found = Shared(*(np.array(array, dtype=np.float64)[kept] for array in arrays))
+        if job.client in shared.withheld:
+            i = kept.index(self.index(job))
+            found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()
+        return found
+
+    def normal_equations(self) -> tuple[Floats, Floats, float]:
+        """Of this client's rows: the upper triangle of X'X/n, X'Y/n, and the mean of |y|²."""
+        x, y = self.used, self.targets
+        return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
+
+    def learn(self, job: LocalJob, weights: Floats, choice: str) -> None:
+        """Keep weights over the `teachers`, and the way in which they were found, in words."""
+        self.weights = np.zeros(len(self.needed_shared().clients))
+        self.weights[self.teachers(job)] = weights
+        self.choice = choice
 
     def needed_shared(self) -> ShareRequest:
         """The data that all clients shared.

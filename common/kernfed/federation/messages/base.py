@@ -22,6 +22,7 @@ import dataclasses
 import enum
 import math
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -108,8 +109,34 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Stated:
+    """What a client stated of its data before round 1, by which its later replies are checked."""
+
+    num_rows: int = 0
+    """Training rows."""
+    num_test_rows: int | None = None
+    """None: it was not stated."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply(Message):
-    """A client's typed answer to a request."""
+    """A client's typed answer to a request.
+
+    Class attributes:
+        diagnostics: Floats that tell how a client came to its answer and enter no result; honest ones may differ by
+            any factor, so they are not compared between clients.
+    """
+
+    diagnostics: ClassVar[tuple[str, ...]] = ()
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """Say what in this reply cannot be, by itself or by what its client stated; a reply with such is refused.
+
+        `kernfed.federation.ledger` compares `num_rows` and `num_test_rows` for every reply; counts and sums that only
+        this reply has are its own to check.
+        """
+        del stated
+        yield from ()
 
 
 @dataclass(frozen=True, slots=True)

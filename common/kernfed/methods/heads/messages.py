@@ -123,6 +123,8 @@ class HeadGradientRequest(Request[HeadGradient]):
 class HeadStep(Reply):
     """(H_j(W) + damping I)⁻¹ G, as far as the solver goes."""
 
+    diagnostics = ("residual",)
+
     num_rows: Rows
     iterations: Annotated[int, Range(0)]
     """Hessian-vector products that it took; 0 for solvers that take none."""
@@ -332,3 +334,5 @@ class EvaluateHeadRequest(Request[Evaluation]):
     """Whether the global head is measured."""
     include_local: bool
     """Whether the client trains a head alone, once, and measures it."""
+    choose_ridge: bool = False
+    """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""

@@ -126,6 +126,11 @@ class NewtonSettings(MethodSection):
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
     @property
+    def chooses_ridge(self) -> bool:
+        """Whether rows kept apart have a say about the ridge."""
+        return "raise_ridge" not in self.idle_keys() and self.raise_ridge is not False
+
+    @property
     def stop_at(self) -> float:
         """`tolerance`, or what it is where unset."""
         if self.tolerance is not None:

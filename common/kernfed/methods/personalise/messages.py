@@ -9,6 +9,7 @@ clients, J candidates, G of them FedAvg's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from kernfed.federation.messages.base import (
     Request,
     Rows,
     Shape,
+    Stated,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.embeddings import View
@@ -48,6 +50,12 @@ class ColumnMoments(Reply):
     """Root of the mean squared deviation per column, Z of them; empty: `sum_squares` tells it."""
     mean_rest: Annotated[tuple[float, ...], MaxLength(100_000)] = ()
     """What `mean` lost to rounding per column, Z of them; empty: nothing is known of it."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.sum_squares < 0).any():
+            yield "a sum of squares is negative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +175,14 @@ class ProjectRequest(Request[Statistics]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Directions:
+    """Directions of the features in which ridge models lie."""
+
+    basis: Annotated[Array, Shape("P", "R")]
+    """Orthonormal, a column each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
     """Clusters of all clients, found once for everyone."""
 
@@ -200,13 +216,20 @@ class ShareRequest(Request[Shared]):
     grams: Annotated[Array, Shape("B", "T")]
     moments: Annotated[Array, Shape("B", "Q", "C")]
     squares: Annotated[Array, Shape("B")]
+    withheld: Names = ()
+    """Those of the clients whose normal equations are not among these: their parts are 0, and nobody learns from them.
+    Such a client uses its own rows for its own part."""
     clusterings: Annotated[tuple[Clustering, ...], MaxLength(16)] = ()
     """Clusters of many clients; empty: each client clusters the others itself."""
+    directions: Annotated[tuple[Directions, ...], MaxLength(16)] = ()
+    """Those in which the normal equations are, the last one counts; empty: these are of all features."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSolved(Reply):
     """The client has solved for its weights and keeps them."""
+
+    diagnostics = ("gap",)
 
     num_rows: Rows
     gap: Annotated[float, Range(0)]
@@ -260,6 +283,8 @@ class StageDecision:
     """The best of each other family, to which a client may deviate; empty: none may."""
     local: Index
     """Best of the local family, by its mean loss."""
+    loss: Annotated[float, Range(0)] = 0.0
+    """Held-out loss of `pooled`, the mean over clients; what clients go by that have too few rows for one."""
 
 
 Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]
@@ -275,6 +300,13 @@ class CrossfitScores(Reply):
     losses: Annotated[Array, Shape("J")]
     squared_differences: Annotated[Array, Shape("J", "G")]
     variances: Annotated[Array, Shape("J", "G")]
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        for name in ("losses", "squared_differences", "variances"):
+            if (getattr(self, name) < 0).any():
+                yield f"{name} holds a negative sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,32 @@ of a network.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Exact, Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Exact,
+    Kind,
+    MaxLength,
+    Name,
+    Names,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Stated,
+)
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
 from kernfed.models.network_spec import NetworkSpec
 
 Count = Annotated[int, Range(0, 2**53)]
 Networks = Annotated[Array, Shape("V", "Q")]
+_ROUNDING = 1e-5
+"""By which sums over rows may differ, rounded to float32."""
 
 UNWEIGHTED = "fedavg"
 """The variant where all rows weigh the same."""
@@ -93,6 +108,8 @@ class RatiosKept(Reply):
     """The ratios are fitted, and kept at the client."""
 
     num_rows: Rows
+    lacking: Annotated[str, MaxLength(512)] = ""
+    """Why there are none, where `optional` allowed that; empty where they are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +131,15 @@ class MatchRatiosRequest(Request[RatiosKept]):
     ratios: RatioSpec
     features: RatioFeatures
     """The map under which the points came."""
+    optional: bool = False
+    """Whether the job goes on where there are no such ratios: then the reply says why, and nothing fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPrior(Reply):
     """Shares of the classes among a client's test points."""
+
+    diagnostics = ("smallest_singular_value",)
 
     num_rows: Rows
     prior: Annotated[Array, Shape("C"), Exact()]
@@ -127,6 +148,12 @@ class ClassPrior(Reply):
     """Of the classifier's confusion matrix; 1 where labels were counted."""
     fallback: Name
     """Why the training prior stands in; empty where it does not."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.prior < -_ROUNDING).any() or abs(float(self.prior.sum()) - 1.0) > _ROUNDING:
+            yield "the shares of the classes are negative, or do not add up to 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +186,15 @@ class LabelRatiosRequest(Request[RatiosKept]):
     """Of the own prior."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Seed of the classifier's folds."""
+    optional: bool = False
+    """As in `MatchRatiosRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioSummary(Reply):
     """Summary of a client's ratios for people, of the first variant in use."""
+
+    diagnostics = ("total", "mean", "greatest", "effective_rows", "bound", "uncovered")
 
     num_rows: Rows
     total: Annotated[float, Range(0)]
@@ -190,6 +221,16 @@ class RatioSummary(Reply):
     """Weighted mean of their squares."""
     note: Annotated[str, MaxLength(512)]
     """E.g. why a training prior stands in; empty where nothing is to be said."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if self.num_cut > self.num_rows:
+            yield f"{self.num_cut} ratios were cut down, of {self.num_rows} rows"
+        if self.effective_rows > self.num_rows * (1 + _ROUNDING):
+            yield f"{self.effective_rows:.6g} effective rows, of {self.num_rows}"
+        if (self.histogram < 0).any() or self.histogram.sum() != self.num_rows:
+            yield f"the histogram is not of {self.num_rows} rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
         cohort=cohort,
         run=run,
         validation_fraction=fraction,
+        choose_ridge=settings.chooses_ridge,
     )
     solver = _choose(problem, settings)
     _warn_few_rows(problem, settings, solver)

@@ -50,6 +50,8 @@ class HeadProblem:
     """Memory that a solver may take at the client that has the least."""
     finding: HeadFinding
     """For the job's record."""
+    choose_ridge: bool = False
+    """Whether clients choose the ridge of their own heads, as the job chooses that of the global one."""
     free_bias: bool = False
     """Whether the bias is in no ridge, and weights are changes of a head that predicts the targets' pooled mean."""
     uploads: float = 0.0
@@ -168,7 +170,13 @@ class HeadProblem:
         """Measure the head that every client trains alone."""
         nothing = np.zeros(self.shape)
         return await self._measure(
-            EvaluateHeadRequest(weights=nothing, ridge=self.ridge, include_global=False, include_local=True)
+            EvaluateHeadRequest(
+                weights=nothing,
+                ridge=self.ridge,
+                include_global=False,
+                include_local=True,
+                choose_ridge=self.choose_ridge,
+            )
         )
 
     async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
@@ -198,6 +206,7 @@ async def open_head(
     cohort: Cohort,
     run: Run,
     validation_fraction: float = 0.0,
+    choose_ridge: bool = False,
 ) -> HeadProblem:
     """Open a head at every client, and measure what each can do alone.
 
@@ -242,6 +251,7 @@ async def open_head(
             rows=max(rows.values()),
             ridge=ridge,
         ),
+        choose_ridge=choose_ridge,
         free_bias=free_bias,
     )
     problem.setup = replace(setup, baseline=await problem.measure_local())

@@ -215,11 +215,12 @@ def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
     return float(ROW_LOSSES[loss].total(scores, y)) / n if n else 0.0
 
 
-def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
-    """Minimise F by L-BFGS from W = 0, shape (D, C): a reference that has all rows in one place.
+def fit(head: Head, start: Tensor | None = None, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
+    """Minimise F by L-BFGS, shape (D, C): a reference that has all rows in one place.
 
     Args:
         head: The problem.
+        start: Where to begin, shape (D, C); unset: W = 0.
         tolerance: Stop where no component of the gradient is larger.
         max_iterations: Stop here in any case; F is then low enough for a reference.
     """
@@ -231,5 +232,6 @@ def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Te
         return f, gradient.cpu().numpy().astype(np.float64).reshape(-1)
 
     options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 0.0, "maxcor": 20}
-    found = minimize(value, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    begin = np.zeros(shape[0] * shape[1]) if start is None else start.cpu().numpy().astype(np.float64).reshape(-1)
+    found = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
     return torch.as_tensor(found.x.reshape(shape), dtype=head.z.dtype, device=head.z.device)

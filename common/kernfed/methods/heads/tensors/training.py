@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.errors import NumericalError
+from kernfed.errors import DivergedError
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.tensors.losses import Head
 
@@ -46,7 +46,7 @@ def descend(
         V, shape (D, C).
 
     Raises:
-        NumericalError: V left the range of numbers.
+        DivergedError: V left the range of numbers.
 
     Source: McMahan et al. (2017), Algorithm 1; Li et al. (2020), Algorithm 2, for the proximal term.
     """
@@ -92,7 +92,7 @@ def sophia(
         seed: Of batches and drawn labels.
 
     Raises:
-        NumericalError: V left the range of numbers.
+        DivergedError: V left the range of numbers.
 
     Source: Elbakary et al. (2024), Algorithm 1; Liu et al. (2024), Algorithm 3, for the estimator.
     """
@@ -155,5 +155,7 @@ def _batches(head: Head, num_epochs: int, batch_size: int, seed: int) -> Iterato
 
 def _finite(v: Tensor, learning_rate: float) -> Tensor:
     if not bool(torch.isfinite(v).all()):
-        raise NumericalError(f"local steps of learning rate {learning_rate:g} left the range of numbers; lower it")
+        raise DivergedError(
+            f"local steps of learning rate {learning_rate:g} left the range of numbers; lower method.learning_rate"
+        )
     return v
