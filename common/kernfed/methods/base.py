@@ -52,6 +52,9 @@ class Method(Generic[S]):
     check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None
     """(settings, `data.task`) -> nothing; raises ValueError where the two do not fit, and names key and remedy."""
 
+    unscaled: Callable[[S], str] = lambda _settings: ""
+    """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""
+
     @property
     def name(self) -> str:
         """The method's key in a job file."""
