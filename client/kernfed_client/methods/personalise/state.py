@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,6 +96,16 @@ class Personal:
         """Of this client's rows: the upper triangle of X'X/n, X'Y/n, and the mean of |y|²."""
         x, y = self.inputs, self.targets
         return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
+
+    def facts(self) -> dict[str, Any]:
+        """From whom the model was learned, for its `model.json`: teachers and their weights, most first."""
+        if self.weights is None or self.shared is None:
+            return {}
+        order = [int(k) for k in np.argsort(-self.weights, kind="stable") if self.weights[k] > 0]
+        return {
+            "learns_from": [{"client": self.shared.clients[k], "weight": float(self.weights[k])} for k in order],
+            "found_by": self.choice or "Q-aggregation",
+        }
 
     def learn(self, job: LocalJob, weights: Floats, choice: str) -> None:
         """Keep weights over the `teachers`, and the way in which they were found, in words."""

@@ -202,7 +202,7 @@ def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:
     weights = np.ascontiguousarray(coefficients[first:])
     offset = coefficients[0] if first else np.zeros(weights.shape[1])
     state.scorer = lambda of: predict(of, weights) + offset
-    keep_own_model(job, weights, offset)
+    keep_own_model(job, weights, offset, state.facts())
 
 
 def _weights(state: Personal) -> Floats:

@@ -97,6 +97,22 @@ def test_the_default_gives_the_librarys_weights_and_models(tmp_path: Path) -> No
     assert done.model is not None
 
 
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_kept_model_names_whom_it_was_learned_from(tmp_path: Path, trainer: str) -> None:
+    """`model.json` at the client has the weights of its teachers; the job's own model says that it is nobody's."""
+    rows = concept_rows()
+    done = run(personal_job(**TRAINERS[trainer]), clients(rows, tmp_path))
+    found = finding(done)
+    for i, name in enumerate(rows):
+        facts = json.loads((tmp_path / name / "model" / "model.json").read_text())["job"]
+        teachers = {one["client"]: one["weight"] for one in facts["learns_from"]}
+        np.testing.assert_allclose([teachers.get(c, 0.0) for c in rows], found["matrix"][i], atol=1e-4)
+        assert list(teachers.values()) == sorted(teachers.values(), reverse=True)
+        assert facts["found_by"]
+    if done.model is not None:
+        assert "each client's personal model stays at the client" in done.model.job["note"]
+
+
 def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
     """With the paper's weights, gradients and Hessian solves lead to the solutions of the weighted normal equations."""
     common: dict[str, Any] = {"c_q": 0.1, "c_p": 0.1, "ridge": 0.05}
