@@ -26,6 +26,7 @@ from kernfed.maths.clipping import clip_rows
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
+from kernfed_client.data import content
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, load_local_data
@@ -103,6 +104,7 @@ class LocalJob:
         self.durable = durable
         # A job id comes from a peer, so it never becomes a path: its digest does.
         self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self._reads_files = load is None and durable
         self._load = load or functools.partial(load_local_data, file)
         self._device: torch.device | None = None
         self._described: _Described | None = None
@@ -262,12 +264,15 @@ class LocalJob:
         """Read the data set, in place of what was read before.
 
         Raises:
-            DataError: It does not fit the schema.
+            DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
         """
         self._described = None
         self._row_weights = None
         self._forget_scales()
         data = self._load(dataset, schema, self.client)
+        section = self.file.datasets.get(dataset)
+        if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
+            content.check(self.folder / "setup", data, dataset)
         self._described = _Described(dataset, schema, data)
         return data
 

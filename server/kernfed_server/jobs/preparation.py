@@ -11,7 +11,6 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -31,7 +30,6 @@ from kernfed.federation.messages.data import (
     DataDescription,
     DataSchema,
     DescribeDataRequest,
-    LearningTask,
     MapFeaturesRequest,
     MeanEmbeddingRequest,
     Standardised,
@@ -42,6 +40,7 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
+from kernfed_server.jobs.classes import unite_classes
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
 from kernfed_server.jobs.units import note_units
@@ -119,7 +118,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_dropped(described, run)
     later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
-    classes = unite_classes(schema, (d.classes for d in described.values()))
+    classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
     note_units(schema, described, run)
     mean, deviation, bounds = agree_scales(data, described, run)
 
@@ -199,31 +198,6 @@ class LaterDescription:
         _check_description(self.schema, description)
         _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
         self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
-
-
-def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Agree on the classes: those that the job names, else all that any client has, in order.
-
-    The order is that of numbers where every class is one ("2" before "10"), else that of texts.
-
-    Raises:
-        DataError: There are too few, or the task is binary and there are not two.
-    """
-    if not TASKS[schema.task].has_classes:
-        return ()
-    classes = schema.classes or tuple(_sorted_classes({c for classes in found for c in classes}))
-    names = listed(classes, more=", ...")
-    if schema.task is LearningTask.BINARY and len(classes) != 2:
-        raise DataError(
-            f"task is binary, but the clients' data have {len(classes)} classes in {schema.target!r} ({names}); "
-            'name both in data.classes, or use task = "classification"'
-        )
-    if len(classes) < 2:
-        raise DataError(
-            f"all clients' rows are of one class in {schema.target!r} ({names}); name the others in data.classes, or "
-            "ask for another target"
-        )
-    return classes
 
 
 class Gate:
@@ -352,16 +326,3 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
                 run.note(f"the median distance between rows is (nearly) 0; give {lengthscale_key(job)} yourself")
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
-
-
-def _sorted_classes(classes: set[str]) -> list[str]:
-    def number(name: str) -> float:
-        value = float(name)
-        if not math.isfinite(value):
-            raise ValueError(name)
-        return value
-
-    try:
-        return sorted(classes, key=lambda name: (number(name), name))
-    except ValueError:
-        return sorted(classes)

@@ -37,6 +37,8 @@ class NewtonPlan:
     """Certified relative distance to the pooled solution below which it stops."""
     paper: bool = False
     """The paper's step, which may diverge; else preconditioned conjugate gradients, which cannot."""
+    client_weights: Mapping[str, float] | None = None
+    """Of the clients in means; None: by training rows."""
 
 
 async def run(setup: Setup, plan: NewtonPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -210,7 +212,8 @@ class _Problem:
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
         """Mean over those of the members who answered, and who they are."""
         replies = await self.cohort.ask(request, clients=members, everyone=everyone)
-        parts = [Weighted(float(self.setup.num_rows[client]), reply) for client, reply in replies.items()]
+        weights = self.plan.client_weights or self.setup.num_rows
+        parts = [Weighted(float(weights[client]), reply) for client, reply in replies.items()]
         return await asyncio.to_thread(weighted_mean, parts), tuple(replies)
 
     def still_here(self, recorded: Members) -> Members:

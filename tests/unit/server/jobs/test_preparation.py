@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import DataError, JobError
-from kernfed.federation.messages.data import DataDescription, DataSchema, FeaturesMapped, LearningTask, MissingRule
+from kernfed.errors import JobError
+from kernfed.federation.messages.data import DataDescription, FeaturesMapped
 from kernfed.maths.statistics import median_distance
-from kernfed_server.jobs.preparation import unite_classes
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import (
     INDEPENDENT,
@@ -26,40 +25,6 @@ from kernfed_testing.in_process import (
 )
 
 THREE = {"ant": 40, "bee": 50, "cat": 60}
-
-
-def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
-    """A schema of a class column."""
-    return DataSchema(
-        task=task,
-        target="kind",
-        features=("x0",),
-        classes=classes,
-        missing=MissingRule.REFUSE,
-        test_fraction=0.25,
-        seed=0,
-    )
-
-
-def test_classes_are_united_and_numbers_sorted_as_numbers() -> None:
-    """Number 2 comes before 10; texts are sorted as texts; the job's own list wins."""
-    task = LearningTask.CLASSIFICATION
-    assert unite_classes(schema(task), [("10", "2"), ("2", "-1.5")]) == ("-1.5", "2", "10")
-    assert unite_classes(schema(task), [("10", "2"), ("b",)]) == ("10", "2", "b")
-    assert unite_classes(schema(task), [("nan", "2"), ("10",)]) == ("10", "2", "nan")
-    assert unite_classes(schema(task), [("007", "7")]) == ("007", "7")
-    assert unite_classes(schema(task, ("z", "a", "m")), [("a",)]) == ("z", "a", "m")
-    assert unite_classes(schema(LearningTask.REGRESSION), [()]) == ()
-
-
-def test_binary_needs_two_classes_and_classification_more_than_one() -> None:
-    """Other numbers of classes are refused with what was found."""
-    with pytest.raises(DataError, match=r"3 classes in 'kind' \(a, b, c\).*classification"):
-        unite_classes(schema(LearningTask.BINARY), [("a", "b"), ("c",)])
-    with pytest.raises(DataError, match=r"1 classes"):
-        unite_classes(schema(LearningTask.BINARY), [("a",)])
-    with pytest.raises(DataError, match="of one class"):
-        unite_classes(schema(LearningTask.CLASSIFICATION), [("a",), ("a",)])
 
 
 def test_scales_are_those_of_the_pooled_training_rows(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Kind, Reply
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
-from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.crossfit import MIN_ROWS, Shared, Target
 from kernfed.methods.personalise.embeddings import View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed_client.methods.personalise.state import noise_stream
@@ -203,17 +203,64 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, sto
     assert again.journal.checkpoints == []
 
 
-def test_without_normal_equations_the_job_says_so_and_falls_back(tmp_path: Path) -> None:
-    """One client that keeps them: weights as printed, models from gradients, and everyone still has a model."""
-    rows = concept_rows()
-    done = run(personal_job(), clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)))
+def test_a_client_that_keeps_its_normal_equations_learns_and_teaches_nobody(tmp_path: Path) -> None:
+    """The others keep the default; it is scored and served by its own rows, which stay there; the job says so."""
+    rows = opposite_rows()
+    federation = clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC))
+    done = run(personal_job(num_columns=5, grid="lite"), federation)
     told = notes(done)
     assert "bee: no normal equations" in told
     assert "sufficient_statistic" in told
-    assert 'weights = "paper", trainer = "newton"' in told
+    assert 'The other 5 keep weights = "crossfit", trainer = "exact"' in told
+    assert finding(done)["weights"] == "crossfit"
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
+    matrix, at = np.array(finding(done)["matrix"]), NAMES.index("bee")
+    assert matrix[:, at].sum() == matrix[at, at]
+    assert 0 < matrix[at, at] < 1
+    assert finding(done)["clients"][at]["choice"].endswith("; teaches nobody")
+
+
+def test_embeddings_alone_lead_past_a_client_without_normal_equations(tmp_path: Path) -> None:
+    """With weights of Q-aggregation and the exact trainer too, it is left out as a teacher and has its model."""
+    rows = opposite_rows()
+    done = run(
+        personal_job(num_columns=5, weights="exact"),
+        clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)),
+    )
+    assert finding(done)["trainer"] == "exact"
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
+
+
+def test_where_most_keep_their_normal_equations_all_go_on_by_embeddings(tmp_path: Path) -> None:
+    """Four of six: weights as printed, models from gradients, and everyone still has a model."""
+    rows = concept_rows()
+    quiet: Any = dict.fromkeys(NAMES[:4], without(Kind.SUFFICIENT_STATISTIC))
+    done = run(personal_job(), clients(rows, tmp_path, **quiet))
+    assert 'weights = "paper", trainer = "newton"' in notes(done)
     assert finding(done)["weights"] == "paper"
     assert all("personal" in done.final.clients[name] for name in rows)
-    assert not any("cat: no normal" in line for line in told.splitlines())
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_clients_of_one_or_two_rows_take_the_common_choice(tmp_path: Path, size: int) -> None:
+    """They have a model near those of their group, not the rubbish of their own rows, and teach as others do."""
+    rows = opposite_rows()
+    few = rows["fox"]
+    rows["fox"] = Rows(few.x_train[:size], few.y_train[:size], few.x_test, few.y_test)
+    done = run(personal_job(num_columns=5), clients(rows, tmp_path))
+    assert f"fox: fewer than {MIN_ROWS} training rows" in notes(done)
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
+    assert "the common choice" in finding(done)["clients"][5]["choice"]
+    for weights in ("paper", "exact"):
+        one = run(personal_job(num_columns=5, weights=weights), clients(rows, tmp_path / weights))
+        assert "personal" in one.final.clients["fox"]
+
+
+def test_nobody_with_enough_rows_is_told_what_to_do(tmp_path: Path) -> None:
+    """A federation of clients with two rows each cannot hold any out."""
+    rows = concept_rows(sizes=(2, 2, 2))
+    with pytest.raises(JobError, match=r"at least 3 training rows.*add rows"):
+        run(personal_job(), clients(rows, tmp_path))
 
 
 def test_weights_that_are_not_told_are_not_shown_and_harm_nobody(tmp_path: Path) -> None:
