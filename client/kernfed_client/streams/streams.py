@@ -24,7 +24,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
-from kernfed.tables.cells import label_text
+from kernfed.tables.cells import label_text, means_none
 from kernfed.tables.raw_table import Source, locate_columns
 from kernfed_client.data.partition_data import PartitionData, partition_source
 
@@ -269,13 +269,13 @@ class FolderStream:
     def _json_row(self, text: str) -> Row | None:
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return self._record_row(record) if isinstance(record, dict) else None
 
     def _record_row(self, record: Mapping[str, Any]) -> Row | None:
         mapped = self.file.columns
-        values = [_as_number(record.get(mapped.get(name, name))) for name in self.schema.features]
+        values = [self._as_number(record.get(mapped.get(name, name))) for name in self.schema.features]
         target = record.get(mapped.get(self.schema.target, self.schema.target))
         key = record.get(self.file.key) if self.file.key is not None else None
         text = None if key is None else label_text(key) if isinstance(key, str | int | float | bool) else None
@@ -301,7 +301,12 @@ class FolderStream:
                 return None
             name = self.file.labels.get(text, text)
             return float(self.classes.index(name)) if name in self.classes else math.nan
-        return self._number(value) if isinstance(value, str) else _as_number(value)
+        return self._number(value) if isinstance(value, str) else self._as_number(value)
+
+    def _as_number(self, value: object) -> float | None:
+        if isinstance(value, str | int | float) and means_none(value, self.file.missing):
+            return None
+        return _as_number(value)
 
     def _row(self, values: list[float | None], y: float | None, key: str | None) -> Row | None:
         if y is not None and not math.isfinite(y):
@@ -369,11 +374,9 @@ def _as_number(value: object) -> float | None:
     """A JSON or Parquet value as a number; None: not there; NaN: not one."""
     if value is None:
         return None
-    if isinstance(value, bool | int | float):
-        return float(value)
     try:
-        return float(value)  # type: ignore[arg-type]  # a decimal, or text that is a number
-    except (TypeError, ValueError):
+        return float(value)  # type: ignore[arg-type]  # a number, a decimal, or text that is a number
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 

@@ -51,6 +51,8 @@ class Method(Generic[S]):
     """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
     check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None
     """(settings, `data.task`) -> nothing; raises ValueError where the two do not fit, and names key and remedy."""
+    measured: str = "on test rows"
+    """What its metrics are of, in the titles of tables."""
 
     @property
     def name(self) -> str:

@@ -47,6 +47,13 @@ def _text_problem(source: Source) -> str:
     return f"text where a number is needed; {remedy}"
 
 
+def means_none(value: str | float, missing: Sequence[str]) -> bool:
+    """Whether a value that is stored as such stands for no value: as text, or as the number that a token writes."""
+    if isinstance(value, str):
+        return value in missing or value.strip() in missing
+    return any(number(token) == value for token in missing)
+
+
 def label_text(value: str | float | bool | None) -> str | None:
     """Text of a class label that is stored as a value: 7 and 7.0 are `7`, True is `true`, NaN is None (no value)."""
     if value is None or isinstance(value, str):

@@ -194,6 +194,7 @@ class OpenStreamRequest(google.protobuf.message.Message):
     TARGET_SPAN_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    OUTLIER_SPANS_FIELD_NUMBER: builtins.int
     norm: builtins.float
     """By which rows are divided, after columns were scaled. Above 0."""
     target_low: builtins.float
@@ -204,6 +205,8 @@ class OpenStreamRequest(google.protobuf.message.Message):
     """Cost of a prediction f of a target y."""
     seed: builtins.int
     """Of all draws of this job; a client adds its name. From 0 to 2^63 - 1."""
+    outlier_spans: builtins.float
+    """A row that lies so many spans beyond the ranges is left out; 0: none is. From 0 to 1,000,000,000."""
     def __init__(
         self,
         *,
@@ -212,8 +215,9 @@ class OpenStreamRequest(google.protobuf.message.Message):
         target_span: builtins.float = ...,
         loss: Global___Loss.ValueType = ...,
         seed: builtins.int = ...,
+        outlier_spans: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["loss", b"loss", "norm", b"norm", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "norm", b"norm", "outlier_spans", b"outlier_spans", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
 
 Global___OpenStreamRequest: typing_extensions.TypeAlias = OpenStreamRequest
 
@@ -293,6 +297,9 @@ class OnlineStep(google.protobuf.message.Message):
     NUM_SKIPPED_FIELD_NUMBER: builtins.int
     KERNELS_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and all else is empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -303,6 +310,12 @@ class OnlineStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were drawn, uint8, best first. Shape (B)."""
@@ -321,9 +334,12 @@ class OnlineStep(google.protobuf.message.Message):
         num_skipped: builtins.int = ...,
         kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "kernels", b"kernels"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
 
 Global___OnlineStep: typing_extensions.TypeAlias = OnlineStep
 
@@ -388,6 +404,9 @@ class SharedStep(google.protobuf.message.Message):
     KERNELS_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
     LOSSES_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -398,6 +417,12 @@ class SharedStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were asked for, uint8. Shape (B)."""
@@ -421,9 +446,12 @@ class SharedStep(google.protobuf.message.Message):
         kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
         losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "kernels", b"kernels", "losses", b"losses"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
 
 Global___SharedStep: typing_extensions.TypeAlias = SharedStep
 
@@ -500,6 +528,9 @@ class LocalStep(google.protobuf.message.Message):
     KERNELS_FIELD_NUMBER: builtins.int
     THETA_FIELD_NUMBER: builtins.int
     LOSSES_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -510,6 +541,12 @@ class LocalStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were asked for, uint8. Shape (B)."""
@@ -533,9 +570,12 @@ class LocalStep(google.protobuf.message.Message):
         kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
         theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
         losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernels", b"kernels", "losses", b"losses", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta"]) -> None: ...
 
 Global___LocalStep: typing_extensions.TypeAlias = LocalStep
 
@@ -614,6 +654,9 @@ class MetaStep(google.protobuf.message.Message):
     NUM_WAITING_FIELD_NUMBER: builtins.int
     NUM_SKIPPED_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -624,6 +667,12 @@ class MetaStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Weights after the client's rows; V = W, or 0 without rows. Shape (V)."""
@@ -637,9 +686,12 @@ class MetaStep(google.protobuf.message.Message):
         num_waiting: builtins.int = ...,
         num_skipped: builtins.int = ...,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "weights", b"weights"]) -> None: ...
 
 Global___MetaStep: typing_extensions.TypeAlias = MetaStep
 

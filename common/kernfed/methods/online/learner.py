@@ -64,7 +64,7 @@ class Tally:
             log_loss = -float(np.log(p))
         return Tally(
             n,
-            self.squared_error + (told - y) ** 2,
+            self.squared_error + (told - y) * (told - y),  # a power of numbers that are large raises
             mean,
             self.target_sum_squares + delta * (y - mean),
             self.num_correct + correct,
@@ -136,6 +136,8 @@ class Learner:
     kernel_losses: Floats
     """Total loss of every kernel's own predictions, (N,)."""
     tally: Tally
+    largest_loss: float = 0.0
+    """Of any kernel on any row."""
 
     @staticmethod
     def start(rules: LearnerRules, num_kernels: int) -> Learner:
@@ -201,7 +203,8 @@ class Learner:
                 told = rules.target_low + rules.target_span * float(cost.served(mixed))
             tally = tally.add(told, own[t], float(cost.value(mixed, target)), binary=rules.binary)
         of_kernels = np.add.reduce(losses, axis=0)
-        return Learned(Learner(state, self.kernel_losses + of_kernels, tally), f, y, of_kernels)
+        largest = max(self.largest_loss, float(losses.max(initial=0.0)))
+        return Learned(Learner(state, self.kernel_losses + of_kernels, tally, largest), f, y, of_kernels)
 
     def draw(self, rules: LearnerRules, uniform: float) -> Drawn:
         """Draw the kernels to send, by the weights after the batch."""
@@ -223,17 +226,24 @@ class Learner:
         return self.tally.total_loss - float(self.kernel_losses.min())
 
     def regret_bound(self, rules: LearnerRules) -> float | None:
-        """Upper bound of the regret: the certificate of AdaHedge, or Theorem 1's (13); None: there is none."""
+        """Upper bound of the regret: the certificate of AdaHedge, or Theorem 1's (13); None: there is none.
+
+        Theorem 1 is for losses in [0, 1]. Once a loss was above, it says nothing.
+        """
         if isinstance(self.weights_state, Tracking):
             return self.weights_state.regret_bound
-        if isinstance(self.weights_state, Hedge):
+        if isinstance(self.weights_state, Hedge) and self.largest_loss <= 1.0:
             rate = rules.weight_learning_rate
             return float(np.log(len(self.kernel_losses)) / rate + rate * self.tally.num_rows / 2.0)
         return None
 
     def to_arrays(self) -> dict[str, Floats]:
         """All of it, for a file."""
-        found = {"kernel_losses": self.kernel_losses, "tally": self.tally.to_array()}
+        found = {
+            "kernel_losses": self.kernel_losses,
+            "tally": self.tally.to_array(),
+            "largest_loss": np.array([self.largest_loss]),
+        }
         if isinstance(self.weights_state, Tracking):
             s = self.weights_state
             found |= {
@@ -257,7 +267,8 @@ class Learner:
             state = Tracking(members, top, arrays["keep"])
         elif "log_weights" in arrays:
             state = Hedge(arrays["log_weights"])
-        return Learner(state, arrays["kernel_losses"], Tally.from_array(arrays["tally"]))
+        largest = float(arrays["largest_loss"][0]) if "largest_loss" in arrays else 0.0  # formerly not kept
+        return Learner(state, arrays["kernel_losses"], Tally.from_array(arrays["tally"]), largest)
 
 
 @dataclass(frozen=True, slots=True)

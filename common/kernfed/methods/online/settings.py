@@ -49,6 +49,12 @@ class StreamSettings(MethodSection):
     wait_s: float = Field(
         0.5, gt=0, le=60, description="How long clients wait for a row before they say that they have none."
     )
+    outlier_spans: float = Field(
+        5.0,
+        ge=0,
+        le=1e9,
+        description="A row whose norm or target lies so many spans beyond the agreed ranges is left out; 0: none is.",
+    )
     metrics_every: int = Field(25, ge=1, description="Rounds between measurements; the personal models are kept then.")
 
     @model_validator(mode="after")
