@@ -1,4 +1,4 @@
-"""Tests of `kernfed_server.jobs.verdict`: a job says where its model is worse than alone, and that it did not arrive."""
+"""Tests of `kernfed_server.jobs.verdict`: a job says where its model is worse than alone, or did not arrive."""
 
 from __future__ import annotations
 
