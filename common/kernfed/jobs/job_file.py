@@ -206,6 +206,14 @@ class JobFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _may_scale(self, info: ValidationInfo) -> Self:
+        reason = method_of(self.method).unscaled(self.method)
+        accepted = bool(info.context and info.context.get(ACCEPTED))
+        if reason and self.data is not None and self.data.standardise and not accepted:
+            raise ValueError(f"data.standardise is true, but {reason}; set data.standardise = false")
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> Self:
         method = method_of(self.method)
         if self.data is None and method.needs(self.method) is not Needs.NOTHING:

@@ -105,6 +105,10 @@ class OnlineSettings(DictionarySettings):
     weight_learning_rate: Annotated[Rate | Literal["auto"], Only(rates="paper")] = Field(
         "auto", description="η_k of the clients' weights; auto: 1/sqrt(rounds)."
     )
+    experts: Annotated[Literal["own", "kernels"], Only(rates="adaptive")] = Field(
+        "own",
+        description="own: a client also weighs a model of its own, and a ridge over the kernels. kernels: their mix.",
+    )
     budget: int = Field(1000, ge=2, le=100_000_000, description="Most that a client sends per round.")
     budget_unit: Literal["parameters", "bytes"] = Field("parameters", description="Unit of the budget.")
     kernels_per_round: int | Literal["auto"] = Field(

@@ -125,7 +125,8 @@ class Personalisation:
             self.say(
                 f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
                 f"row exchanged: normal noise of {settings.noise.factor:.4g} times the sensitivity 2 sqrt(2)/rows. "
-                "What else a client sends in this job is not covered"
+                "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
+                "without noise"
             )
 
     async def collect_statistics(self) -> None:
