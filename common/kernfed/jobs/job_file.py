@@ -164,6 +164,11 @@ class JobFile(Section):
     seed: int = Field(0, ge=0, lt=2**63, description="Every random draw of the job comes from it.")
     precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
+    local_shared: bool = Field(
+        False,
+        description="Measure beside `local`, each client's ridge model without the others, also `local-shared`: of its "
+        "own rows, with the scales and lengthscale of all clients.",
+    )
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
     method: AnyMethod
     cohort: CohortSection = CohortSection()

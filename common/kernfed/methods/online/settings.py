@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from kernfed.methods.online.dictionary import MAX_KERNELS, default_lengthscales
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE
 from kernfed.section import MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -23,6 +24,7 @@ class StreamSettings(MethodSection):
     unused = (
         Unused("features", "has kernels of its own, set in [method]"),
         Unused("evaluate_every", "measures as its own key metrics_every says"),
+        NO_RIDGE_ALONE,
         Unused("data.scales", "leaves rows that stand far out to its own rules, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
         Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),

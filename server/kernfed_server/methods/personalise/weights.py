@@ -258,7 +258,13 @@ class Personalisation:
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
             return metrics.merged(personal)
-        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        request = EvaluateRequest(
+            weights=federated,
+            local_ridge=self.settings.ridge,
+            include_global=True,
+            alone=True,
+            local_shared=self.setup.local_shared,
+        )
         same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
         self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
