@@ -44,7 +44,7 @@ from kernfed.methods.personalise.noise import add_noise
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
 from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal
+from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal, release
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.evaluation import held_out_targets, predict
 
@@ -65,10 +65,15 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
-    """Mean embedding of the training rows, noised where the job asks for it."""
+    """Mean embedding of the training rows, noised where the job asks for it.
+
+    Raises:
+        PolicyError: Another noised embedding of these rows has left in this job.
+    """
     found = embed(begin(job, request).phi)
     if request.noise_factor > 0:
-        found = add_noise(found, request.noise_factor, FEATURE_BOUND, noise_stream(job, request))
+        exact, draw = found, noise_stream(job, request)
+        found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
     return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
 
 
@@ -225,7 +230,7 @@ def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:
     weights = np.ascontiguousarray(coefficients[first:])
     offset = coefficients[0] if first else np.zeros(weights.shape[1])
     state.scorer = lambda of: predict(of, weights) + offset
-    keep_own_model(job, weights, offset)
+    keep_own_model(job, weights, offset, state.facts())
 
 
 def _weights(state: Personal) -> Floats:

@@ -109,6 +109,8 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     """ξ: share of the draw of a bin that is uniform."""
     regularisation: Rate
     """λ of loss + λ |theta_i|²."""
+    own_frequencies: Annotated[int, Range(0, 100_000)] = 0
+    """Frequencies of each kernel of the client's own model, which stays there; 0: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +339,8 @@ class StreamMetrics(Reply):
     """Upper bound of the regret; -1: there is none."""
     effective_kernels: Annotated[float, Range(0)]
     """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
+    alone: Annotated[tuple[MetricSums, ...], MaxLength(1)] = ()
+    """Of the predictions that the client would have made alone, where it has a model of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

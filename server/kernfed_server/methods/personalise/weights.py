@@ -148,7 +148,8 @@ class Personalisation:
             self.say(
                 f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
                 f"row exchanged: normal noise of {settings.noise.factor:.4g} times the sensitivity 2 sqrt(2)/rows. "
-                "What else a client sends in this job is not covered"
+                "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
+                "without noise"
             )
 
     async def collect_statistics(self) -> None:
@@ -309,7 +310,13 @@ class Personalisation:
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
             return metrics.merged(personal)
-        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        request = EvaluateRequest(
+            weights=federated,
+            local_ridge=self.settings.ridge,
+            include_global=True,
+            alone=True,
+            local_shared=self.setup.local_shared,
+        )
         same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
         self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
