@@ -118,9 +118,11 @@ class Personal:
             raise WireError("personalise: the clients have not shared normal equations")
         arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
         if not shared.withheld:
-            return Shared(*(np.asarray(array, np.float64) for array in arrays), _labels(shared))
+            n, means, traces, grams, moments, squares = (np.asarray(array, np.float64) for array in arrays)
+            return Shared(n, means, traces, grams, moments, squares, _labels(shared))
         kept = self.teachers(job)
-        found = Shared(*(np.array(array, dtype=np.float64)[kept] for array in arrays))
+        n, means, traces, grams, moments, squares = (np.array(array, dtype=np.float64)[kept] for array in arrays)
+        found = Shared(n, means, traces, grams, moments, squares)
         if job.client in shared.withheld:
             i = kept.index(self.index(job))
             found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()

@@ -123,8 +123,7 @@ def cluster_models(
     mean = np.einsum("cpp,p->c", left, penalised) / max(1.0, float(penalised.sum()))
     left[:, np.arange(size), np.arange(size)] += ridge * np.maximum(mean, _TINY)[:, None] * penalised
     right = (share @ moments.reshape(len(moments), -1)).reshape(num_clusters, *moments.shape[1:])
-    models: Floats = np.linalg.solve(left, right)
-    return models
+    return np.asarray(np.linalg.solve(left, right), dtype=np.float64)
 
 
 def _alternate(

@@ -99,7 +99,7 @@ class Personalisation:
         """Inputs with which ridge models are solved."""
         if self._basis is None:
             return self.num_inputs
-        return self._basis.shape[1] + int(self.setup.intercept)
+        return int(self._basis.shape[1]) + int(self.setup.intercept)
 
     def say(self, words: str) -> None:
         """Tell the operator now, and again with the findings."""
