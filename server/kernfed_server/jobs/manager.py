@@ -165,7 +165,7 @@ class RunManager:
             raise ConfigError(f"job file: more than {MAX_FILE_BYTES} bytes; a job file holds settings, not data")
         if len(request_id) > 128:
             raise ConfigError("request id: more than 128 characters")
-        file = parse_job(job_toml)
+        file = await asyncio.to_thread(parse_job, job_toml)
         await self._check_clients(file)
         await asyncio.to_thread(self.uploads.check, file)
         if self._draining:

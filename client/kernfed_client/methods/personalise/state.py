@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from kernfed import files, rng
 from kernfed.arrays import Floats
-from kernfed.errors import JobStateMissingError, WireError
+from kernfed.errors import JobStateMissingError, PolicyError, WireError
+from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.crossfit import Shared, Target
-from kernfed.methods.personalise.embeddings import View
+from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
@@ -51,27 +54,64 @@ class Personal:
         Raises:
             JobStateMissingError: Nothing was shared yet.
             WireError: What was shared has no normal equations.
-            DataError: There are too few rows.
         """
         if not grid.shares or grid.shares[-1] != 1.0 or not grid.ridges:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
         if grid not in self.fits:
-            shared = self.needed_shared()
-            if shared.grams.shape[1] == 0:
-                raise WireError("personalise.crossfit: the clients have not shared normal equations")
-            sums = Shared(
-                np.asarray(shared.num_rows, np.float64),
-                np.asarray(shared.means, np.float64),
-                np.asarray(shared.traces, np.float64),
-                np.asarray(shared.grams, np.float64),
-                np.asarray(shared.moments, np.float64),
-                np.asarray(shared.squares, np.float64),
-            )
+            sums = self.sums(job)
             penalised = np.ones(self.inputs.shape[1])
             if self.request.intercept:
                 penalised[0] = 0.0
-            self.fits[grid] = Target(self.index(job), sums, self.inputs, self.targets, self.phi, grid, penalised)
+            own = self.teachers(job).index(self.index(job))
+            self.fits[grid] = Target(own, sums, self.inputs, self.targets, self.phi, grid, penalised)
         return self.fits[grid]
+
+    def teachers(self, job: LocalJob) -> list[int]:
+        """Places, among those who shared, of the clients from which this one can learn, itself among them."""
+        shared, own = self.needed_shared(), self.index(job)
+        withheld = set(shared.withheld)
+        return [i for i, client in enumerate(shared.clients) if i == own or client not in withheld]
+
+    def sums(self, job: LocalJob) -> Shared:
+        """Sums over rows of the `teachers`; of this client from its own rows where it has not shared them.
+
+        Raises:
+            JobStateMissingError: Nothing was shared yet.
+            WireError: What was shared has no normal equations.
+        """
+        shared = self.needed_shared()
+        if shared.grams.shape[1] == 0:
+            raise WireError("personalise: the clients have not shared normal equations")
+        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
+        if not shared.withheld:
+            return Shared(*(np.asarray(array, np.float64) for array in arrays))
+        kept = self.teachers(job)
+        found = Shared(*(np.array(array, dtype=np.float64)[kept] for array in arrays))
+        if job.client in shared.withheld:
+            i = kept.index(self.index(job))
+            found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()
+        return found
+
+    def normal_equations(self) -> tuple[Floats, Floats, float]:
+        """Of this client's rows: the upper triangle of X'X/n, X'Y/n, and the mean of |y|²."""
+        x, y = self.inputs, self.targets
+        return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
+
+    def facts(self) -> dict[str, Any]:
+        """From whom the model was learned, for its `model.json`: teachers and their weights, most first."""
+        if self.weights is None or self.shared is None:
+            return {}
+        order = [int(k) for k in np.argsort(-self.weights, kind="stable") if self.weights[k] > 0]
+        return {
+            "learns_from": [{"client": self.shared.clients[k], "weight": float(self.weights[k])} for k in order],
+            "found_by": self.choice or "Q-aggregation",
+        }
+
+    def learn(self, job: LocalJob, weights: Floats, choice: str) -> None:
+        """Keep weights over the `teachers`, and the way in which they were found, in words."""
+        self.weights = np.zeros(len(self.needed_shared().clients))
+        self.weights[self.teachers(job)] = weights
+        self.choice = choice
 
     def needed_shared(self) -> ShareRequest:
         """The data that all clients shared.
@@ -150,14 +190,56 @@ def scaled_columns(job: LocalJob, request: EmbedRequest) -> Floats:
 def noise_stream(job: LocalJob, request: EmbedRequest) -> rng.Stream:
     """Source of this client's noise: a secret of its own, so that nobody else can take the noise off.
 
-    The same request of the same job gets the same noise, for the mean of many draws would reveal the embedding. A
-    simulation, which keeps no secrets, uses the seed of the request.
+    There is one draw per job, data set and view, whatever numbers a request holds, for the mean of many draws would
+    reveal the embedding. A simulation, which keeps no secrets, uses the seed of the request.
     """
-    asked = hashlib.sha256(repr((request.view, request.features, request.noise_factor)).encode())
+    secret = _secret(job) if job.durable else str(request.seed)
+    return rng.stream(0, "personalise", "noise", secret, job.job_id, job.client, job.dataset, request.view)
+
+
+def release(job: LocalJob, request: EmbedRequest, make: Callable[[], Embedding]) -> Embedding:
+    """The one noised embedding of this job, data set and view: made once, kept, and given again to the same request.
+
+    Two embeddings with the same noise would tell their difference exactly, and with other noise their mean would tell
+    more than either. It outlasts the process and the end of the job.
+
+    Raises:
+        PolicyError: It was made for a request with other scales, features or noise.
+    """
+    asked = hashlib.sha256(repr((request.features, request.noise_factor)).encode())
     for array in (request.mean, request.deviation):
         asked.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    secret = _secret(job) if job.durable else str(request.seed)
-    return rng.stream(0, "personalise", "noise", secret, job.job_id, job.client, asked.hexdigest())
+    named = hashlib.sha256(json.dumps([job.job_id, job.dataset, request.view]).encode()).hexdigest()
+    path = job.file.state / "noised" / f"{named}.json"
+    kept = job.memory(_Released).texts
+    if job.durable and path.exists():
+        kept[named] = path.read_text(encoding="utf-8")
+    if named not in kept:
+        made = make()
+        facts = {
+            "asked": asked.hexdigest(),
+            "num_rows": made.num_rows,
+            "mean": made.mean.tolist(),
+            "trace": made.trace,
+        }
+        kept[named] = json.dumps(facts)
+        if job.durable:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.replace(path, kept[named].encode(), durable=True, mode=0o600)
+    found = json.loads(kept[named])
+    if found["asked"] != asked.hexdigest():
+        raise PolicyError(
+            f"{request.step}: this job had its noised embedding of data set {job.dataset!r}, view {request.view}, with "
+            "other scales, features or noise. A second one would take noise off the first; submit a new job"
+        )
+    return Embedding(found["num_rows"], np.array(found["mean"], dtype=np.float64), found["trace"])
+
+
+@dataclass
+class _Released:
+    """Noised embeddings that left in this job, as they are kept on disk."""
+
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 def _secret(job: LocalJob) -> str:

@@ -13,7 +13,7 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.clipping import clip_rows
 from kernfed.maths.statistics import moments
-from kernfed.maths.triangles import pack, unpack
+from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.choice import Family, candidates
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.embeddings import embed, target_terms
@@ -41,7 +41,7 @@ from kernfed.methods.personalise.noise import add_noise
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
 from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal
+from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal, release
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.evaluation import held_out_targets, predict
 
@@ -65,11 +65,12 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
     """Mean embedding of the training rows, noised where the job asks for it.
 
     Raises:
-        DataError: There are fewer than two rows.
+        PolicyError: Another noised embedding of these rows has left in this job.
     """
     found = embed(begin(job, request).phi)
     if request.noise_factor > 0:
-        found = add_noise(found, request.noise_factor, FEATURE_BOUND, noise_stream(job, request))
+        exact, draw = found, noise_stream(job, request)
+        found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
     return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
 
 
@@ -82,12 +83,8 @@ def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
             f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
             f"{x.shape[1]} and {y.shape[1]}"
         )
-    return Statistics(
-        num_rows=job.num_rows,
-        gram=pack(x.T @ x / len(x)),
-        moment=x.T @ y / len(x),
-        square=float(np.square(y).sum()) / len(x),
-    )
+    gram, moment, square = state.normal_equations()
+    return Statistics(num_rows=job.num_rows, gram=gram, moment=moment, square=square)
 
 
 def share(job: LocalJob, request: ShareRequest) -> Shared:
@@ -107,15 +104,16 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
 def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
     """Q-aggregation with this client as target: its own points make the penalties, its own embedding has no noise."""
     state = personal(job)
-    t = state.index(job)
-    means = np.array(state.needed_shared().means, dtype=np.float64)
+    teachers = state.teachers(job)
+    t = teachers.index(state.index(job))
+    means = np.array(state.needed_shared().means, dtype=np.float64)[teachers]
     terms = target_terms(state.phi, means)
     means[t] = state.phi.mean(axis=0)
     terms.spread[t] = terms.distance[t] = 0.0
     linear = linear_term(terms, t, Constants(request.c_q, request.c_p), request.bound)[:, None]
     solve = solve_exact if request.exact else solve_paper
     found = solve(means @ means.T, np.array([t]), linear)
-    state.weights, state.choice = found.weights[:, 0], ""
+    state.learn(job, found.weights[:, 0], "")
     return WeightsSolved(num_rows=job.num_rows, gap=float(found.gap[0]))
 
 
@@ -138,12 +136,13 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     if not decisions:
         raise WireError(f"{request.step}: no decision to follow")
     found = target.adopt(decisions)
-    state.weights = found.weights
     c = found.candidate
     wide = "K" if c.family is Family.CLUSTER else "h"
     facts = [f"{name} {value:g}" for name, value in ((wide, c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
     own_way = "; its own rows say so" if found.index != decisions[-1].pooled else ""
-    state.choice = f"{c.family}, {', '.join(facts)}{own_way}"
+    if target.is_small:
+        own_way = "; the common choice, for it has too few rows"
+    state.learn(job, found.weights, f"{c.family}, {', '.join(facts)}{own_way}")
     keep_linear(job, state, found.coefficients)
     state.fits.clear()
     return ModelAdopted(num_rows=job.num_rows)
@@ -161,11 +160,8 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
         NotPositiveDefiniteError: The matrix is singular to working precision.
     """
     state = personal(job)
-    weights, shared = _weights(state), state.needed_shared()
-    size = state.inputs.shape[1]
-    if shared.grams.shape[1] == 0:
-        raise WireError(f"{request.step}: the clients have not shared normal equations")
-    gram, moment = unpack(weights @ shared.grams, size), np.tensordot(weights, shared.moments, 1)
+    weights, shared = _weights(state)[state.teachers(job)], state.sums(job)
+    gram, moment = unpack(weights @ shared.grams, state.inputs.shape[1]), np.tensordot(weights, shared.moments, 1)
     if not state.request.intercept:
         keep_linear(job, state, _ridge_solution(gram, moment, request.ridge))
         return ModelAdopted(num_rows=job.num_rows)
@@ -206,7 +202,7 @@ def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:
     weights = np.ascontiguousarray(coefficients[first:])
     offset = coefficients[0] if first else np.zeros(weights.shape[1])
     state.scorer = lambda of: predict(of, weights) + offset
-    keep_own_model(job, weights, offset)
+    keep_own_model(job, weights, offset, state.facts())
 
 
 def _weights(state: Personal) -> Floats:

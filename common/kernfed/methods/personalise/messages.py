@@ -156,6 +156,9 @@ class ShareRequest(Request[Shared]):
     grams: Annotated[Array, Shape("B", "T")]
     moments: Annotated[Array, Shape("B", "Q", "C")]
     squares: Annotated[Array, Shape("B")]
+    withheld: Names = ()
+    """Those of the clients whose normal equations are not among these: their parts are 0, and nobody learns from them.
+    Such a client uses its own rows for its own part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +219,8 @@ class StageDecision:
     """The best of each other family, to which a client may deviate; empty: none may."""
     local: Index
     """Best of the local family, by its mean loss."""
+    loss: Annotated[float, Range(0)] = 0.0
+    """Held-out loss of `pooled`, the mean over clients; what clients go by that have too few rows for one."""
 
 
 Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]

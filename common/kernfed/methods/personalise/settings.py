@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
@@ -13,7 +13,7 @@ from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.shared_settings import NetworkSection
 from kernfed.models.network_spec import make_network_spec
-from kernfed.section import MethodSection, Only, Section, Unused
+from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Constant = Annotated[float, Field(ge=0, le=1e6)]
@@ -131,6 +131,23 @@ class PersonaliseSettings(MethodSection):
                     raise ValueError(
                         f"{key} is auto, a rule for features of norm sqrt 2; give numbers for {self.embedding_kernel}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_is_true(self, info: ValidationInfo) -> Self:
+        if self.noise is None or (info.context and info.context.get(ACCEPTED)):
+            return self
+        if self.scale_columns:
+            raise ValueError(
+                "noise needs scale_columns = false: the scales are moments of all rows without noise, and one row "
+                "moves the embedding through them by far more than the sensitivity 2 sqrt(2)/rows; give lengthscales"
+            )
+        if self.weights == "crossfit" or self.trainer == "exact":
+            key = 'weights = "crossfit"' if self.weights == "crossfit" else 'trainer = "exact"'
+            raise ValueError(
+                f"noise hides nothing with {key}, which sends normal equations of the same rows without noise; use "
+                'weights = "paper" or "exact" with trainer = "newton" or "fedavg"'
+            )
         return self
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from kernfed.errors import JobError
 from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
+from kernfed.methods.heads.ridge_path import MAX_RIDGE, RIDGE_GAIN, following
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
 from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
@@ -27,10 +28,10 @@ MAX_PROBES = 25
 """Step sizes tried in a round: the shortest is at most half as long each time."""
 FIRST_STEP = 0.5
 """Tried first after local training: means of inverse Hessians are longer than inverses of their mean."""
-MAX_RIDGE, MIN_RIDGE = 1e6, 1e-12
-RIDGE_FACTOR = 10.0
-STEP_GAIN, RIDGE_GAIN = 0.01, 0.005
-"""Parts of the loss on rows kept apart that a Newton step, or a further ridge, must take off to be followed by more."""
+STEP_GAIN = 0.01
+"""Part of the loss on rows kept apart that a Newton step must take off to be followed by another one."""
+TOO_WEAK = 10.0
+"""A ridge is too weak, whatever W shows of it yet, where so many times as much is missing."""
 LEFT_FOR_ALL_ROWS = 0.25
 """Share of the rounds that stay for training on all rows."""
 
@@ -75,12 +76,6 @@ class RidgePath:
     up: bool | None = None
     """Whether ridges grow; None before the first came to rest."""
 
-    def following(self, ridge: float, at: _Measured) -> float:
-        """The ridge to try after this one; a first step may be long: above the curvature every ridge is too strong."""
-        if not self.up:
-            return min(ridge / RIDGE_FACTOR, at.mean_curvature or math.inf)
-        return max(ridge * RIDGE_FACTOR, at.scaling.ridge if at.scaling is not None else 0.0)
-
     def to_arrays(self, shape: tuple[int, int]) -> dict[str, Array]:
         """For a checkpoint, from which `from_arrays` goes on."""
         direction = -1.0 if self.up is None else float(self.up)
@@ -95,8 +90,8 @@ class RidgePath:
         if "ridge_path" not in arrays:
             return None
         last, level, ridge, direction = (float(v) for v in arrays["ridge_path"])
-        weights = arrays["ridge_weights"]
-        return cls(last, level, ridge, weights[0] if len(weights) else None, None if direction < 0 else direction > 0)
+        weights, up = arrays["ridge_weights"], None if direction < 0 else direction > 0
+        return cls(last, level, ridge, weights[0] if len(weights) else None, up)
 
 
 class _Training:
@@ -141,7 +136,26 @@ class _Training:
                     await self._newton(round_num)
                 if self.finished:
                     break
+        self._tell_end()
         return self.newest
+
+    def _tell_end(self) -> None:
+        """Say whether the job arrived at the pooled minimum, and how far it is."""
+        problem, rounds = self.problem, self.settings.rounds
+        if self.state is None or self.judging:
+            kind = "local training" if self.state is None else "the search for a ridge"
+            problem.finding = replace(problem.finding, arrived=False)
+            problem.run.note(f"not arrived: all {rounds} rounds went into {kind}; raise method.rounds")
+        else:
+            left = float(np.linalg.norm(self.state.point.gradient)) / (self.first_norm or 1.0)
+            arrived = self.finished or left <= self.settings.stop_at
+            problem.finding = replace(problem.finding, arrived=arrived, distance=left)
+            if not arrived:
+                problem.run.note(
+                    f"not arrived: after all {rounds} rounds the gradient is {left:.3g} of the first one, "
+                    f"{self.settings.stop_at:g} is asked for; raise method.rounds"
+                )
+        problem.run.publish(problem.finding)
 
     async def _local(self, round_num: int) -> None:
         """A round of local training, and whether another one follows."""
@@ -212,16 +226,19 @@ class _Training:
             self.path = replace(path, last=at.worth)
             return state
         worth = at.worth if moved else path.last
-        better = worth < (1.0 - RIDGE_GAIN) * path.level
-        if better:
-            path = replace(path, level=worth, ridge=problem.ridge, weights=state.point.weights)
+        missing = at.scaling.ridge if at.scaling is not None else 0.0
         if path.up is None:
-            path = replace(path, up=at.scaling is not None and at.scaling.ridge > problem.ridge)
-        following = path.following(problem.ridge, at)
+            path = replace(path, up=missing > problem.ridge)
+        weak = bool(path.up) and missing >= TOO_WEAK * problem.ridge and not enough
+        better = weak or worth < (1.0 - RIDGE_GAIN) * path.level
+        if better:
+            level = math.inf if weak else worth
+            path = replace(path, level=level, ridge=problem.ridge, weights=state.point.weights)
+        tried = following(problem.ridge, up=bool(path.up), missing=missing, curvature=at.mean_curvature)
         self.path = replace(path, last=worth)
-        if better and not enough and MIN_RIDGE <= following <= MAX_RIDGE:
-            point = state.point.with_other_ridge(following - problem.ridge)
-            problem.ridge = following
+        if better and not enough and tried is not None:
+            point = state.point.with_other_ridge(tried - problem.ridge)
+            problem.ridge = tried
             return state.restarted(point)
         self.judging = False
         assert path.weights is not None  # noqa: S101  # the first ridge is better than none
@@ -295,9 +312,8 @@ class _Training:
         if self.settings.client_fraction < 1:  # any part of the clients gives a descent direction
             asked = self.problem.sampled(self.settings.client_fraction, self.problem.run.round_num + 1)
             members = tuple(c for c in asked if c in self.members) or self.members
-        request = trainer.step_request(state.point.weights, q, state.damping)
-        reply, _ = await self.problem.mean(request, members)
-        return reply.newton_step
+        step, _ = await trainer.newton_step(state.point.weights, q, state.damping, members)
+        return step
 
     async def _measure(self, weights: Array) -> _Measured:
         """F and its gradient, and what rows kept apart say, over the members, or those of them who answer."""

@@ -27,6 +27,7 @@ from kernfed.methods.personalise.choice import (
     default_grid,
     fedavg_candidates,
 )
+from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
     AdoptRequest,
@@ -124,7 +125,8 @@ class Personalisation:
             self.say(
                 f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
                 f"row exchanged: normal noise of {settings.noise.factor:.4g} times the sensitivity 2 sqrt(2)/rows. "
-                "What else a client sends in this job is not covered"
+                "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
+                "without noise"
             )
 
     async def collect_statistics(self) -> None:
@@ -138,17 +140,33 @@ class Personalisation:
         except QuorumNotMetError:
             replies = {}
         missing = [client for client in self.clients if client not in replies]
+        sharing = len(self.clients) - len(missing)
         if not missing:
             self._statistics = replies
             return
         faults = self.cohort.faults
         reasons = sorted({faults[c].message if c in faults else "no answer in time" for c in missing})
         before = f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
+        if sharing >= max(2, len(missing)):
+            self._statistics = {client: replies[client] for client in self.clients if client in replies}
+            self.say(
+                f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}). Nobody learns from these clients, "
+                "and what is made of all normal equations, such as the global model of the exact trainer, is without "
+                f"their rows. Each of them still learns from the other {sharing} clients and from its own rows, which "
+                f"stay there. The other {sharing} keep {before} among themselves"
+            )
+            return
         self.fall_back()
         self.say(
-            f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}), which {before} need of every client. "
-            f'This job goes on with weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
+            f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}), which {before} need of at least half "
+            "of the clients, and of two. All clients of this job go on by their embeddings, with "
+            f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
         )
+
+    @property
+    def _withheld(self) -> tuple[str, ...]:
+        """Clients without normal equations, where others have shared them."""
+        return tuple(c for c in self.clients if c not in self._statistics) if self._statistics else ()
 
     def fall_back(self) -> None:
         """Go on without normal equations: Q-aggregation as printed, and models from gradients."""
@@ -158,11 +176,11 @@ class Personalisation:
         self.settings = self.settings.model_copy(update={"weights": weights, "trainer": trainer})
 
     def federated_model(self) -> Floats:
-        """Ridge on all rows alike, from the sum of all normal equations; on centred features, shape (M, C)."""
-        rows = np.array([self._embeddings[c].num_rows for c in self.clients], dtype=np.float64)
+        """Ridge on all rows alike, from the sum of the normal equations; on centred features, shape (M, C)."""
+        parts = list(self._statistics.values())
+        rows = np.array([part.num_rows for part in parts], dtype=np.float64)
         share = rows / rows.sum()
         first = int(self.setup.intercept)
-        parts = [self._statistics[c] for c in self.clients]
         gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
         moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
         gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
@@ -214,7 +232,9 @@ class Personalisation:
         for client, reply in replies.items():
             if (reply.weights < -1e-9).any() or abs(float(reply.weights.sum()) - 1.0) > 1e-5:
                 raise InvalidReplyError(f"{client}: collaboration weights that are not on the simplex")
-        found = empty.with_told({c: r.weights for c, r in replies.items()}, {c: r.choice for c, r in replies.items()})
+        withheld = set(self._withheld)
+        choices = {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
+        found = empty.with_told({c: r.weights for c, r in replies.items()}, choices)
         silent = sorted(set(clients) - set(found.told))
         if silent:
             then = "they are left out of the weight matrix"
@@ -238,7 +258,13 @@ class Personalisation:
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
             return metrics.merged(personal)
-        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        request = EvaluateRequest(
+            weights=federated,
+            local_ridge=self.settings.ridge,
+            include_global=True,
+            alone=True,
+            local_shared=self.setup.local_shared,
+        )
         same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
         self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
@@ -268,16 +294,22 @@ class Personalisation:
     async def _hand_on(self) -> None:
         clients = self.clients
         embedded = [self._embeddings[c] for c in clients]
-        shared = [self._statistics[c] for c in clients] if self._statistics else []
-        size, outputs = (self.num_inputs, self.setup.num_outputs) if shared else (0, 0)
+        size, outputs = (self.num_inputs, self.setup.num_outputs) if self._statistics else (0, 0)
+        grams = np.zeros((len(clients), packed_size(size)))
+        moments, squares = np.zeros((len(clients), size, outputs)), np.zeros(len(clients))
+        for i, client in enumerate(clients):
+            if client in self._statistics:
+                part = self._statistics[client]
+                grams[i], moments[i], squares[i] = part.gram, part.moment, part.square
         request = ShareRequest(
             clients=clients,
             num_rows=np.array([e.num_rows for e in embedded], dtype=np.float64),
             means=np.array([e.mean for e in embedded]),
             traces=np.array([e.trace for e in embedded]),
-            grams=np.array([s.gram for s in shared]) if shared else np.zeros((len(clients), 0)),
-            moments=np.array([s.moment for s in shared]) if shared else np.zeros((len(clients), size, outputs)),
-            squares=np.array([s.square for s in shared]) if shared else np.zeros(len(clients)),
+            grams=grams,
+            moments=moments,
+            squares=squares,
+            withheld=self._withheld,
         )
         await self.cohort.ask(request, everyone=True)
 
@@ -286,6 +318,17 @@ class Personalisation:
         grid = self._grid()
         deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
         turns = Turns(grid, bool(deviate))
+        small = [client for client in self.clients if self._embeddings[client].num_rows < MIN_ROWS]
+        scoring = sorted(set(self.clients) - set(small)) if small else None
+        if scoring == []:
+            raise JobError(
+                f"cross-fitting needs a client of at least {MIN_ROWS} training rows, and no client has as many; add "
+                'rows, or use weights = "paper"'
+            )
+        if small:
+            self.say(
+                f"{', '.join(small)}: fewer than {MIN_ROWS} training rows; the choice of the other clients is taken"
+            )
         while not turns.done:
             listed = turns.listed
             request = CrossfitRequest(
@@ -294,7 +337,8 @@ class Personalisation:
                 num_candidates=len(listed),
                 num_fedavg=len(fedavg_candidates(listed)),
             )
-            summed = total(list((await self.cohort.ask(request, everyone=True)).values()))
+            told = await self.cohort.ask(request, clients=scoring, everyone=True, drawn=scoring is not None)
+            summed = total(list(told.values()))
             turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
         chosen = turns.chosen
         wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 import torch
 
@@ -24,8 +22,7 @@ def test_solves_and_products_are_those_of_the_matrix_with_a_constant(n: int, m: 
     hessian, moment = inputs.T @ inputs / n + RIDGE * counted, inputs.T @ y / n
     found = AffineRidge(z, y, RIDGE)
     g = torch.randn(1 + m, 3, generator=draw, dtype=torch.float64)
-    close = functools.partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
-    close(found.moment(), moment)
-    close(found.hessian_product(g), hessian @ g)
-    close(found.newton_step(g), torch.linalg.solve(hessian, g))
-    close(found.solve(), torch.linalg.solve(hessian, moment))
+    torch.testing.assert_close(found.moment(), moment, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.hessian_product(g), hessian @ g, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.newton_step(g), torch.linalg.solve(hessian, g), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.solve(), torch.linalg.solve(hessian, moment), rtol=1e-9, atol=1e-9)

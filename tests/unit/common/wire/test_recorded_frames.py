@@ -53,15 +53,16 @@ def rounded(plain: Any) -> Any:
 
 def known(plain: dict[str, Any], message: Any) -> dict[str, Any]:
     """Fields of a message, of those that the earlier release knew."""
-    return _known(plain, frames.to_plain(message))
+    fields: dict[str, Any] = _known(plain, frames.to_plain(message))
+    return fields
 
 
-def _known(plain: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _known(plain[key], value) if isinstance(value, dict) and isinstance(plain[key], dict) else value
-        for key, value in found.items()
-        if key in plain
-    }
+def _known(plain: Any, found: Any) -> Any:
+    if isinstance(plain, dict) and isinstance(found, dict):
+        return {key: _known(plain[key], value) for key, value in found.items() if key in plain}
+    if isinstance(plain, list) and isinstance(found, list) and len(plain) == len(found):
+        return [_known(*pair) for pair in zip(plain, found, strict=True)]
+    return found
 
 
 def test_every_step_is_still_there() -> None:

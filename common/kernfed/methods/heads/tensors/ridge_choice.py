@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernfed.methods.heads.ridge_path import RIDGE_GAIN, following
 from kernfed.methods.heads.tensors.losses import Head, fit
 
-FACTOR = 10.0
-GAIN = 0.005
-"""Part of the loss on rows kept apart that a further ridge must take off to be followed by another one."""
-MAX_RIDGE, MIN_RIDGE = 1e6, 1e-12
 _TOLERANCE, _MAX_ITERATIONS = 1e-4, 60
 """Of the fits on the way."""
 
@@ -33,17 +30,15 @@ def chosen_ridge(fitting: Head, validation: Head, ridge: float) -> float:
     shrunk = weights[:-1] if fitting.free_bias else weights
     square = float(shrunk.square().sum())
     missing = (apart - trained) / square if square > 0 else 0.0
-    if missing > ridge:
-        factor, candidate = FACTOR, max(ridge * FACTOR, missing)
-    else:
-        factor, candidate = 1.0 / FACTOR, min(ridge / FACTOR, fitting.hessian(weights).mean_diagonal())
-    best = ridge
-    while MIN_RIDGE <= candidate <= MAX_RIDGE:
+    up, best = missing > ridge, ridge
+    while True:
+        curvature = fitting.hessian(weights).mean_diagonal()
+        candidate = following(best, up=up, missing=missing, curvature=curvature)
+        if candidate is None:
+            return best
         tried = replace(fitting, ridge=candidate)
         weights = fit(tried, weights, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
         worth, _ = validation.loss_and_slope(weights)
-        if not worth < (1.0 - GAIN) * level:
-            break
+        if not worth < (1.0 - RIDGE_GAIN) * level:
+            return best
         level, best = worth, candidate
-        candidate *= factor
-    return best
