@@ -92,9 +92,7 @@ class BackboneReader:
             table = RawTable(x, None, *merge_labels(list(index), codes, file.missing), rows, found.row_word)
         else:
             faults, name = Faults(source, found.row_word), source.target or ""
-            y = [
-                read_number(target, source, faults, name, row) for row, target in zip(rows, found.targets, strict=True)
-            ]
+            y = [read_number(target, source, faults, name, row) for row, target in enumerate(found.targets, start=1)]
             faults.raise_if_any()
             table = RawTable(x, np.array(y), None, (), rows, found.row_word)
         return check_table(source, self._schema, table)
