@@ -21,6 +21,7 @@ from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
 from kernfed.pki.tls_diagnosis import diagnose_failure
+from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
@@ -44,13 +45,23 @@ class ClientDaemon:
 
         Raises:
             IdentityError: The identity cannot be used; tells how to enrol.
-            ConfigError: The client file asks for what is not there.
+            ConfigError: The client file asks for what is not there, or another client uses the state folder.
         """
         self._file = file
         identity = Identity.load(file.identity)
         identity.warn_if_expiring(utc_now())
         self.name = identity.name
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        remedy = "stop that one, or give this one another folder with `state`"
+        what = f"{file.state} is the state folder of a client that runs"
+        self._held = ProcessLock(file.state / LOCK_FILE, what=what, remedy=remedy)
+        try:
+            self._prepare(file)
+        except BaseException:
+            self._held.release()
+            raise
+
+    def _prepare(self, file: ClientFile) -> None:
         self._policy = Policy(file.policy)
         files.remove_parts(file.state)
         self._audit = AuditLog(file.state / AUDIT_FILE)
@@ -142,6 +153,7 @@ class ClientDaemon:
             self._worker.close()
             self._audit.close()
             self._store.close()
+            self._held.release()
             if self._metrics is not None:
                 self._metrics.stop()
             log.info("client stops", client=self.name)

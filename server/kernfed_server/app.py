@@ -21,6 +21,7 @@ from kernfed.pki.authority import utc_now
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.registry import Registry, Revocation, live
+from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
@@ -75,7 +76,7 @@ class Coordinator:
             max_inflight_bytes=file.max_inflight_bytes,
             max_frames_per_s=file.max_frames_per_s,
         )
-        self.sessions = SessionRegistry(limits, _empty_folder(file.data / "spool"))
+        self.sessions = SessionRegistry(limits, file.data / "spool")
         self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
         self._health = Health()
         self._stop_by: float | None = None
@@ -96,11 +97,13 @@ class Coordinator:
             ready: Called once both ports answer.
 
         Raises:
-            KernfedError: A port is taken, or the store cannot be opened.
+            KernfedError: A port is taken, the store cannot be opened, or another coordinator uses the same one.
         """
         file = self._file
         await self._health.starting()
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(_lock(file.data).release)
+            _empty_folder(file.data / "spool")
             store = await Store.open(database_url(file), file.data)
             stack.push_async_callback(store.close)
             runs = RunManager(
@@ -113,7 +116,7 @@ class Coordinator:
             )
             background = [
                 asyncio.ensure_future(c)
-                for c in (runs.run(), self._revocations.run(), keep_own_certificate_renewed(self._pki))
+                for c in (runs.run(), store.hold(), self._revocations.run(), keep_own_certificate_renewed(self._pki))
             ]
             stack.push_async_callback(_cancel, background)
             ports = Ports(
@@ -199,11 +202,15 @@ def enrolled_clients(registry: Registry) -> set[str]:
     return {c.name for c in live(registry.certificates(), utc_now()) if c.role is Role.CLIENT}
 
 
-def _empty_folder(path: Path) -> Path:
+def _lock(data: Path) -> ProcessLock:
+    remedy = "stop that one, or give this one another folder with `data`"
+    return ProcessLock(data / LOCK_FILE, what=f"{data} is the data folder of a coordinator that runs", remedy=remedy)
+
+
+def _empty_folder(path: Path) -> None:
     """Bodies of replies on their way; whatever lies there is of an earlier life."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700)
-    return path
 
 
 async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:

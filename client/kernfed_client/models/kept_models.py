@@ -10,9 +10,10 @@ from typing import Any
 from kernfed.artifact_names import MODEL_FACTS
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.methods import rooms
+from kernfed.models import global_model_file
+from kernfed.models.base import Loader, Model, load
 from kernfed.models.global_model import load_model
-from kernfed.models.predictions import Predictor
-from kernfed_client.models.private_model import FORMAT, Scorer, read_private_model
+from kernfed_client.models.private_model import FORMAT, PAIR, Scorer, read_private_model
 from kernfed_client.models.small_network import NETWORK, network_scorer
 
 
@@ -44,20 +45,13 @@ def find_kept_model(state: Path, job: str) -> Path:
     return known[fits[0]]
 
 
-def load_kept_model(folder: Path) -> Predictor:
+def load_kept_model(folder: Path) -> Model:
     """Load a model of any format that this client keeps.
 
     Raises:
         ConfigError: It is damaged, or of a format that this release does not know.
     """
-    try:
-        found = json.loads((folder / MODEL_FACTS).read_bytes())["format"]
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
-    if found == FORMAT:
-        return read_private_model(folder, _scorer)
-
-    return load_model(folder)
+    return load(folder, LOADERS, PAIR)
 
 
 def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
@@ -70,3 +64,14 @@ def _scorer(kind: str, facts: Mapping[str, Any]) -> Scorer:
         raise ConfigError(f"a model of kind {kind!r} is unknown here; install the release of kernfed that kept it")
     scorer: Scorer = makers[kind](facts)
     return scorer
+
+
+def _load_private_model(folder: Path) -> Model:
+    return read_private_model(folder, _scorer)
+
+
+LOADERS: dict[str, Loader] = {
+    global_model_file.FORMAT: load_model,
+    FORMAT: _load_private_model,
+}
+"""How a kept model is loaded, by its format."""

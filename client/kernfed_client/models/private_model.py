@@ -6,22 +6,17 @@ fitted again when it is loaded: the rows lie beside it anyway, and running what 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+import numpy.typing as npt
 
-from kernfed import files
 from kernfed.arrays import Array, Floats
-from kernfed.artifact_names import MODEL_ARRAYS, MODEL_FACTS
-from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.models.folder import Pair
+from kernfed.models.rows import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +25,7 @@ Scorer = Callable[[Floats, str], Floats]
 """(standardised rows (n, d), device) -> scores (n, C)."""
 
 FORMAT = "kernfed.private-model/1"
+PAIR = Pair(remedy="run the job again", private=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,40 +47,28 @@ class PrivateModel:
     scorer: Scorer
     job: Mapping[str, Any] = field(default_factory=dict)
 
-    def predict_scores(self, rows: pd.DataFrame, *, device: str = "cpu") -> Floats:
+    def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Scores of rows in the units of the data, (n, C); columns are found by name.
 
         Raises:
             DataError: A column is missing, or a value is not a finite number.
         """
-        missing = [name for name in self.feature_names if name not in rows.columns]
-        if missing:
-            raise DataError(f"column {missing[0]!r} is missing; the model needs {', '.join(self.feature_names)}")
-        x = np.asarray(rows[list(self.feature_names)], dtype=np.float64, order="C")
-        if not np.isfinite(x).all():
-            raise DataError("a value is missing or infinite; fill it in or leave the row out")
+        x = ordered(rows, self.feature_names)
         return self.scorer((x - self.mean) / self.deviation, device)
 
     def save(self, folder: Path) -> None:
         """Write both files, readable by this user alone; the facts, which name the digest of the arrays, last."""
-        scales = {"mean": self.mean, "deviation": self.deviation}
-        arrays = {name: np.ascontiguousarray(array) for name, array in {**scales, **self.arrays}.items()}
-        data: bytes = save(arrays)
         facts = {
             "format": FORMAT,
             "kind": self.kind,
-            "task": self.task.value,
-            "feature_names": list(self.feature_names),
+            "task": self.task,
+            "feature_names": self.feature_names,
             "target": self.target,
-            "classes": list(self.classes),
+            "classes": self.classes,
             "details": dict(self.details),
-            "arrays_sha256": hashlib.sha256(data).hexdigest(),
             "job": dict(self.job),
         }
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
-        files.replace(folder / MODEL_ARRAYS, data, durable=True, mode=0o600)
-        files.replace(folder / MODEL_FACTS, text.encode() + b"\n", durable=True, mode=0o600)
+        PAIR.write(folder, facts, {"mean": self.mean, "deviation": self.deviation, **self.arrays}, durable=True)
 
 
 def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, Any]], Scorer]) -> PrivateModel:
@@ -97,12 +81,8 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
     Raises:
         ConfigError: A file is missing or damaged.
     """
+    facts, arrays = PAIR.read(folder, FORMAT)
     try:
-        facts = json.loads((folder / MODEL_FACTS).read_bytes())
-        data = (folder / MODEL_ARRAYS).read_bytes()
-        if facts["format"] != FORMAT or hashlib.sha256(data).hexdigest() != facts["arrays_sha256"]:
-            raise ConfigError(f"{folder}: damaged, or two files of different models; run the job again")
-        arrays = dict(load(data))
         mean, deviation = arrays.pop("mean"), arrays.pop("deviation")
         task = LearningTask(facts["task"])
         facts = {**facts, "task": task, "arrays": arrays}
@@ -119,5 +99,5 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
             scorer=make_scorer(facts["kind"], facts),
             job=facts["job"],
         )
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as err:
-        raise ConfigError(f"{folder} does not hold a model of this client: {err}; run the job again") from err
+    except (ValueError, KeyError, TypeError) as err:
+        raise PAIR.refuse(folder, err) from err

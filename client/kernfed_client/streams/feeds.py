@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import sys
@@ -25,6 +24,7 @@ import structlog
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import ClientFile
 from kernfed.journal import append
+from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed_client.streams.streams import spool_folder
 
 log = structlog.get_logger(__name__)
@@ -46,14 +46,8 @@ class Spool:
             ConfigError: Another process takes rows for this folder.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._held = (folder / ".lock").open("wb")
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as err:
-            self._held.close()
-            raise ConfigError(
-                f"{folder}: another process takes the rows of this stream; is a second daemon running?"
-            ) from err
+        what = f"{folder} is where rows of a stream are taken"
+        self._held = ProcessLock(folder / LOCK_FILE, what=what, remedy="is a second daemon running?")
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
@@ -62,7 +56,7 @@ class Spool:
             self._number = int(names[-1].split(".")[0]) if names else 1
             self._file = self._open()
         except BaseException:
-            self._held.close()
+            self._held.release()
             raise
         self.num_rows = 0
         """Lines taken in this life of the daemon."""
@@ -107,7 +101,7 @@ class Spool:
         """Close the file."""
         with self._lock:
             self._file.close()
-            self._held.close()
+            self._held.release()
 
 
 @asynccontextmanager

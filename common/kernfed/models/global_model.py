@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
-from kernfed.errors import ConfigError, DataError
+from kernfed.errors import ConfigError
 from kernfed.features import spec as features
 from kernfed.features.spec import FeatureSpec, Frequencies
 from kernfed.federation.messages.data import LearningTask
@@ -23,6 +21,7 @@ from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
 from kernfed.models import global_model_file as model_file
 from kernfed.models.global_model_file import ARRAYS
+from kernfed.models.rows import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +112,7 @@ class GlobalModel:
         """
         from kernfed.models.tensors.predict import linear_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        x = (self._columns(rows) - self.mean) / self.deviation
+        x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
         offset = self.target_mean - self.feature_mean @ self.weights
         return linear_scores(x, self.spec, self._frequencies, self.weights, offset, self.link, device)
 
@@ -140,29 +139,6 @@ class GlobalModel:
             raise ConfigError(f"model: classes {self.classes} do not fit a {self.task} task")
         return TASKS[self.task].num_outputs(self.classes)
 
-    def _columns(self, rows: pd.DataFrame | npt.ArrayLike) -> Floats:
-        """Check the input and bring its columns into order, float64, shape (n, d)."""
-        if hasattr(rows, "columns"):  # a data frame, told without loading pandas
-            x = _frame_columns(cast("pd.DataFrame", rows), self.feature_names)
-        else:
-            try:
-                x = np.asarray(rows, dtype=np.float64, order="C")
-            except (TypeError, ValueError) as err:
-                raise DataError(f"rows are not numbers: {err}") from err
-            if x.ndim != 2 or x.shape[1] != len(self.feature_names):
-                raise DataError(
-                    f"rows have shape {x.shape}, want (rows, {len(self.feature_names)}): columns "
-                    f"{', '.join(self.feature_names)}, in this order; or give a data frame, whose columns have names"
-                )
-        finite = np.isfinite(x)
-        if not finite.all():
-            row, column = (int(i) for i in np.argwhere(~finite)[0])
-            raise DataError(
-                f"column {self.feature_names[column]!r}, row {row + 1} (counted from 1): the value is missing or "
-                "infinite; fill it in or leave the row out"
-            )
-        return x
-
 
 def load_model(folder: Path | str) -> GlobalModel:
     """Load a model that `GlobalModel.save` wrote, and check everything about it.
@@ -184,27 +160,3 @@ def sha256(folder: Path | str) -> str:
         ConfigError: As `load_model`.
     """
     return model_file.sha256(Path(folder))
-
-
-def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Floats:
-    counts = collections.Counter(frame.columns)
-    x = np.empty((len(frame), len(names)))
-    for i, name in enumerate(names):
-        if counts[name] != 1:
-            what = f"is there {counts[name]} times" if counts[name] else "is missing"
-            raise DataError(f"column {name!r} {what}; the model needs the columns {', '.join(names)}, each once")
-        column = frame[name]
-        if column.dtype.kind not in "biuf":
-            _check_numbers(name, column)
-        x[:, i] = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return x
-
-
-def _check_numbers(name: str, column: pd.Series[Any]) -> None:
-    present = column.notna()
-    for row, value in enumerate(column):
-        if present.iloc[row] and not isinstance(value, numbers.Real):
-            raise DataError(
-                f"column {name!r}, row {row + 1} (counted from 1): the value is not a number; correct it, or read the "
-                "column as numbers"
-            )

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from kernfed import files
 from kernfed.arrays import Floats
-from kernfed.artifact_names import JOB_JSON, MODEL_ARRAYS, MODEL_FACTS
-from kernfed.errors import ConfigError, DataError
+from kernfed.artifact_names import JOB_JSON, MODEL_FACTS
+from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
-from kernfed.models.global_model import GlobalModel, load_model
-from kernfed.models.network_spec import NetworkKind, NetworkSpec, layout
+from kernfed.models import global_model_file
+from kernfed.models.base import Loader, Model, load
+from kernfed.models.global_model import load_model
+from kernfed.models.global_model_file import PAIR
+from kernfed.models.network_spec import NetworkSpec, layout, read_spec
+from kernfed.models.rows import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,24 +86,9 @@ class NetworkModel:
         """
         from kernfed.models.tensors.predict import network_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        x = (self._columns(rows) - self.mean) / self.deviation
+        x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
         scores = network_scores(x, self.network, self.parameters, device)
         return scores * self.target_deviation + self.target_mean
-
-    def _columns(self, rows: pd.DataFrame | npt.ArrayLike) -> Floats:
-        if hasattr(rows, "columns"):  # a data frame, told without loading pandas
-            frame = cast("pd.DataFrame", rows)
-            missing = [name for name in self.feature_names if name not in frame.columns]
-            if missing:
-                raise DataError(f"column {missing[0]!r} is missing; the model needs {', '.join(self.feature_names)}")
-            rows = frame[list(self.feature_names)].to_numpy(dtype=np.float64)
-        x = np.asarray(rows, dtype=np.float64, order="C")
-        if x.ndim != 2 or x.shape[1] != len(self.feature_names) or not np.isfinite(x).all():
-            raise DataError(
-                f"rows of shape {x.shape}, want (rows, {len(self.feature_names)}) finite numbers: columns "
-                f"{', '.join(self.feature_names)}, in this order"
-            )
-        return x
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write `model.safetensors` and `model.json`; the same model gives the same bytes.
@@ -113,22 +97,16 @@ class NetworkModel:
             folder: Made where it does not exist.
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        data: bytes = save({name: getattr(self, name) for name in ARRAYS})
         facts = {
             "format": FORMAT,
-            "task": self.task.value,
-            "feature_names": list(self.feature_names),
+            "task": self.task,
+            "feature_names": self.feature_names,
             "target": self.target,
-            "classes": list(self.classes),
+            "classes": self.classes,
             "network": asdict(self.network),
-            "arrays_sha256": hashlib.sha256(data).hexdigest(),
             "job": dict(self.job),
         }
-        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        files.replace(folder / MODEL_ARRAYS, data, durable=durable)
-        files.replace(folder / MODEL_FACTS, text.encode() + b"\n", durable=durable)
+        PAIR.write(folder, facts, {name: getattr(self, name) for name in ARRAYS}, durable=durable)
 
 
 def load_network_model(folder: Path | str) -> NetworkModel:
@@ -137,48 +115,35 @@ def load_network_model(folder: Path | str) -> NetworkModel:
     Raises:
         ConfigError: A file is missing, damaged, or from another model.
     """
-    folder = Path(folder)
+    facts, arrays = PAIR.read(folder, FORMAT)
     try:
-        facts = json.loads((folder / MODEL_FACTS).read_bytes())
-        data = (folder / MODEL_ARRAYS).read_bytes()
-        if facts["format"] != FORMAT or hashlib.sha256(data).hexdigest() != facts["arrays_sha256"]:
-            raise ConfigError(f"{folder}: damaged, or files of two models; fetch both again from the job")
-        network = dict(facts["network"])
-        for name in ("widths", "image"):
-            network[name] = tuple(network[name])
-        task = LearningTask(facts["task"])
-        spec = NetworkSpec(**{**network, "kind": NetworkKind(network["kind"]), "task": LearningTask(network["task"])})
         return NetworkModel(
-            task=task,
+            task=LearningTask(facts["task"]),
             feature_names=tuple(facts["feature_names"]),
             target=facts["target"],
             classes=tuple(facts["classes"]),
-            network=spec,
+            network=read_spec(facts["network"]),
             job=facts["job"],
-            **{name: array for name, array in load(data).items() if name in ARRAYS},
+            **{name: arrays[name] for name in ARRAYS},
         )
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as err:
-        raise ConfigError(f"{folder} does not hold a network of a job: {err}; fetch both files again") from err
+    except (ValueError, KeyError, TypeError) as err:
+        raise PAIR.refuse(folder, err) from err
 
 
-def load_predictor(folder: Path | str) -> GlobalModel | NetworkModel:
+def load_predictor(folder: Path | str) -> Model:
     """Load a job's global model, whatever it is.
 
     Raises:
         ConfigError: It cannot be loaded.
     """
-    try:
-        text = (Path(folder) / MODEL_FACTS).read_bytes()
-        facts = json.loads(text)
-    except FileNotFoundError as err:
-        if (Path(folder) / JOB_JSON).is_file():
-            raise ConfigError(
-                f"{folder} holds a job's files and no model: the job failed, or every client keeps a model of its own "
-                "(personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
-            ) from err
-        return load_model(folder)  # which says what is wrong
-    except (OSError, ValueError):
-        return load_model(folder)
-    if isinstance(facts, dict) and facts.get("format") == FORMAT:
-        return load_network_model(folder)
-    return load_model(folder)
+    place = Path(folder)
+    if not (place / MODEL_FACTS).exists() and (place / JOB_JSON).is_file():
+        raise ConfigError(
+            f"{folder} holds a job's files and no model: the job failed, or every client keeps a model of its own "
+            "(personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
+        )
+    return load(place, LOADERS, PAIR)
+
+
+LOADERS: dict[str, Loader] = {global_model_file.FORMAT: load_model, FORMAT: load_network_model}
+"""How a model is loaded, by its format."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -188,3 +189,14 @@ def _layers(
         found.append(Layer((outputs, inputs), False, norm))
         inputs = outputs
     return (*found, Layer((num_outputs, inputs), False))
+
+
+def read_spec(facts: Mapping[str, Any]) -> NetworkSpec:
+    """A specification from the fields that a model's file holds, as `dataclasses.asdict` has them.
+
+    Raises:
+        ValueError, KeyError, TypeError: They are not those of a network.
+    """
+    widths, image = tuple(facts["widths"]), tuple(facts["image"])
+    kind, task = NetworkKind(facts["kind"]), LearningTask(facts["task"])
+    return NetworkSpec(**{**facts, "kind": kind, "task": task, "widths": widths, "image": image})

@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import pandas as pd
 
 from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
-from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
+from kernfed.models.base import Model
 from kernfed.tables.csv import TextTable
 from kernfed.tables.raw_table import Source
 from kernfed.tables.read import read_with_text, refuse_gaps
 
 
-class Predictor(Protocol):
-    """A model that can predict rows: a job's global model, or one that a client keeps to itself."""
-
-    @property
-    def task(self) -> LearningTask:
-        """The task that was learned."""
-        ...
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Columns that it needs."""
-        ...
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Binary: negative, positive; empty for regression."""
-        ...
-
-    def predict_scores(self, rows: pd.DataFrame, *, device: str = "cpu") -> Floats:
-        """Scores, (n, C); see `kernfed.models.global_model.GlobalModel.predict_scores`."""
-        ...
-
-
 def write_predictions(
-    model: Predictor, data: Path, out: Path, *, delimiter: str = ",", encoding: str = "utf-8", device: str = "cpu"
+    model: Model, data: Path, out: Path, *, delimiter: str = ",", encoding: str = "utf-8", device: str = "cpu"
 ) -> int:
     """Write a CSV file with its predictions, whole or not at all; returns the number of rows.
 
@@ -70,7 +46,7 @@ def write_predictions(
     return len(result)
 
 
-def _predicted(model: Predictor, text: TextTable, x: Floats, device: str) -> pd.DataFrame:
+def _predicted(model: Model, text: TextTable, x: Floats, device: str) -> pd.DataFrame:
     """Rows as they were, with their predictions and scores."""
     task = TASKS[model.task]
     try:

@@ -31,6 +31,7 @@ from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_f
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.checkpoints import read_checkpoint, remove_orphans, write_checkpoint
+from kernfed_server.keeping.database_lock import DatabaseLock
 from kernfed_server.keeping.schema import bring_up_to_date, make_engine
 from kernfed_server.keeping.store_rows import (
     client_columns,
@@ -50,6 +51,8 @@ MAX_PENDING_EVENTS = 100_000
 
 FLUSH_AFTER_S = 0.25
 """Events wait this long for a statement that takes them along, such as the checkpoint of their round."""
+
+_HOLD_EVERY_S = 5.0
 
 _UNFINISHED = t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 
@@ -85,6 +88,7 @@ class Store:
         self._pending: deque[tuple[str, NumberedEvent]] = deque()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._held = DatabaseLock(engine)
 
     @classmethod
     async def open(cls, url: str, folder: Path) -> Store:
@@ -95,7 +99,8 @@ class Store:
             folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
 
         Raises:
-            ConfigError: The URL cannot be used, or a newer release of kernfed made the tables.
+            ConfigError: The URL cannot be used, a newer release of kernfed made the tables, or another coordinator uses
+                them.
             UnavailableError: The database cannot be opened.
         """
         store = cls(make_engine(url), folder / "checkpoints")
@@ -118,8 +123,22 @@ class Store:
         except UnavailableError:
             log.exception("events lost at shutdown")
         finally:
+            self._worker.submit(self._held.release)
             self._worker.shutdown(wait=True)
             self._engine.dispose()
+
+    async def hold(self) -> None:
+        """See to it for ever that no other coordinator uses the database, which a restarted server would let in.
+
+        Raises:
+            ConfigError: Another one does; what is written from now on could undo what it wrote.
+        """
+        while True:
+            await asyncio.sleep(_HOLD_EVERY_S)
+            try:
+                await self._in_worker(self._held.take)
+            except UnavailableError as err:
+                log.warning("the database is not held", error=str(err))
 
     def add_event(self, job_id: str, event: NumberedEvent) -> None:
         """Queue an event for writing; returns at once. Called in the event loop.
@@ -418,6 +437,7 @@ class Store:
 
     def _create(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._held.take()
         bring_up_to_date(self._engine)
         with self._engine.begin() as db:
             unfinished = sa.select(t.jobs.c.job_id).where(_UNFINISHED)

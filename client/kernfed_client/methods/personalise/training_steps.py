@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
 from kernfed_client.models.own_model import keep_private_model
-from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
+from kernfed_client.models.small_network import NETWORK, check_network, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 from kernfed_client.steps.own_ridge import local_ridge
 
@@ -86,7 +87,7 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     check_network(job, request.network)
     mean, deviation = _target_scale(job)
     parameters = np.asarray(request.parameters, np.float64)
-    details = {"network": network_details(request.network)}
+    details = {"network": asdict(request.network)}
     arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
     scorer = network_scorer(arrays, details)
     state.scorer = lambda of: scorer(of.x_test, str(of.device))
@@ -105,7 +106,7 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
     sums = []
     for name, parameters in models.items():
         arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
-        found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
+        found = network_scorer(arrays, {"network": asdict(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
 from kernfed_client.models.own_model import keep_private_model
-from kernfed_client.models.small_network import NETWORK, check_network, network_details, network_scorer
+from kernfed_client.models.small_network import NETWORK, check_network, network_scorer
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
 
@@ -82,7 +83,7 @@ def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluati
     sums = []
     for name, parameters in zip(request.names, networks, strict=True):
         arrays = _arrays_of(parameters, request.scale)
-        found = network_scorer(arrays, {"network": network_details(request.network)})(job.x_test, str(job.device))
+        found = network_scorer(arrays, {"network": asdict(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
@@ -95,7 +96,7 @@ def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
     start = networks[:, norm]
     own = own_norm(job, LAST_ROUND, start)
     networks[:, norm] = own
-    arrays, details = _arrays_of(networks[0], request.scale), {"network": network_details(request.network)}
+    arrays, details = _arrays_of(networks[0], request.scale), {"network": asdict(request.network)}
     keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details))
     return NetworkKept(num_rows=job.num_rows, normalised=own is not start)
 

@@ -6,25 +6,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors.numpy import load, save
 
-from kernfed import files
 from kernfed.arrays import Floats
-from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import LOSSES, Loss
+from kernfed.models.folder import Pair
 
-ARRAYS_FILE = "online.safetensors"
-FACTS_FILE = "online.json"
 FORMAT = "kernfed.online/1"
+PAIR = Pair("online.safetensors", "online.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,27 +65,21 @@ class OnlineParameters:
             folder: Made where it does not exist.
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
-        out = Path(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        data: bytes = save({"theta": self.theta, "mean": self.mean, "scale": self.scale})
         facts = {
             "format": FORMAT,
-            "feature_names": list(self.feature_names),
+            "feature_names": self.feature_names,
             "target": self.target,
-            "classes": list(self.classes),
+            "classes": self.classes,
             "target_low": self.target_low,
             "target_span": self.target_span,
-            "loss": self.loss.value,
-            "lengthscales": list(self.dictionary.lengthscales),
+            "loss": self.loss,
+            "lengthscales": self.dictionary.lengthscales,
             "num_frequencies": self.dictionary.num_frequencies,
             "num_columns": self.dictionary.num_columns,
             "seed": self.dictionary.seed,
             "round": self.round_num,
-            "arrays_sha256": hashlib.sha256(data).hexdigest(),
         }
-        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
-        files.replace(out / ARRAYS_FILE, data, durable=durable)
-        files.replace(out / FACTS_FILE, text.encode() + b"\n", durable=durable)
+        PAIR.write(folder, facts, {"theta": self.theta, "mean": self.mean, "scale": self.scale}, durable=durable)
 
 
 def load_parameters(folder: Path | str) -> OnlineParameters:
@@ -100,13 +88,8 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
     Raises:
         ConfigError: A file is missing or damaged.
     """
-    path = Path(folder)
+    facts, arrays = PAIR.read(folder, FORMAT)
     try:
-        facts: dict[str, Any] = json.loads((path / FACTS_FILE).read_bytes())
-        data = (path / ARRAYS_FILE).read_bytes()
-        if facts["format"] != FORMAT or hashlib.sha256(data).hexdigest() != facts["arrays_sha256"]:
-            raise ValueError("the files do not belong together")
-        arrays = load(data)
         return OnlineParameters(
             feature_names=tuple(facts["feature_names"]),
             target=facts["target"],
@@ -122,5 +105,5 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
             theta=arrays["theta"],
             round_num=facts["round"],
         )
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        raise ConfigError(f"{path}: no sound parameters of an online job ({err}); fetch them again") from err
+    except (ValueError, KeyError, TypeError) as err:
+        raise PAIR.refuse(folder, err) from err

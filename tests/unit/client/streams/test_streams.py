@@ -165,7 +165,7 @@ async def test_a_socket_answers_each_line_once_it_is_written(tmp_path: Path) -> 
         assert answers[0] == {"row": 1}
         assert "error" in answers[1]
         assert answers[2] == {"row": 2}
-        with pytest.raises(ConfigError, match="another process takes"):
+        with pytest.raises(ConfigError, match="where rows of a stream are taken"):
             async with open_feeds(file):
                 pass
         writer.close()

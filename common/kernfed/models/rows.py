@@ -1,0 +1,72 @@
+"""Rows that a person hands to a model, brought into the order of its columns."""
+
+from __future__ import annotations
+
+import collections
+import numbers
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.arrays import Floats
+from kernfed.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...]) -> Floats:
+    """Check rows and bring their columns into order, float64, shape (n, d), row-major.
+
+    Args:
+        rows: A data frame (columns by name, in any order, more than needed is fine), or numbers of shape (n, d).
+        names: The d columns wanted.
+
+    Raises:
+        DataError: A column is missing, doubled or not numeric, or a value is missing or infinite; names them.
+    """
+    if hasattr(rows, "columns"):  # a data frame, told without loading pandas
+        x = _frame_columns(cast("pd.DataFrame", rows), names)
+    else:
+        try:
+            x = np.asarray(rows, dtype=np.float64, order="C")
+        except (TypeError, ValueError) as err:
+            raise DataError(f"rows are not numbers: {err}") from err
+        if x.ndim != 2 or x.shape[1] != len(names):
+            raise DataError(
+                f"rows have shape {x.shape}, want (rows, {len(names)}): columns {', '.join(names)}, in this order; or "
+                "give a data frame, whose columns have names"
+            )
+    finite = np.isfinite(x)
+    if not finite.all():
+        row, column = (int(i) for i in np.argwhere(~finite)[0])
+        raise DataError(
+            f"column {names[column]!r}, row {row + 1} (counted from 1): the value is missing or infinite; fill it in "
+            "or leave the row out"
+        )
+    return x
+
+
+def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Floats:
+    counts = collections.Counter(frame.columns)
+    x = np.empty((len(frame), len(names)))
+    for i, name in enumerate(names):
+        if counts[name] != 1:
+            what = f"is there {counts[name]} times" if counts[name] else "is missing"
+            raise DataError(f"column {name!r} {what}; the model needs the columns {', '.join(names)}, each once")
+        column = frame[name]
+        if column.dtype.kind not in "biuf":
+            _check_numbers(name, column)
+        x[:, i] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return x
+
+
+def _check_numbers(name: str, column: pd.Series[Any]) -> None:
+    present = column.notna()
+    for row, value in enumerate(column):
+        if present.iloc[row] and not isinstance(value, numbers.Real):
+            raise DataError(
+                f"column {name!r}, row {row + 1} (counted from 1): the value is not a number; correct it, or read the "
+                "column as numbers"
+            )

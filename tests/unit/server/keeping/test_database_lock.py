@@ -1,0 +1,47 @@
+"""One coordinator uses a database at a time, whichever folder it keeps its files in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from kernfed.errors import ConfigError
+from kernfed_server.keeping.database_lock import DatabaseLock
+from kernfed_server.keeping.schema import make_engine
+from kernfed_server.keeping.store import Store
+from kernfed_testing import postgres
+
+
+async def test_a_second_store_is_refused(tmp_path: Path, url: str) -> None:
+    """The error names the process that holds the database; once that store is closed there is room."""
+    first = await Store.open(url, tmp_path / "one")
+    with pytest.raises(ConfigError, match=rf"process {os.getpid()} on .*another `database`"):
+        await Store.open(url, tmp_path / "two")
+    await first.close()
+    await (await Store.open(url, tmp_path / "two")).close()
+
+
+def test_a_restarted_server_is_held_again(cluster: postgres.Cluster) -> None:
+    """A lock that went with the server is taken again, unless another coordinator was quicker."""
+    url = cluster.new_database()
+    engines = [make_engine(url) for _ in range(2)]
+    first, second = map(DatabaseLock, engines)
+    first.take()
+    cluster.stop("immediate")
+    with pytest.raises(sa.exc.SQLAlchemyError):
+        first.take()
+    cluster.start()
+    first.take()
+    with pytest.raises(ConfigError, match="another coordinator uses it"):
+        second.take()
+    cluster.stop("immediate")
+    cluster.start()
+    second.take()
+    with pytest.raises(ConfigError, match="another coordinator uses it"):
+        first.take()
+    for held, engine in zip((first, second), engines, strict=True):
+        held.release()
+        engine.dispose()
