@@ -57,7 +57,8 @@ async def execute(
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except DivergedRunError as err:
-        err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
+        if err.weights is not None:
+            err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
         raise
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)

@@ -277,8 +277,11 @@ class DistilledRidge:
 
 
 def memory_needed(num_rows: int, num_public: int, num_columns: int, num_outputs: int) -> int:
-    """Bytes that `DistilledRidge` needs at its peak, from above: N² + N N_p + 6 N_p² numbers, and blocks."""
-    numbers = num_rows**2 + num_rows * num_public + 6 * num_public**2
+    """Bytes that a client needs at its peak, from above: N² + N N_p + 7 N_p² numbers, and blocks.
+
+    The peak is that of `DistilledRidge`, beside which the eigenvectors of K_pp are kept.
+    """
+    numbers = num_rows**2 + num_rows * num_public + 7 * num_public**2
     numbers += (num_rows + num_public) * (2 * num_columns + 4 * num_outputs)
     return 8 * numbers + (160 << 20)
 
@@ -297,7 +300,7 @@ def check_memory(needed: int, limit: int, num_rows: int, num_public: int) -> Non
     """
     if needed <= limit:
         return
-    left = limit - (160 << 20) - 48 * num_public**2
+    left = limit - (160 << 20) - 56 * num_public**2
     fits = int(max(0.0, (math.sqrt(num_public**2 + max(0, left) / 2) - num_public) / 2))
     # N² + N N_p = left/8 has the root (sqrt(N_p² + left/2) - N_p)/2.
     advice = (
