@@ -12,7 +12,7 @@ class DivergedRunError(DivergedError):
 
     Attributes:
         weights: Those with the best certificate before the run was stopped, shape (M, C); None where `model` is given.
-        model: What the job leaves; made of `weights` once `kernfed_server.jobs.execute.execute` has passed the error on.
+        model: What the job leaves; of `weights`, once `kernfed_server.jobs.execute.execute` has passed the error on.
     """
 
     def __init__(self, message: str, weights: Array | None = None, model: Model | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Parts of a client's rows that are kept apart in turn, for models that have no errors of left-out rows in closed form."""
+"""Parts of a client's rows that are kept apart in turn, for models without errors of left-out rows in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets of clients held against each other: units that differ, and predictions that nobody's targets make plausible."""
+"""Targets of clients held against each other: units that differ, and predictions that no targets make plausible."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class DistillSettings(MethodSection):
     )
     intercept: bool | Literal["penalised"] = Field(
         True,
-        description="Whether kernel ridge regression has an intercept, which costs nothing; penalised: 1 is added to the "
-        "kernel, so that the ridge shrinks it too.",
+        description="Whether kernel ridge regression has an intercept, which costs nothing; penalised: 1 is added to "
+        "the kernel, so that the ridge shrinks it too.",
     )
     ridge: float = Field(1e-3, gt=0, le=1e6, description="λ of the objective |f - y|²/n + λ |f|².")
     rounds: Rounds = 100
@@ -43,8 +43,8 @@ class DistillSettings(MethodSection):
     )
     deregularise: bool | Literal["paper"] = Field(
         True,
-        description="Undo the shrinkage of each round but the last (Algorithm 2): each client that of its own kernel and "
-        "ridge, with a bound. paper: the coordinator undoes that of the job's kernel and ridge, as printed.",
+        description="Undo the shrinkage of each round but the last (Algorithm 2): each client that of its own kernel "
+        "and ridge, with a bound. paper: the coordinator undoes that of the job's kernel and ridge, as printed.",
     )
     client_fraction: float = Field(1.0, gt=0, le=1, description="Share of the clients drawn for a round (Algorithm 3).")
     memory_exponent: float | Literal["auto"] = Field(

@@ -58,8 +58,8 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets
         if factor < ALARM:
             continue
         words = (
-            f"{client}: its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; check "
-            "that all clients have the same units"
+            f"{client}: its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; "
+            "check that all clients have the same units"
         )
         if factor < IMPLAUSIBLE:
             run.note(words)
@@ -97,6 +97,6 @@ def check_points(public: Floats, mean: Floats, deviation: Floats, names: Sequenc
     if far.any():
         point, column = (int(i) for i in np.argwhere(far)[0])
         raise DataError(
-            f"public set: point {point + 1} (counted from 1) has {public[point, column]:g} in column {names[column]!r}, "
-            f"more than {IMPLAUSIBLE:g} deviations off the clients' rows; correct the file, or leave the point out"
+            f"public set: point {point + 1} (counted from 1) has {public[point, column]:g} in column "
+            f"{names[column]!r}, more than {IMPLAUSIBLE:g} deviations off the clients' rows; correct the file, or leave the point out"
         )

@@ -70,8 +70,8 @@ def public_set_notes(num_points: int, num_rows: Mapping[str, int], far_rows: Map
     wanted = sum(num_rows.values()) - min(num_rows.values())
     if num_points < wanted:
         notes.append(
-            f"few public points: {num_points}, and the method's guarantees ask for as many as the other clients have rows, "
-            f"{wanted} here; more public points let clients tell each other more"
+            f"few public points: {num_points}, and the method's guarantees ask for as many as the other clients have "
+            f"rows, {wanted} here; more public points let clients tell each other more"
         )
     far = [f"{client} ({share:.0%})" for client, share in sorted(far_rows.items()) if share > 0.5]
     if far:
@@ -88,8 +88,8 @@ def kept_notes(kept: Mapping[str, OwnModelKept]) -> list[str]:
     alone = [client for client, reply in sorted(kept.items()) if reply.alone]
     if alone:
         notes.append(
-            f"alone is better for {listed(alone)}: the model of own rows alone predicts rows that were kept apart better "
-            "than the distilled one, and is what was kept and measured as personal"
+            f"alone is better for {listed(alone)}: the model of own rows alone predicts rows that were kept apart "
+            "better than the distilled one, and is what was kept and measured as personal"
         )
     unknown = [client for client, reply in sorted(kept.items()) if not reply.compared]
     if unknown:

@@ -20,7 +20,6 @@ from kernfed.memory import require_bytes
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
-from kernfed.methods.distill.growth import rms
 from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,
@@ -169,7 +168,7 @@ class _Distillation:
         return replies
 
     def set_targets(self, state: Iteration, round_num: int, answered: Iterable[str]) -> None:
-        """Targets of this round, for those who are to fit them: V, or W where the coordinator makes it (Algorithm 2)."""
+        """Targets of this round, for those who fit them: V, or W where the coordinator makes it (Algorithm 2)."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
         state.targets[round_num] = self.deregulariser(state.consensus) if self.deregulariser else state.consensus
         if self.settings.uploads == "stale" and not self.all_take_part:
@@ -275,8 +274,8 @@ class _Distillation:
             return replies
         for client in sorted(set(far) - self.named):
             self.run.note(
-                f"{client} predicts values more than {IMPLAUSIBLE:g} deviations off the clients' targets: its predictions "
-                "do not count; look at its data and at its own model"
+                f"{client} predicts values more than {IMPLAUSIBLE:g} deviations off the clients' targets: its "
+                "predictions do not count; look at its data and at its own model"
             )
         self.named |= set(far)
         return {client: reply for client, reply in replies.items() if client not in far}
@@ -288,11 +287,11 @@ class _Distillation:
             True: "method.deregularise = false, or a larger method.ridge",
             False: "a larger method.ridge, or leave out the client whose model does not follow its targets",
         }[self.settings.deregularise]
-        size = rms(state.steps[-1:]) if state.steps else float("inf")
+        size = state.steps[-1] if state.steps else float("inf")
         message = (
-            f"round {round_num}: the consensus moves away instead of settling. It moved by {size:.3g} in this round, and "
-            f"the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the models that "
-            f"they had; the job leaves the consensus of its steadiest round. Use {remedy}"
+            f"round {round_num}: the consensus moves away instead of settling. It moved by {size:.3g} in this round, "
+            f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the models "
+            f"that they had; the job leaves the consensus of its steadiest round. Use {remedy}"
         )
         return DivergedRunError(message, model=self._consensus(state.steadiest))
 

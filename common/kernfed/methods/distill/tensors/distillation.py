@@ -5,7 +5,7 @@ The equations are those of Park, Hong & Hwang, "Towards understanding ensemble d
 
     min over f of α/N Σ |f(x_i) - y_i|² + (1-α)/N_p Σ |f(x_p) - w_p|² + λ |f|²
 
-With a free intercept f = g + b, and the penalty is λ |g|²: a constant costs nothing. The coefficients of g then sum to 0.
+With a free intercept f = g + b, and the penalty is λ |g|²: a constant costs nothing. The coefficients of g sum to 0.
 With M the matrix of the problem and s = M⁻¹ 1 they are c = M⁻¹ (t - b 1), and b = s't / s'1.
 
 Everything is float64 and stays on the device of the rows.

@@ -115,16 +115,16 @@ def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        ({}, {}),
+        ({"deregularise": "paper"}, {}),
         ({"deregularise": False}, {"deregularise": False}),
         ({"rounds": 1}, {}),
-        ({"alpha": 0.6}, {"alpha": 0.6}),
-        ({"client_fraction": 0.5}, {"fraction": 0.5, "exponent": 0.501}),
+        ({"deregularise": "paper", "alpha": 0.6}, {"alpha": 0.6}),
+        ({"deregularise": "paper", "client_fraction": 0.5}, {"fraction": 0.5, "exponent": 0.501}),
         (
-            {"client_fraction": 0.5, "uploads": "stale", "memory_exponent": 1.0},
+            {"deregularise": "paper", "client_fraction": 0.5, "uploads": "stale", "memory_exponent": 1.0},
             {"fraction": 0.5, "exponent": 1.0, "stale": True},
         ),
-        ({"memory_exponent": 0.7}, {"exponent": 0.7}),
+        ({"deregularise": "paper", "memory_exponent": 0.7}, {"exponent": 0.7}),
     ],
     ids=["deregularised", "plain", "one-shot", "alpha", "drawn", "stale", "memory"],
 )
