@@ -30,7 +30,8 @@ async def coordinator(args: argparse.Namespace) -> None:
     import gc
     import time
 
-    from kernfed.federation.cohort import Cohort, Quorum
+    from kernfed.federation.cohort import Cohort
+    from kernfed.federation.quorum import Quorum
     from kernfed.methods.probe.messages import EchoRequest
     from kernfed.pki.identity import server_credentials
     from kernfed.status import StatusInterceptor

@@ -115,7 +115,8 @@ async def bare_client(args: argparse.Namespace) -> None:
 @contextlib.asynccontextmanager
 async def coordinator_with_clients(args: argparse.Namespace) -> AsyncIterator[Cohort]:
     """Serve sessions, print the port, and wait until `args.clients` clients are there."""
-    from kernfed.federation.cohort import Cohort, Quorum
+    from kernfed.federation.cohort import Cohort
+    from kernfed.federation.quorum import Quorum
     from kernfed.pki.identity import server_credentials
     from kernfed.status import StatusInterceptor
     from kernfed.wire.channel import SERVER_OPTIONS

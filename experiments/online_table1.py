@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.federation.cohort import Cohort, Quorum
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.in_process import InProcessExchange
+from kernfed.federation.quorum import Quorum
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
 from kernfed_client.data.local_job import LocalJob

@@ -29,6 +29,12 @@ add_later(
 )
 add_later(
     app,
+    "new-database",
+    "kernfed_server.commands.new_database:new_database",
+    "Begin with no jobs although the data folder holds files of some: the database was lost for good.",
+)
+add_later(
+    app,
     "actions",
     "kernfed_server.commands.actions:actions",
     "Say what operators did: who submitted and cancelled which job, and when.",

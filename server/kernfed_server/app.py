@@ -78,6 +78,8 @@ class Coordinator:
         )
         self.sessions = SessionRegistry(limits, file.data / "spool")
         self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
+        for name in {c.name for c in self._pki.registry.certificates() if c.role is Role.CLIENT and c.revoked_at}:
+            self._leave_out(name)
         self._health = Health()
         self._stop_by: float | None = None
         """When a coordinator that stops must be gone, by the loop's clock."""
@@ -88,6 +90,12 @@ class Coordinator:
             "REVOKED",
             "the certificate was revoked: ask the operator for a new token and enrol again",
         )
+        self._leave_out(revocation.name)
+
+    def _leave_out(self, client: str) -> None:
+        """A client that has no other certificate, as one that was renewed has, is out of every cohort."""
+        if client not in enrolled_clients(self._pki.registry):
+            self.sessions.revoke(client)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Ports], None] = lambda _: None) -> None:
         """Serve until `stop` is set; then close the rounds that can be closed in time, tell the clients, and go.

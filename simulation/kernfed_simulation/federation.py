@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError, IdentityError
-from kernfed.federation.cohort import Cohort, Quorum
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import JobEvent
 from kernfed.federation.in_process import InProcessExchange, StepFunction
 from kernfed.federation.messages.base import Reply, Request
@@ -155,7 +155,7 @@ def open_cohort(
         InProcessExchange(_permitted_steps(job.method.name), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
-        quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
+        quorum=section.quorum,
         float_bits=64 if job.precision == "float64" else 32,
         observe=observe,
     )

@@ -107,6 +107,21 @@ async def test_killed(fed: Federation, text: str, undisturbed: str, point: str) 
     assert all(listed.state.finished for listed in (await fed.operator.list_jobs()).jobs)
 
 
+async def test_a_checkpoint_that_is_gone_ends_the_job(fed: Federation, text: str) -> None:
+    """Killed in round 2, and the file of round 1 removed: the job fails at once and says so, and waits for no disk."""
+    await restarted(fed, "all-in")
+    job = await submitted(fed, text, "gone")
+    async with asyncio.timeout(LIMIT_S):
+        assert await fed.coordinator.wait() == -9
+    [path] = (fed.root / "data" / "checkpoints").iterdir()
+    path.unlink()
+    await restarted(fed)
+    ended = await fed.end(job.job_id)
+    assert ended.info.state is JobState.FAILED
+    assert "the checkpoint of round 1 cannot be read" in ended.info.error_message
+    assert any("no checkpoint.safetensors is left" in note.message for note in ended.of(EventKind.NOTE))
+
+
 async def test_sigterm_in_mid_job(fed: Federation, text: str, undisturbed: str) -> None:
     """The round that is open is closed, the process ends in its grace with status 0, and the next life goes on."""
     await restarted(fed)

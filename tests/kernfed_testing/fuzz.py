@@ -301,7 +301,7 @@ def _state(folder: Path) -> dict[str, Target]:
     audit.close()
     store = ReplyStore(folder / "outbox", "")
     for i in range(3):
-        store.put("j", f"t{i}", encode(reply), 0.1)
+        store.put(task_pb2.Task(job_id="j", task_id=f"t{i}"), encode(reply), 0.1)
     store.close()
     journal = next((folder / "outbox").rglob("journal"))
 

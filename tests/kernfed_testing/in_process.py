@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.federation.cohort import Call, Cohort, Exchange, Fault, Quorum
+from kernfed.federation.cohort import Call, Cohort, Exchange, Fault
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.quorum import Quorum
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS

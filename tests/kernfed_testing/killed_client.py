@@ -35,9 +35,9 @@ def _arm(point: str, task_end: str, log: Path) -> None:
             _die()
         return run(self, task, request)
 
-    def put_and_die(self: ReplyStore, job_id: str, task_id: str, payload: Any, compute_s: float) -> None:
-        put(self, job_id, task_id, payload, compute_s)
-        if point == "stored" and task_id.endswith(task_end):
+    def put_and_die(self: ReplyStore, task: Any, payload: Any, compute_s: float) -> None:
+        put(self, task, payload, compute_s)
+        if point == "stored" and task.task_id.endswith(task_end):
             _die()
 
     def die_at_acknowledgement(self: ClientSession, ack: Any) -> None:

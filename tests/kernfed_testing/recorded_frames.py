@@ -145,7 +145,7 @@ def task_frame(request: Request[Any], float_bits: int = 64) -> bytes:
 def reply_frame(step: str, reply: Message, float_bits: int = 64) -> bytes:
     """The frame in which a client's outbox sends a reply."""
     outbox = Outbox()
-    outbox.add_reply("job-1", f"job-1/2/{step}", encode(reply, float_bits), 0.125)
+    outbox.add_reply(task_pb2.Task(job_id="job-1", task_id=f"job-1/2/{step}"), encode(reply, float_bits), 0.125)
     return outbox.frame(f"job-1/2/{step}")[0]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.federation.cohort import Cohort, Quorum
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.jobs.client_file import ClientFile, PolicySection
@@ -83,7 +83,7 @@ class StreamClients:
             tuple(c for c in self.jobs if c not in newcomers),
             candidates=lambda: [c for c in newcomers if c in made.present()],
             job_id="test-job",
-            quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
+            quorum=section.quorum,
             float_bits=64 if job.precision == "float64" else 32,
         )
 

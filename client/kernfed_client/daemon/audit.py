@@ -45,9 +45,9 @@ class AuditLog:
         self._lock = threading.Lock()
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         last = _last_line(self._file)
-        self._torn = bool(last) and not last.endswith(b"\n")  # the machine stopped in mid-write
-        if self._torn:
+        if last and not last.endswith(b"\n"):  # the machine stopped in mid-write
             os.write(self._file, b"\n")
+        self._torn = bool(last) and _read_line(last) is None
         self._previous = _digest(last.rstrip(b"\n")) if last else _START
 
     def record(
@@ -125,11 +125,8 @@ def verify(path: Path) -> int:
     with path.open("rb") as file:
         for count, raw in enumerate(file, start=1):
             text = raw.rstrip(b"\n")
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                line = None
-            if not isinstance(line, dict):
+            line = _read_line(text)
+            if line is None:
                 torn_at = torn_at or count
             else:
                 torn_before = count > 1 and torn_at == count - 1
@@ -155,6 +152,15 @@ def _digest(*parts: bytes | memoryview) -> str:
     for part in parts:
         digest.update(part)
     return digest.hexdigest()
+
+
+def _read_line(text: bytes) -> dict[str, Any] | None:
+    """The facts of a line; None where it is not whole."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
 
 
 def _last_line(file: int) -> bytes:

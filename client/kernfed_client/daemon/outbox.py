@@ -10,6 +10,7 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.frames import REQUEST_FRAGMENT_TAG
 from kernfed.wire.outgoing import Body, payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload
+from kernfed_client.daemon.reply_store import Restored
 
 KEPT_REPLIES = 64
 """Delivered replies kept per job, newest first."""
@@ -26,6 +27,8 @@ class Entry:
     """None for a failure."""
     failure: task_pb2.TaskFailure | None
     compute_s: float
+    request_sha256: bytes
+    """Of the request that it answers."""
     delivered: bool = False
     restored: bool = False
     """Of an earlier life of the daemon, and not asked for in this one: whether it is wanted is not known."""
@@ -42,22 +45,37 @@ class Outbox:
         """Delivered replies of each job, oldest first."""
         self._transfers = 0
 
-    def add_reply(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+    def add_reply(self, task: task_pb2.Task, payload: Payload, compute_s: float) -> None:
         """Keep a reply until it is acknowledged."""
-        self._entries[task_id] = Entry(job_id, payload, None, compute_s)
+        self._entries[task.task_id] = Entry(task.job_id, payload, None, compute_s, task.request_sha256)
 
-    def restore(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+    def restore(self, found: Restored) -> None:
         """Take in a reply of an earlier life of the daemon: it is sent when its task is asked again, not before."""
-        self._entries[task_id] = Entry(job_id, payload, None, compute_s)
-        self._entries[task_id].restored = True
+        entry = Entry(found.job_id, found.payload, None, found.compute_s, found.request_sha256, restored=True)
+        self._entries[found.task_id] = entry
 
     def add_failure(self, job_id: str, failure: task_pb2.TaskFailure) -> None:
         """Keep a failure until it is acknowledged."""
-        self._entries[failure.task_id] = Entry(job_id, None, failure, 0.0)
+        self._entries[failure.task_id] = Entry(job_id, None, failure, 0.0, failure.request_sha256)
 
     def holds(self, task_id: str) -> bool:
         """Whether a task is answered."""
         return task_id in self._entries
+
+    def answers(self, task: task_pb2.Task) -> bool:
+        """Whether this very request of a task is answered; where a side tells no digest, the id counts alone."""
+        entry = self._entries.get(task.task_id)
+        if entry is None:
+            return False
+        return not entry.request_sha256 or not task.request_sha256 or entry.request_sha256 == task.request_sha256
+
+    def request_sha256(self, task_id: str) -> bytes:
+        """Digest of the request that a kept answer is for."""
+        return self._entries[task_id].request_sha256
+
+    def drop(self, task_id: str) -> None:
+        """Forget the answer to another request of a task."""
+        self._entries.pop(task_id, None)
 
     def delivered(self, task_id: str) -> bool:
         """Whether a task is answered and the answer is not on its way: the coordinator had it, or never asked."""
@@ -81,7 +99,10 @@ class Outbox:
         assert entry.payload is not None  # noqa: S101  # an entry is a failure or a reply
         self._transfers = self._transfers % (2**32 - 1) + 1
         reply = task_pb2.TaskReply(
-            task_id=task_id, payload=payload_to_proto(entry.payload, self._transfers), compute_s=entry.compute_s
+            task_id=task_id,
+            payload=payload_to_proto(entry.payload, self._transfers),
+            compute_s=entry.compute_s,
+            request_sha256=entry.request_sha256,
         )
         large = entry.payload.body_size > INLINE_BYTES
         body = Body(REQUEST_FRAGMENT_TAG, self._transfers, entry.payload) if large else None

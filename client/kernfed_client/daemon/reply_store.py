@@ -53,6 +53,8 @@ class Restored:
     task_id: str
     payload: Payload
     compute_s: float
+    request_sha256: bytes
+    """Of the request that it answers."""
 
 
 class ReplyStore:
@@ -87,13 +89,13 @@ class ReplyStore:
         self._files = {r.task_id: (r.job_id, r.payload.body_size) for r in large}
         return small + large
 
-    def put(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
+    def put(self, task: task_pb2.Task, payload: Payload, compute_s: float) -> None:
         """Store a reply; it is on disk when this returns, as far as a killed process is concerned."""
         try:
             if payload.body_size <= INLINE_BYTES:
-                self._append(job_id, task_id, payload, compute_s)
+                self._append(task, payload, compute_s)
             else:
-                self._write_file(job_id, task_id, payload, compute_s)
+                self._write_file(task, payload, compute_s)
         except OSError as err:
             if not self._failing:
                 log.warning(
@@ -139,25 +141,22 @@ class ReplyStore:
         # A task id comes from a peer, so it never becomes a path: its digest does.
         return self._folder / f"{hashlib.sha256(task_id.encode()).hexdigest()[:32]}.reply"
 
-    def _append(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
-        reply = task_pb2.TaskReply(task_id=task_id, payload=payload_to_proto(payload, 0), compute_s=compute_s)
-        record = _record(job_id, reply)
+    def _append(self, task: task_pb2.Task, payload: Payload, compute_s: float) -> None:
+        record = _record(task.job_id, _answer(task, payload_to_proto(payload, 0), compute_s))
         with self._lock:
             if self._journal.num_bytes + len(record) > MAX_JOURNAL_BYTES:
                 return
             self._journal.add(record)
-            self._waiting[task_id] = job_id
+            self._waiting[task.task_id] = task.job_id
 
-    def _write_file(self, job_id: str, task_id: str, payload: Payload, compute_s: float) -> None:
-        size = payload.body_size
+    def _write_file(self, task: task_pb2.Task, payload: Payload, compute_s: float) -> None:
+        size, job_id, task_id = payload.body_size, task.job_id, task.task_id
         with self._lock:
             if sum(held for _, held in self._files.values()) + size > MAX_STORED_BYTES:
                 return
             self._files[task_id] = (job_id, size)
         path = self._path(task_id)
-        meta = task_pb2.TaskReply(
-            task_id=task_id, payload=task_pb2.Payload(header=payload.header, body_size=size), compute_s=compute_s
-        )
+        meta = _answer(task, task_pb2.Payload(header=payload.header, body_size=size), compute_s)
         record = _record(f"{self._boot}\0{job_id}", meta)
         try:
             with Part(path, buffering=0) as part:
@@ -193,11 +192,22 @@ class ReplyStore:
                     and size > 0
                     and _is_whole(body := np.memmap(path, np.uint8, "r", start, (size,)), path, start + size)
                 ):
-                    return Restored(job_id, reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
+                    return _restored(job_id, reply, body)
         except (OSError, ValueError, DecodeError) as err:
             log.warning("a stored reply cannot be read; it is computed again", error=str(err))
         path.unlink(missing_ok=True)
         return None
+
+
+def _answer(task: task_pb2.Task, payload: task_pb2.Payload, compute_s: float) -> task_pb2.TaskReply:
+    return task_pb2.TaskReply(
+        task_id=task.task_id, payload=payload, compute_s=compute_s, request_sha256=task.request_sha256
+    )
+
+
+def _restored(job_id: str, reply: task_pb2.TaskReply, body: Bytes) -> Restored:
+    payload = Payload(reply.payload.header, (body,))
+    return Restored(job_id, reply.task_id, payload, reply.compute_s, reply.request_sha256)
 
 
 def _sum(data: memoryview) -> int:
@@ -225,7 +235,7 @@ def _small(record: list[bytes]) -> Restored | None:
         if len(reply.payload.inline_body) != reply.payload.body_size:
             return None
         body = np.frombuffer(reply.payload.inline_body, dtype=np.uint8)
-        return Restored(job_id.decode(), reply.task_id, Payload(reply.payload.header, (body,)), reply.compute_s)
+        return _restored(job_id.decode(), reply, body)
     except (DecodeError, UnicodeDecodeError):
         return None
 

@@ -87,9 +87,9 @@ class ClientSession:
         self._outbox = Outbox()
         self._store = store
         for reply in store.restore() if store else ():
-            self._outbox.restore(reply.job_id, reply.task_id, reply.payload, reply.compute_s)
-        self._busy: dict[str, str] = {}
-        """Tasks being received or computed, each with its job."""
+            self._outbox.restore(reply)
+        self._busy: dict[str, task_pb2.Task] = {}
+        """Tasks being received or computed."""
         self._outgoing: Outgoing | None = None
         self._device: tuple[str, str] | None = None
         self._connected = asyncio.Event()
@@ -172,13 +172,16 @@ class ClientSession:
                 stream.cancel()
 
     async def _greet(self, stream: Stream, ended: PeerStatus) -> pb.Welcome:
+        known = {task_id: self._outbox.request_sha256(task_id) for task_id in self._outbox.undelivered()}
+        known |= {task_id: task.request_sha256 for task_id, task in self._busy.items()}
         hello = pb.Hello(
             protocol_version=PROTOCOL_VERSION,
             software_version=self._offer.software_version,
             instance_id=self._instance_id,
             datasets=[pb.OfferedDataset(name=n, partitions=p) for n, p in self._offer.datasets],
             steps=self._runner.step_names,
-            known_task_ids=[*self._outbox.undelivered(), *self._busy],
+            known_task_ids=list(known),
+            known_requests_sha256=list(known.values()),
         )
         try:
             async with asyncio.timeout(WELCOME_TIMEOUT_S):
@@ -228,49 +231,65 @@ class ClientSession:
 
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request."""
-        if self._outbox.holds(task.task_id):
+        if self._outbox.answers(task):
             if self._outbox.delivered(task.task_id):  # any other is on its way already
                 self._outbox.asked(task.task_id)
                 self._send_answer(task.task_id)
             return None
-        if task.task_id in self._busy:
+        if self._is_under_way(task):
             return None
+        if self._outbox.holds(task.task_id):
+            log.info("a task comes again with another request: it is computed anew", task_id=task.task_id)
+            self._stop_sending(task.task_id)
+            self._outbox.drop(task.task_id)
+            self._forget(task.task_id)
         try:
             incoming = self._runner.incoming(task)
         except KernfedError as err:
             self._fail(task, err)
             return None
-        self._busy[task.task_id] = task.job_id
+        self._busy[task.task_id] = task
         return incoming
+
+    def _is_under_way(self, task: task_pb2.Task) -> bool:
+        """Whether this very request is being received or computed; one that it replaces is not wanted any more."""
+        busy = self._busy.get(task.task_id)
+        if busy is None:
+            return False
+        return busy.request_sha256 == task.request_sha256
 
     def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
         """Run a step and send its answer, over whatever connection there is by then."""
 
         def answered(answer: Answered | None, error: BaseException | None) -> None:
-            if self._busy.pop(task.task_id, None) is None:
-                self._forget(task.task_id)
-                return  # cancelled meanwhile
+            if self._busy.get(task.task_id) is not task:
+                if task.task_id not in self._busy:
+                    self._forget(task.task_id)
+                return  # cancelled meanwhile, or asked anew
+            del self._busy[task.task_id]
             if isinstance(error, KernfedError):
                 log.warning("step refused or failed", task_id=task.task_id, reason=error.reason, error=str(error))
                 self._fail(task, error)
             elif answer is None:
                 raise error or RuntimeError("a step ended without an answer")
             else:
-                self._outbox.add_reply(task.job_id, task.task_id, answer.payload, answer.compute_s)
+                self._outbox.add_reply(task, answer.payload, answer.compute_s)
                 self._send_answer(task.task_id)
 
         def answer() -> Answered:
-            if task.task_id not in self._busy:
+            if self._busy.get(task.task_id) is not task:
                 raise JobCancelledError("the task was cancelled before its turn came")
-            answered = self._runner.answer(task, incoming, lambda: task.task_id in self._busy)
+            answered = self._runner.answer(task, incoming, lambda: self._busy.get(task.task_id) is task)
             if self._store is not None:
-                self._store.put(task.job_id, task.task_id, answered.payload, answered.compute_s)
+                self._store.put(task, answered.payload, answered.compute_s)
             return answered
 
         self._worker.submit(answer, answered)
 
     def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
-        failure = task_pb2.TaskFailure(task_id=task.task_id, reason=err.reason, message=str(err)[:4000])
+        failure = task_pb2.TaskFailure(
+            task_id=task.task_id, reason=err.reason, message=str(err)[:4000], request_sha256=task.request_sha256
+        )
         self._outbox.add_failure(task.job_id, failure)
         self._send_answer(task.task_id)
 
@@ -284,7 +303,7 @@ class ClientSession:
 
     def cancelled(self, cancel: task_pb2.Cancel) -> list[str]:
         """Drop a task, or a whole job with its state; returns the tasks that were not answered yet."""
-        gone = [t for t, job_id in self._busy.items() if job_id == cancel.job_id and cancel.task_id in ("", t)]
+        gone = [t for t, task in self._busy.items() if task.job_id == cancel.job_id and cancel.task_id in ("", t)]
         for task_id in gone:
             del self._busy[task_id]
         for task_id in [cancel.task_id] if cancel.task_id else self._outbox.of_job(cancel.job_id):

@@ -22,9 +22,11 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
+from kernfed.maths.clipping import clip_rows
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
+from kernfed_client.data import content
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, load_local_data
@@ -102,6 +104,7 @@ class LocalJob:
         self.durable = durable
         # A job id comes from a peer, so it never becomes a path: its digest does.
         self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self._reads_files = load is None and durable
         self._load = load or functools.partial(load_local_data, file)
         self._device: torch.device | None = None
         self._described: _Described | None = None
@@ -213,6 +216,11 @@ class LocalJob:
         return _made(self._mapped, "data.map_features").y_train
 
     @property
+    def centred(self) -> bool:
+        """Whether means were subtracted from features and targets."""
+        return _made(self._mapped, "data.map_features").centred
+
+    @property
     def feature_mean(self) -> Floats:
         """Values subtracted from the features, (M,); zeros without an intercept."""
         return _made(self._mapped, "data.map_features").feature_mean
@@ -256,22 +264,29 @@ class LocalJob:
         """Read the data set, in place of what was read before.
 
         Raises:
-            DataError: It does not fit the schema.
+            DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
         """
         self._described = None
         self._row_weights = None
         self._forget_scales()
         data = self._load(dataset, schema, self.client)
+        section = self.file.datasets.get(dataset)
+        if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
+            content.check(self.folder / "setup", data, dataset)
         self._described = _Described(dataset, schema, data)
         return data
 
-    def standardise(self, classes: tuple[str, ...], mean: Array, deviation: Array) -> None:
+    def standardise(
+        self, classes: tuple[str, ...], mean: Array, deviation: Array, bounds: tuple[float, ...] = ()
+    ) -> None:
         """Scale rows to (x - mean) / deviation, and number classes as agreed.
 
         Args:
             classes: Names of all clients' classes.
             mean: Per feature column, (P,).
             deviation: Per feature column, (P,), above 0.
+            bounds: Per feature column, training rows are taken at most so far from 0 once scaled, 0: as they are;
+                empty: all are.
 
         Raises:
             JobStateMissingError: The data were not read yet.
@@ -286,6 +301,8 @@ class LocalJob:
                 f"data.standardise has means {mean.shape} and deviations {deviation.shape} "
                 f"for {num_columns} feature columns"
             )
+        if len(bounds) not in (0, num_columns):
+            raise WireError(f"data.standardise has {len(bounds)} bounds for {num_columns} feature columns")
         centre, scale = mean.astype(np.float64), deviation.astype(np.float64)
         if not (scale > 0).all():
             column = schema.features[int(np.argmin(scale > 0))]
@@ -295,11 +312,12 @@ class LocalJob:
         self._check_classes(classes)
         self._forget_scales()
         index = {name: i for i, name in enumerate(classes)}
+        x_train = clip_rows(data.train.x)[0] if schema.clipped else data.train.x
         self._scaled = _Scaled(
             classes,
             centre,
             scale,
-            _scale(data.train.x, centre, scale, schema),
+            _bounded(_scale(x_train, centre, scale, schema), bounds),
             _scale(data.test.x, centre, scale, schema),
             _targets(data.train, index),
             _targets(data.test, index),
@@ -424,6 +442,13 @@ def _targets(rows: PartitionData, index: dict[str, int]) -> Array:
     if rows.y is not None:
         return rows.y
     return np.array([index[label] for label in rows.labels or ()], dtype=np.int64)
+
+
+def _bounded(x: Floats, bounds: tuple[float, ...]) -> Floats:
+    if not any(bounds):
+        return x
+    limit = np.where(np.array(bounds) > 0, bounds, np.inf)
+    return np.clip(x, -limit, limit)
 
 
 def _scale(x: Floats, centre: Floats, scale: Floats, schema: DataSchema) -> Floats:

@@ -86,7 +86,7 @@ def check_table(source: Source, schema: DataSchema, table: RawTable) -> Partitio
         _check_labels(source, schema, names, table.codes, ~absent, rows, faults)
     faults.raise_if_any()
     kept = ~absent
-    if not kept.any():
+    if len(rows) and not kept.any():
         source.refuse(
             f"all {len(rows):,} rows lack a value in a column that the job uses, so dropping them leaves none; "
             "complete the data or use fewer columns"

@@ -21,6 +21,8 @@ from kernfed.rng import stream
 from kernfed.tables.read import read
 from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
 
+_NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
+
 
 @dataclass(frozen=True, slots=True)
 class LocalData:
@@ -85,18 +87,19 @@ def prepare(
     Raises:
         DataError: The target is no class column, or a binary task has three classes.
     """
+    empty = test is not None and not test.num_rows
     dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
     if test is None:
         held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client)
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, ())
+        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else ())
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
     if not schema.classes:
         check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
     classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
-    notes = []
+    notes = [_NO_TEST_ROWS] if empty else []
     if len(counts) == 1:
         notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
     notes.extend(
@@ -112,7 +115,7 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
         file: Where it lies and how to read it.
         schema: What the job expects.
         dataset: Name of the data set, for messages.
-        partition: Name of the partition, for messages.
+        partition: Name of the partition; a `test` partition may have a header and no rows: there are no test rows.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
@@ -121,7 +124,7 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
     source = partition_source(file, schema, dataset, partition)
-    return check_table(source, schema, read(source))
+    return check_table(source, schema, read(source, may_be_empty=partition == "test"))
 
 
 def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import WireError
 from kernfed.federation.messages.data import (
@@ -21,7 +22,8 @@ from kernfed.federation.messages.data import (
     Standardised,
     StandardiseRequest,
 )
-from kernfed.maths.statistics import median_distance
+from kernfed.maths.statistics import median_distance, moments
+from kernfed_client.data.alone import AgreedLengthscale
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 
@@ -33,7 +35,8 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         DataError: The data do not fit the schema, or their squares exceed the range of numbers.
     """
     data = job.load(request.dataset, request.schema)
-    m = finite_moments(data, request.schema, request.dataset)
+    m, far = finite_moments(data, request.schema, request.dataset)
+    target = moments(data.train.y.reshape(-1, 1)) if data.train.y is not None else None
     counts = Counter(data.train.labels or ())
     return DataDescription(
         num_rows=data.train.num_rows,
@@ -44,6 +47,11 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         mean=m.mean,
         sum_squares=m.sum_squares,
         backbone=data.backbone,
+        deviation=tuple(m.deviation.tolist()),
+        mean_rest=tuple(m.rest.tolist()),
+        far_rows=far,
+        target_mean=0.0 if target is None else float(target.mean[0]),
+        target_deviation=0.0 if target is None else float(target.deviation[0]),
     )
 
 
@@ -54,9 +62,14 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
         JobStateMissingError: The data were not read yet.
         DataError: The agreed classes lack one of this client's.
     """
-    job.standardise(request.classes, request.mean, request.deviation)
-    distance = median_distance(job.x_train).value if request.median_distance else 0.0
-    return Standardised(num_rows=job.num_rows, median_distance=distance)
+    job.standardise(request.classes, request.mean, request.deviation, request.bounds)
+    rule = job.memory(AgreedLengthscale)
+    rule.median, rule.drawn = request.median_distance, request.drawn
+    if not request.median_distance:
+        return Standardised(num_rows=job.num_rows, median_distance=0.0)
+    draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None
+    found = median_distance(job.x_train, draw)
+    return Standardised(num_rows=job.num_rows, median_distance=found.value, ties=found.ties)
 
 
 def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:

@@ -8,15 +8,23 @@ order of client names. How a request reaches clients is an `Exchange`: gRPC sess
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol
 
-from kernfed.errors import InvalidReplyError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.errors import (
+    DivergedError,
+    JobStateMissingError,
+    KernfedError,
+    QuorumNotMetError,
+    RevokedError,
+    UnavailableError,
+)
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.messages.base import Dims, R, Reply, Request, validate
+from kernfed.federation.ledger import Ledger
+from kernfed.federation.messages.base import Dims, R, Reply, Request, Stated, validate
+from kernfed.federation.quorum import Quorum
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 
 
@@ -50,6 +58,8 @@ class Call(Generic[R]):
     deadline_s: float
     wait_s: float
     """Seconds after the deadline for which `needed` answers are still waited for."""
+    grace_s: float
+    """Seconds for which clients without a session are waited for where `needed` have answered."""
     float_bits: int
     dims: Dims
     """Shape symbols that the request binds; the exchange validates each reply against them."""
@@ -99,20 +109,6 @@ class Exchange(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """The number of clients that must answer, and their time."""
-
-    min_clients: int = 1
-    min_fraction: float = 0.5
-    deadline_s: float = 300.0
-    wait_s: float = 86_400.0
-
-    def needed(self, num_clients: int) -> int:
-        """Answers that a step of `num_clients` clients needs."""
-        return max(self.min_clients, math.ceil(self.min_fraction * num_clients - 1e-9), 1)
-
-
 class Cohort:
     """The clients of one job."""
 
@@ -138,7 +134,7 @@ class Cohort:
         self._asked: dict[str, int] = {}
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
-        self._num_rows: dict[str, int] = {}
+        self._ledger = Ledger()
         self._setup: list[_Setup] = []
 
     @property
@@ -168,11 +164,16 @@ class Cohort:
     @property
     def num_rows(self) -> Mapping[str, int]:
         """Training rows of each client that stated them."""
-        return dict(self._num_rows)
+        return self._ledger.num_rows
 
-    def register_rows(self, num_rows: Mapping[str, int]) -> None:
-        """Keep the row counts that clients stated; a later reply with another count is refused."""
-        self._num_rows.update(num_rows)
+    def register_rows(self, num_rows: Mapping[str, int], num_test_rows: Mapping[str, int] | None = None) -> None:
+        """Keep the row counts that clients stated; a later reply that contradicts them is refused."""
+        test = num_test_rows or {}
+        self._ledger.register({client: Stated(rows, test.get(client)) for client, rows in num_rows.items()})
+
+    def let_differ(self, spread: float) -> None:
+        """State how many times the largest number of all other clients one client's may be, else it is left out."""
+        self._ledger.spread = spread
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -280,7 +281,7 @@ class Cohort:
         ]
         if unprepared:
             outcomes.update(await self._prepare_again(call, unprepared))
-        return self._settle(call, outcomes)
+        return await self._settle(call, outcomes)
 
     async def mean(
         self,
@@ -309,12 +310,7 @@ class Cohort:
         dims = validate(request, {})
 
         def accept(client: str, reply: Reply) -> None:
-            rows = getattr(reply, "num_rows", None)
-            known = self._num_rows.get(client)
-            if rows is not None and known is not None and rows != known:
-                raise InvalidReplyError(
-                    f"{type(reply).__name__}.num_rows is {rows}, but {client} stated {known} training rows before"
-                )
+            self._ledger.accept(client, reply, self._float_bits)
 
         needed = self._quorum.needed(len(asked) if drawn else len(self._clients))
         return Call(
@@ -327,6 +323,7 @@ class Cohort:
             everyone=everyone,
             deadline_s=self._quorum.deadline_s,
             wait_s=self._quorum.wait_s,
+            grace_s=self._quorum.grace_s,
             float_bits=self._float_bits,
             dims=dims,
             accept=accept,
@@ -359,14 +356,27 @@ class Cohort:
                 break
         return faults
 
-    def _settle(self, call: Call[R], outcomes: dict[str, R | Fault]) -> dict[str, R]:
+    async def _settle(self, call: Call[R], outcomes: dict[str, R | Fault]) -> dict[str, R]:
         replies: dict[str, R] = {}
         for client in call.clients:
             outcome = outcomes.get(client)
             if isinstance(outcome, Fault):
                 self._out_of_round[client] = outcome
+                if outcome.reason == RevokedError.reason:
+                    self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
+        outliers = self._ledger.outliers
+        if is_small(list(replies.values())):
+            found = outliers(call.request, replies)
+        else:
+            found = await asyncio.to_thread(outliers, call.request, replies)
+        for client, err in found.items():
+            fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
+            del replies[client]
+            self._observe(
+                JobEvent(EventKind.CLIENT_FAILED, self._round, call.request.step, client, fault.message, fault.reason)
+            )
         if len(replies) < call.needed:
             raise quorum_error(call.request.step, call.needed, len(replies), outcomes, call.clients)
         return replies
@@ -386,8 +396,14 @@ def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | 
 
 def quorum_error(
     step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
-) -> QuorumNotMetError:
-    """The error of a step that too few clients answered, with each client's reason."""
+) -> KernfedError:
+    """The error of a step that too few clients answered, with each client's reason.
+
+    Where every client that spoke says that its iteration diverges, that is the error, and not that they are too few.
+    """
+    faults = [o for o in outcomes.values() if isinstance(o, Fault)]
+    if not have and faults and all(fault.reason == DivergedError.reason for fault in faults):
+        return DivergedError(f"{step}: {faults[0].message}")
     lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
     for client in asked:
         outcome = outcomes.get(client)

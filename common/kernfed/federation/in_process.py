@@ -11,7 +11,7 @@ import numpy as np
 from kernfed.errors import JobStateMissingError, KernfedError
 from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.messages.base import R, Reply, Request, validate
+from kernfed.federation.messages.base import R, Reply, Request, fields_of, validate
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -59,14 +59,14 @@ class InProcessExchange:
 
 
 def as_sent(message: Any, float_bits: int) -> Any:
-    """A message as it arrives at the other end: its float arrays rounded to the wire's precision."""
+    """A message as it arrives at the other end: its float arrays rounded to the wire's precision, unless `Exact`."""
     if float_bits == 64:
         return message
     return replace(
         message,
         **{
-            name: value.astype(np.float32)
-            for name in message.__dataclass_fields__
-            if isinstance(value := getattr(message, name), np.ndarray) and value.dtype.kind == "f"
+            f.name: value.astype(np.float32)
+            for f in fields_of(type(message))
+            if isinstance(value := getattr(message, f.name), np.ndarray) and value.dtype.kind == "f" and not f.exact
         },
     )

@@ -13,9 +13,10 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.quorum import Quorum
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.base import Lengthscale, Needs
+from kernfed.methods.base import Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
 from kernfed.section import ACCEPTED, Only, Section
 
@@ -47,9 +48,21 @@ class CohortSection(Section):
         description="Seconds after which a round closes on its quorum, even while others compute. A client that is "
         "missing then is a straggler, and is asked again in the next round.",
     )
+    grace_s: float = Field(
+        10.0,
+        ge=0,
+        le=1e9,
+        description="Seconds for which a step that has its quorum waits for clients that are not connected. Who was "
+        "away for longer is asked again once it is back. A coordinator that starts gives all clients a minute.",
+    )
     wait_s: Positive = Field(
         86_400.0, description="Seconds for which the job may stay below quorum, and say so, before it fails."
     )
+
+    @property
+    def quorum(self) -> Quorum:
+        """How many must answer, and how long the others are waited for."""
+        return Quorum(self.min_clients, self.min_fraction, self.deadline_s, self.wait_s, self.grace_s)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -88,6 +101,10 @@ class DataSection(Section):
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
     )
     standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
+    scales: Annotated[Literal["clipped", "moments"], Only(standardise=True)] = Field(
+        "clipped",
+        description="Means and deviations with clipped rows that stand far out, or of the rows as they are.",
+    )
     test_fraction: float = Field(
         0.25,
         ge=0,
@@ -129,8 +146,10 @@ class FeaturesSection(Section):
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies."
     )
-    lengthscale: Positive | list[Positive] | Literal["median"] = Field(
-        "median", description="One number, one per feature column, or the federated median heuristic."
+    lengthscale: Positive | list[Positive] | MedianRule = Field(
+        "median",
+        description="One number, one per feature column, or the federated median heuristic, with rows that are "
+        "drawn by the job's seed or evenly spaced.",
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
@@ -216,6 +235,7 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=job.data.test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
+        clipped=job.data.standardise and job.data.scales == "clipped",
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,6 +14,13 @@ from kernfed.errors import ConfigError
 from kernfed.section import ACCEPTED
 
 M = TypeVar("M", bound=BaseModel)
+
+MAX_KEY_PARTS: Final = 16
+"""Parts of a dotted key; the parser's time and memory grow with the square of them."""
+MAX_PROBLEMS: Final = 20
+
+_PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY: Final = re.compile(rf"""(?<![\w"'-]){_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}""")
 
 
 def read_toml(path: Path) -> str:
@@ -41,19 +49,31 @@ def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False
     Raises:
         ConfigError: Names `source`, the key and what to do about it, one line per problem.
     """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as err:
-        raise ConfigError(f"{source}: not valid TOML: {err}") from err
+    data = _tables(text, source)
     try:
         return model.model_validate(data, context={ACCEPTED: accepted})
     except ValidationError as err:
         raise ConfigError(_describe(model, data, err, source)) from err
 
 
+def _tables(text: str, source: str) -> dict[str, Any]:
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise ConfigError(
+            f"{source}: line {line}: a key of more than {MAX_KEY_PARTS} parts, {long[0][:40]}…; no key has so many"
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as err:
+        raise ConfigError(f"{source}: not valid TOML: {err}") from err
+    except RecursionError as err:
+        raise ConfigError(f"{source}: arrays or tables lie too deep in each other; none of kernfed's do") from err
+
+
 def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError, source: str) -> str:
     lines = []
-    for problem in err.errors(include_url=False):
+    problems = err.errors(include_url=False)
+    for problem in problems[:MAX_PROBLEMS]:
         loc = [str(part) for part in problem["loc"]]
         key = ".".join(loc) or "(file)"
         text = problem["msg"].removeprefix("Value error, ")
@@ -63,7 +83,9 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
             text = "missing; add it"
         elif problem["type"] not in ("value_error", "union_tag_not_found"):
             text = f"{text}, got {problem.get('input')!r:.80}"
-        lines.append(f"{source}: {key}: {text}")
+        lines.append(f"{source}: {key[:200]}: {text}")
+    if len(problems) > MAX_PROBLEMS:
+        lines.append(f"{source}: and {len(problems) - MAX_PROBLEMS} more problems")
     return "\n".join(lines)
 
 
@@ -76,7 +98,7 @@ def _suggestion(model: type[BaseModel], loc: list[str]) -> str:
     if elsewhere:
         tables = " or ".join(f"[{table}]" if table else "the top of the file" for table in elsewhere)
         return f" here; it belongs in {tables}"
-    close = difflib.get_close_matches(wrong, known, n=1)
+    close = difflib.get_close_matches(wrong[:200], known, n=1)
     return f"; did you mean {close[0]!r}?" if close else "; remove it"
 
 

@@ -101,6 +101,22 @@ def combine_arrays(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
     return out
 
 
+def norm(array: Array) -> float:
+    """Euclidean norm of an array's numbers in float64; infinity where their squares exceed the range of numbers.
+
+    Args:
+        array: Of floats; may be memory-mapped.
+    """
+    flat = array.reshape(-1)
+    squares = 0.0
+    with np.errstate(over="ignore"):
+        for start in range(0, flat.size, SLICE):
+            piece = flat[start : start + SLICE].astype(np.float64, copy=False)
+            squares += float(piece @ piece)
+            _forget(array, start, piece.size)
+    return float(np.sqrt(squares))
+
+
 def _forget(array: Array, start: int, size: int) -> None:
     """Let the kernel drop the pages of a slice of a memory-mapped array; a no-op for others."""
     if not isinstance(array, np.memmap) or not hasattr(mmap, "MADV_DONTNEED"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,23 +11,44 @@ import numpy.typing as npt
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError, NumericalError
+from kernfed.rng import Stream
 
 LENGTHSCALE_FLOOR = 1e-3
 """Smallest lengthscale that the median heuristic gives, in units of the (standardised) columns."""
 
-_CONSTANT = 64 * float(np.finfo(np.float64).eps)
-"""A deviation below this fraction of |mean| is rounding: the column is constant."""
+_CONSTANT = float(np.finfo(np.float64).eps)
+"""A deviation up to this fraction of |mean|, a unit or two of its last place, is rounding: the column is constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Row count, means, and squared deviations from them, per column."""
+    """Row count, means, and deviations, per column.
+
+    Right at every magnitude: a mean has two parts, so that what lies between clients survives a large offset, and
+    nothing is squared that could leave the range of numbers.
+    """
 
     num_rows: int
     mean: Floats
     """Shape (d,)."""
-    sum_squares: Floats
-    """Sums of squared deviations from `mean`, shape (d,)."""
+    deviation: Floats
+    """Root of the mean squared deviation from the mean, shape (d,)."""
+    rest: Floats
+    """What `mean` lost to rounding, shape (d,): the mean is the exact sum of the two."""
+
+    @property
+    def sum_squares(self) -> Floats:
+        """Sums of squared deviations from the mean, (d,); infinite or 0 where these leave the range of numbers."""
+        with np.errstate(over="ignore", under="ignore"):
+            squares: Floats = np.square(self.deviation) * self.num_rows
+        return squares
+
+    @classmethod
+    def of_squares(cls, num_rows: int, mean: Floats, sum_squares: Floats) -> Moments:
+        """Moments of a peer that states sums of squares and no more."""
+        if num_rows == 0:
+            return cls(0, mean, np.zeros_like(mean), np.zeros_like(mean))
+        return cls(num_rows, mean, np.sqrt(sum_squares / num_rows), np.zeros_like(mean))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +71,23 @@ class Lengthscale:
 
 
 def moments(x: Floats) -> Moments:
-    """Compute the moments of rows, in two passes so that a large mean does not cancel.
+    """Compute the moments of rows, from values shifted by their mean so that a large one does not cancel.
 
     Args:
         x: Rows, shape (n, d); n may be 0, which gives zeros.
     """
     num_rows, d = x.shape
     if num_rows == 0:
-        return Moments(0, np.zeros(d), np.zeros(d))
-    mean = x.mean(axis=0, dtype=np.float64)
-    mean += (x - mean).mean(axis=0)
-    return Moments(num_rows, mean, np.square(x - mean).sum(axis=0))
+        return Moments(0, np.zeros(d), np.zeros(d), np.zeros(d))
+    shift = x.mean(axis=0, dtype=np.float64)
+    shifted = x - shift
+    rest = shifted.mean(axis=0)
+    shifted -= rest
+    # Divided by a power of two, which rounds nothing, squares stay in the range of numbers.
+    _, exponent = np.frexp(np.abs(shifted).max(axis=0))
+    root = np.sqrt(np.square(np.ldexp(shifted, -exponent)).mean(axis=0))
+    mean, rest = _two_sum(shift, rest)
+    return Moments(num_rows, mean, np.ldexp(root, exponent), rest)
 
 
 def pool_moments(parts: Sequence[Moments]) -> Moments:
@@ -71,7 +99,7 @@ def pool_moments(parts: Sequence[Moments]) -> Moments:
         DataError: No part has a row.
         NumericalError: The squares exceed the range of numbers.
 
-    Source: Chan, Golub & LeVeque (1983), equation (2.1).
+    Source: Chan, Golub & LeVeque (1983), equation (2.1), on roots instead of squares.
     """
     filled = [part for part in parts if part.num_rows > 0]
     if not filled:
@@ -80,32 +108,32 @@ def pool_moments(parts: Sequence[Moments]) -> Moments:
     with np.errstate(over="ignore", invalid="ignore"):
         for part in filled[1:]:
             num_rows = total.num_rows + part.num_rows
-            share = part.num_rows / num_rows
-            delta = part.mean - total.mean
-            mean = total.mean + delta * share
-            squares = total.sum_squares + part.sum_squares + delta * delta * (total.num_rows * share)
-            total = Moments(num_rows, mean, squares)
-    if not (np.isfinite(total.mean).all() and np.isfinite(total.sum_squares).all()):
-        column = int(np.flatnonzero(~(np.isfinite(total.mean) & np.isfinite(total.sum_squares)))[0])
+            share, other = part.num_rows / num_rows, total.num_rows / num_rows
+            delta = (part.mean - total.mean) + (part.rest - total.rest)
+            within = np.hypot(math.sqrt(other) * total.deviation, math.sqrt(share) * part.deviation)
+            mean, rest = _two_sum(total.mean, total.rest + delta * share)
+            total = Moments(num_rows, mean, np.hypot(within, math.sqrt(share * other) * np.abs(delta)), rest)
+        finite = np.isfinite(total.mean) & np.isfinite(total.rest) & np.isfinite(total.sum_squares)
+    if not finite.all():
         raise NumericalError(
-            f"squares of column {column} (counted from 0) exceed the range of numbers; divide the column by a "
-            "constant at every client"
+            f"squares of column {int(np.argmin(finite))} (counted from 0) exceed the range of numbers; divide the "
+            "column by a constant at every client"
         )
     return total
 
 
 def constant_columns(pooled: Moments) -> npt.NDArray[np.bool_]:
-    """Tell which columns hold one value, up to rounding: deviation at most 64 eps |mean|, shape (d,)."""
-    constant: npt.NDArray[np.bool_] = _deviation(pooled) <= _CONSTANT * np.abs(pooled.mean)
+    """Tell which columns hold one value, up to its last digit: deviation at most eps |mean|, shape (d,)."""
+    constant: npt.NDArray[np.bool_] = pooled.deviation <= _CONSTANT * np.abs(pooled.mean)
     return constant
 
 
 def pooled_deviation(pooled: Moments) -> Floats:
-    """Compute each column's standard deviation sqrt(sum_squares / n), shape (d,).
+    """Tell each column's standard deviation, shape (d,).
 
     A constant column (`constant_columns`) gets deviation 1, so that standardising makes it 0 instead of noise.
     """
-    return np.where(constant_columns(pooled), 1.0, _deviation(pooled))
+    return np.where(constant_columns(pooled), 1.0, pooled.deviation)
 
 
 def weighted_median(values: Sequence[float] | Floats, weights: Sequence[float] | Floats) -> float:
@@ -130,18 +158,21 @@ def weighted_median(values: Sequence[float] | Floats, weights: Sequence[float] |
     return float(v[first])
 
 
-def median_distance(x: Floats, max_rows: int = 1000) -> MedianDistance:
+def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000) -> MedianDistance:
     """Compute the median Euclidean distance between different rows.
 
     Args:
         x: Rows, shape (n, d), standardised.
-        max_rows: With more rows, this many evenly spaced ones are used, always the same.
+        draw: Draws the rows where there are more than `max_rows`. None takes evenly spaced ones, which in a file of
+            patients times visits may all be of one visit.
+        max_rows: Rows that are compared at most.
     """
     from scipy.spatial.distance import pdist  # noqa: PLC0415  # takes a quarter second of the coordinator's start
 
     num_rows = x.shape[0]
     if num_rows > max_rows:
-        x = x[np.arange(max_rows) * num_rows // max_rows]
+        chosen = np.arange(max_rows) * num_rows // max_rows if draw is None else draw.permutation(num_rows)[:max_rows]
+        x = x[np.sort(chosen)]
     if x.shape[0] < 2:
         return MedianDistance(0.0, ties=False)
     distances: Floats = pdist(np.ascontiguousarray(x, dtype=np.float64))
@@ -169,6 +200,8 @@ def agree_lengthscale(medians: Sequence[float], num_rows: Sequence[int]) -> Leng
     return Lengthscale(max(value, LENGTHSCALE_FLOOR), floored=value < LENGTHSCALE_FLOOR)
 
 
-def _deviation(pooled: Moments) -> Floats:
-    deviation: Floats = np.sqrt(pooled.sum_squares / pooled.num_rows)
-    return deviation
+def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add two numbers without loss: their rounded sum, and what it lost. Source: Knuth (1969), section 4.2.2."""
+    total = a + b
+    back = total - a
+    return total, (a - (total - back)) + (b - back)

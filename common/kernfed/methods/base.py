@@ -13,7 +13,9 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.section import MethodSection
 
 S = TypeVar("S", bound=MethodSection)
-Lengthscale = float | list[float] | Literal["median"]
+MedianRule = Literal["median", "median-spaced"]
+"""The lengthscale is the median distance between rows: of rows drawn by the job's seed, or evenly spaced."""
+Lengthscale = float | list[float] | MedianRule
 
 
 class Needs(enum.StrEnum):

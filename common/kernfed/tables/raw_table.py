@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import GREATEST, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
 
@@ -124,11 +124,15 @@ class Faults:
             self.add(column, int(rows.min()), problem, int(rows.size))
 
     def add_infinite(self, table: RawTable) -> None:
-        """Note the infinite values of a table."""
-        for j, name in enumerate(self.source.features):
-            self.add_rows(name, table.row_numbers[np.isinf(table.x[:, j])], self.source.not_finite)
+        """Note the values of a table that are infinite, or too large to be used."""
+        columns = [(name, table.x[:, j]) for j, name in enumerate(self.source.features)]
         if table.y is not None and self.source.target is not None:
-            self.add_rows(self.source.target, table.row_numbers[np.isinf(table.y)], self.source.not_finite)
+            columns.append((self.source.target, table.y))
+        for name, values in columns:
+            infinite = np.isinf(values)
+            self.add_rows(name, table.row_numbers[infinite], self.source.not_finite)
+            beyond = table.row_numbers[(np.abs(values) > GREATEST) & ~infinite]
+            self.add_rows(name, beyond, f"a number beyond {GREATEST:g}; correct it, or divide the column everywhere")
 
     def add_gaps(self, table: RawTable, remedy: str) -> None:
         """Note the values that a table lacks."""

@@ -16,8 +16,12 @@ from kernfed.tables.raw_table import Faults, RawTable, Source
 _READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
 
 
-def read(source: Source) -> RawTable:
+def read(source: Source, *, may_be_empty: bool = False) -> RawTable:
     """Read the columns that are wanted of a file, by its format, else by its suffix. Gaps and infinities are left in.
+
+    Args:
+        source: The file.
+        may_be_empty: Whether a file that names its columns and has no row below is a table without rows.
 
     Raises:
         DataError: The file cannot be read or has no rows, or a cell is not a number; names file, column, row and
@@ -28,7 +32,8 @@ def read(source: Source) -> RawTable:
         if name == "images":
             source.refuse("is a folder of images, which only a job with data.backbone reads; name a file")
         _check_is_file(source)
-        return _with_rows(source, _READERS[name](source))
+        table = _READERS[name](source)
+        return table if may_be_empty else _with_rows(source, table)
 
 
 def read_with_text(source: Source) -> tuple[TextTable, RawTable]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernfed import rng
-from kernfed.errors import NumericalError
+from kernfed.errors import DivergedError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import KERNEL_SIZE, NORM_RATE, Layer, NetworkKind, NetworkSpec, layout, norm_entries
@@ -133,7 +133,7 @@ def train(
         Shape (N, P).
 
     Raises:
-        NumericalError: A network left the range of numbers.
+        DivergedError: A network left the range of numbers.
     """
     current = parameters.clone()
     order = rng.stream(seed, "networks", "batches")
@@ -155,7 +155,7 @@ def train(
         else:
             current = current * (1.0 - learning_rate * weight_decay) - learning_rate * gradient
     if not bool(torch.isfinite(current).all()):
-        raise NumericalError(
+        raise DivergedError(
             f"networks trained with learning rate {learning_rate:g} left the range of numbers; lower "
             "method.learning_rate, or scale the columns (data.standardise)"
         )

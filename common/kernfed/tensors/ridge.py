@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.errors import DataError, NumericalError
+from kernfed.errors import DataError, DivergedError, NumericalError
 from kernfed.tensors.linalg import Cholesky, cholesky, largest_eigenvalue, self_product
 
 
@@ -126,7 +126,7 @@ class LocalRidge:
             Weights, shape (M, C).
 
         Raises:
-            NumericalError: The weights left the range of numbers: the learning rate is too large.
+            DivergedError: The weights left the range of numbers: the learning rate is too large.
         """
         w = w.clone()
         if batch_size == 0 or batch_size >= self.num_rows:
@@ -141,9 +141,9 @@ class LocalRidge:
                     batches = list(torch.split(rows, batch_size))[::-1]
                 w.sub_(self._batch_gradient(w, batches.pop()), alpha=learning_rate)
         if not bool(torch.isfinite(w).all()):
-            raise NumericalError(
-                f"gradient descent with learning rate {learning_rate:g} left the range of numbers; keep it below "
-                "2 over the largest eigenvalue of the Hessian"
+            raise DivergedError(
+                f"gradient descent with learning rate {learning_rate:g} left the range of numbers; lower "
+                "method.learning_rate: it must stay below 2 over the largest eigenvalue of the Hessian"
             )
         return w
 

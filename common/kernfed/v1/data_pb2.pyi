@@ -87,6 +87,7 @@ class DataSchema(google.protobuf.message.Message):
     TEST_FRACTION_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     BACKBONE_FIELD_NUMBER: builtins.int
+    CLIPPED_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -101,6 +102,8 @@ class DataSchema(google.protobuf.message.Message):
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data. At most 256
     characters.
     """
+    clipped: builtins.bool
+    """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -120,8 +123,9 @@ class DataSchema(google.protobuf.message.Message):
         test_fraction: builtins.float = ...,
         seed: builtins.int = ...,
         backbone: builtins.str = ...,
+        clipped: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 
@@ -139,6 +143,11 @@ class DataDescription(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     SUM_SQUARES_FIELD_NUMBER: builtins.int
     BACKBONE_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    MEAN_REST_FIELD_NUMBER: builtins.int
+    FAR_ROWS_FIELD_NUMBER: builtins.int
+    TARGET_MEAN_FIELD_NUMBER: builtins.int
+    TARGET_DEVIATION_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -147,6 +156,10 @@ class DataDescription(google.protobuf.message.Message):
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     backbone: builtins.str
     """Fingerprint of the backbone behind the columns; empty without one. At most 256 characters."""
+    target_mean: builtins.float
+    """Mean of a regression's target over training rows."""
+    target_deviation: builtins.float
+    """Standard deviation of a regression's target over training rows; 0 also where it is not told. At least 0."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes that occur here, sorted; empty for regression. At most 65,536 items."""
@@ -161,7 +174,25 @@ class DataDescription(google.protobuf.message.Message):
 
     @property
     def sum_squares(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Sum of squared deviations from `mean` per feature column, float64. Shape (P)."""
+        """Sum of squared deviations from `mean` per feature column, float64; 0 where it is below the range of numbers. Shape
+        (P).
+        """
+
+    @property
+    def deviation(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Root of the mean squared deviation per feature column, P of them; empty: `sum_squares` tells it. At least 0. At
+        most 65,536 items.
+        """
+
+    @property
+    def mean_rest(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """What `mean` lost to rounding per feature column, P of them; empty: nothing is known of it. At most 65,536 items."""
+
+    @property
+    def far_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Training rows that stand far out per feature column, P of them; empty: none does. From 0 to 2^53. At most 65,536
+        items.
+        """
 
     def __init__(
         self,
@@ -174,9 +205,14 @@ class DataDescription(google.protobuf.message.Message):
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         sum_squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
         backbone: builtins.str = ...,
+        deviation: collections.abc.Iterable[builtins.float] | None = ...,
+        mean_rest: collections.abc.Iterable[builtins.float] | None = ...,
+        far_rows: collections.abc.Iterable[builtins.int] | None = ...,
+        target_mean: builtins.float = ...,
+        target_deviation: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "mean", b"mean", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 
@@ -213,17 +249,21 @@ class Standardised(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
+    TIES_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     median_distance: builtins.float
     """Median Euclidean distance between standardised training rows; 0 where not asked or fewer than 2 rows. At least 0."""
+    ties: builtins.bool
+    """Whether more than half of the distances are 0; `median_distance` is then the median of the others."""
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         median_distance: builtins.float = ...,
+        ties: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["median_distance", b"median_distance", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["median_distance", b"median_distance", "num_rows", b"num_rows", "ties", b"ties"]) -> None: ...
 
 Global___Standardised: typing_extensions.TypeAlias = Standardised
 
@@ -237,8 +277,12 @@ class StandardiseRequest(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     DEVIATION_FIELD_NUMBER: builtins.int
     MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
+    DRAWN_FIELD_NUMBER: builtins.int
+    BOUNDS_FIELD_NUMBER: builtins.int
     median_distance: builtins.bool
     """Whether the reply states the median distance, for the kernel's lengthscale."""
+    drawn: builtins.bool
+    """Whether the job's seed draws the rows behind the median distance; else they are evenly spaced."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes of the whole federation, in the order of the one-hot columns; empty for regression. At most 65,536 items."""
@@ -251,6 +295,12 @@ class StandardiseRequest(google.protobuf.message.Message):
     def deviation(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (P)."""
 
+    @property
+    def bounds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Standardised training rows are taken at most this far from 0 per column, 0: as they are; empty: all are. At least
+        0. At most 65,536 items.
+        """
+
     def __init__(
         self,
         *,
@@ -258,9 +308,11 @@ class StandardiseRequest(google.protobuf.message.Message):
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         deviation: kernfed.v1.tensor_pb2.Tensor | None = ...,
         median_distance: builtins.bool = ...,
+        drawn: builtins.bool = ...,
+        bounds: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["classes", b"classes", "deviation", b"deviation", "mean", b"mean", "median_distance", b"median_distance"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bounds", b"bounds", "classes", b"classes", "deviation", b"deviation", "drawn", b"drawn", "mean", b"mean", "median_distance", b"median_distance"]) -> None: ...
 
 Global___StandardiseRequest: typing_extensions.TypeAlias = StandardiseRequest
 

@@ -142,6 +142,7 @@ class Hello(google.protobuf.message.Message):
     DATASETS_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
     KNOWN_TASK_IDS_FIELD_NUMBER: builtins.int
+    KNOWN_REQUESTS_SHA256_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Protocol version of the client; the coordinator refuses another major one."""
     software_version: builtins.str
@@ -162,6 +163,10 @@ class Hello(google.protobuf.message.Message):
     def known_task_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Tasks whose request this daemon has in full: being computed, or answered and not acknowledged. They need not be sent again."""
 
+    @property
+    def known_requests_sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """`Task.request_sha256` of each of `known_task_ids`, in their order."""
+
     def __init__(
         self,
         *,
@@ -171,8 +176,9 @@ class Hello(google.protobuf.message.Message):
         datasets: collections.abc.Iterable[Global___OfferedDataset] | None = ...,
         steps: collections.abc.Iterable[builtins.str] | None = ...,
         known_task_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        known_requests_sha256: collections.abc.Iterable[builtins.bytes] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["datasets", b"datasets", "instance_id", b"instance_id", "known_task_ids", b"known_task_ids", "protocol_version", b"protocol_version", "software_version", b"software_version", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["datasets", b"datasets", "instance_id", b"instance_id", "known_requests_sha256", b"known_requests_sha256", "known_task_ids", b"known_task_ids", "protocol_version", b"protocol_version", "software_version", b"software_version", "steps", b"steps"]) -> None: ...
 
 Global___Hello: typing_extensions.TypeAlias = Hello
 

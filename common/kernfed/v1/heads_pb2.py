@@ -25,47 +25,47 @@ _sym_db = _symbol_database.Default()
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kernfed/v1/heads.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"g\n\nHeadOpened\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x14\n\x0cnum_fit_rows\x18\x02 \x01(\x04\x12\x1b\n\x13num_validation_rows\x18\x03 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\"\x99\x01\n\x0fOpenHeadRequest\x12\"\n\x04loss\x18\x01 \x01(\x0e\x32\x14.kernfed.v1.HeadLoss\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x08\x12\x1b\n\x13validation_fraction\x18\x03 \x01(\x01\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x14\n\x0cnum_features\x18\x05 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x06 \x01(\x04\"\x9f\x01\n\x0cHeadGradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x17\n\x0fvalidation_loss\x18\x03 \x01(\x01\x12\x16\n\x0emean_curvature\x18\x04 \x01(\x01\x12$\n\x08gradient\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x18\n\x10validation_slope\x18\x06 \x01(\x01\"\\\n\x13HeadGradientRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tleave_out\x18\x03 \x01(\x08\"k\n\x08HeadStep\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\niterations\x18\x02 \x01(\x04\x12\x10\n\x08residual\x18\x03 \x01(\x01\x12\'\n\x0bnewton_step\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xf1\x01\n\x0fHeadStepRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x0f\n\x07\x64\x61mping\x18\x02 \x01(\x01\x12&\n\x06solver\x18\x03 \x01(\x0e\x32\x16.kernfed.v1.HeadSolver\x12\x11\n\ttolerance\x18\x04 \x01(\x01\x12\x16\n\x0emax_iterations\x18\x05 \x01(\x04\x12\x0c\n\x04rank\x18\x06 \x01(\x04\x12\x11\n\tmax_bytes\x18\x07 \x01(\x04\x12#\n\x07weights\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdirection\x18\t \x01(\x0b\x32\x12.kernfed.v1.Tensor\"B\n\nHeadLosses\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x96\x01\n\x11HeadLossesRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdirection\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\nstep_sizes\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"D\n\x0bHeadWeights\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xb9\x01\n\x12HeadDescentRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x10\n\x08proximal\x18\x02 \x01(\x01\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x10\n\x08momentum\x18\x04 \x01(\x01\x12\x12\n\nnum_epochs\x18\x05 \x01(\x04\x12\x12\n\nbatch_size\x18\x06 \x01(\x04\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12#\n\x07weights\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"j\n\nHeadWarmUp\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x17\n\x0fvalidation_loss\x18\x03 \x01(\x01\x12#\n\x07weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xa6\x01\n\x11HeadWarmUpRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x15\n\rlearning_rate\x18\x02 \x01(\x01\x12\x10\n\x08momentum\x18\x03 \x01(\x01\x12\x12\n\nnum_epochs\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12#\n\x07weights\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xe9\x01\n\x11HeadSophiaRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x15\n\rlearning_rate\x18\x02 \x01(\x01\x12\x10\n\x08momentum\x18\x03 \x01(\x01\x12\x1a\n\x12\x63urvature_momentum\x18\x04 \x01(\x01\x12\x0c\n\x04\x63lip\x18\x05 \x01(\x01\x12\x17\n\x0f\x63urvature_every\x18\x06 \x01(\x04\x12\x12\n\nnum_epochs\x18\x07 \x01(\x04\x12\x12\n\nbatch_size\x18\x08 \x01(\x04\x12\x0c\n\x04seed\x18\t \x01(\x04\x12#\n\x07weights\x18\n \x01(\x0b\x32\x12.kernfed.v1.Tensor\"H\n\rHeadDirection\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tdirection\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xdf\x01\n\x14HeadDirectionRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x0f\n\x07\x64\x61mping\x18\x02 \x01(\x01\x12\x0f\n\x07penalty\x18\x03 \x01(\x01\x12\x11\n\ttolerance\x18\x04 \x01(\x01\x12\x16\n\x0emax_iterations\x18\x05 \x01(\x04\x12#\n\x07weights\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12 \n\x04\x64ual\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12$\n\x08previous\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"x\n\x13\x45valuateHeadRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05ridge\x18\x02 \x01(\x01\x12\x16\n\x0einclude_global\x18\x03 \x01(\x08\x12\x15\n\rinclude_local\x18\x04 \x01(\x08*k\n\x08HeadLoss\x12\x19\n\x15HEAD_LOSS_UNSPECIFIED\x10\x00\x12\x15\n\x11HEAD_LOSS_SOFTMAX\x10\x01\x12\x16\n\x12HEAD_LOSS_LOGISTIC\x10\x02\x12\x15\n\x11HEAD_LOSS_SQUARED\x10\x03*\x9f\x01\n\nHeadSolver\x12\x1b\n\x17HEAD_SOLVER_UNSPECIFIED\x10\x00\x12\x15\n\x11HEAD_SOLVER_EXACT\x10\x01\x12\x12\n\x0eHEAD_SOLVER_CG\x10\x02\x12\x18\n\x14HEAD_SOLVER_DIAGONAL\x10\x03\x12\x16\n\x12HEAD_SOLVER_FISHER\x10\x04\x12\x17\n\x13HEAD_SOLVER_LANCZOS\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kernfed/v1/heads.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"z\n\nHeadOpened\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x14\n\x0cnum_fit_rows\x18\x02 \x01(\x04\x12\x1b\n\x13num_validation_rows\x18\x03 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x11\n\tfree_bias\x18\x05 \x01(\x08\"\xac\x01\n\x0fOpenHeadRequest\x12\"\n\x04loss\x18\x01 \x01(\x0e\x32\x14.kernfed.v1.HeadLoss\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x08\x12\x1b\n\x13validation_fraction\x18\x03 \x01(\x01\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x14\n\x0cnum_features\x18\x05 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x06 \x01(\x04\x12\x11\n\tfree_bias\x18\x07 \x01(\x08\"\x9f\x01\n\x0cHeadGradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x17\n\x0fvalidation_loss\x18\x03 \x01(\x01\x12\x16\n\x0emean_curvature\x18\x04 \x01(\x01\x12$\n\x08gradient\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x18\n\x10validation_slope\x18\x06 \x01(\x01\"\\\n\x13HeadGradientRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tleave_out\x18\x03 \x01(\x08\"k\n\x08HeadStep\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\niterations\x18\x02 \x01(\x04\x12\x10\n\x08residual\x18\x03 \x01(\x01\x12\'\n\x0bnewton_step\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xf1\x01\n\x0fHeadStepRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x0f\n\x07\x64\x61mping\x18\x02 \x01(\x01\x12&\n\x06solver\x18\x03 \x01(\x0e\x32\x16.kernfed.v1.HeadSolver\x12\x11\n\ttolerance\x18\x04 \x01(\x01\x12\x16\n\x0emax_iterations\x18\x05 \x01(\x04\x12\x0c\n\x04rank\x18\x06 \x01(\x04\x12\x11\n\tmax_bytes\x18\x07 \x01(\x04\x12#\n\x07weights\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdirection\x18\t \x01(\x0b\x32\x12.kernfed.v1.Tensor\"B\n\nHeadLosses\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x96\x01\n\x11HeadLossesRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdirection\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\nstep_sizes\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"D\n\x0bHeadWeights\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xb9\x01\n\x12HeadDescentRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x10\n\x08proximal\x18\x02 \x01(\x01\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x10\n\x08momentum\x18\x04 \x01(\x01\x12\x12\n\nnum_epochs\x18\x05 \x01(\x04\x12\x12\n\nbatch_size\x18\x06 \x01(\x04\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12#\n\x07weights\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"j\n\nHeadWarmUp\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x17\n\x0fvalidation_loss\x18\x03 \x01(\x01\x12#\n\x07weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xa6\x01\n\x11HeadWarmUpRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x15\n\rlearning_rate\x18\x02 \x01(\x01\x12\x10\n\x08momentum\x18\x03 \x01(\x01\x12\x12\n\nnum_epochs\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12#\n\x07weights\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xe9\x01\n\x11HeadSophiaRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x15\n\rlearning_rate\x18\x02 \x01(\x01\x12\x10\n\x08momentum\x18\x03 \x01(\x01\x12\x1a\n\x12\x63urvature_momentum\x18\x04 \x01(\x01\x12\x0c\n\x04\x63lip\x18\x05 \x01(\x01\x12\x17\n\x0f\x63urvature_every\x18\x06 \x01(\x04\x12\x12\n\nnum_epochs\x18\x07 \x01(\x04\x12\x12\n\nbatch_size\x18\x08 \x01(\x04\x12\x0c\n\x04seed\x18\t \x01(\x04\x12#\n\x07weights\x18\n \x01(\x0b\x32\x12.kernfed.v1.Tensor\"H\n\rHeadDirection\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tdirection\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xdf\x01\n\x14HeadDirectionRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x0f\n\x07\x64\x61mping\x18\x02 \x01(\x01\x12\x0f\n\x07penalty\x18\x03 \x01(\x01\x12\x11\n\ttolerance\x18\x04 \x01(\x01\x12\x16\n\x0emax_iterations\x18\x05 \x01(\x04\x12#\n\x07weights\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12 \n\x04\x64ual\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12$\n\x08previous\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x8e\x01\n\x13\x45valuateHeadRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05ridge\x18\x02 \x01(\x01\x12\x16\n\x0einclude_global\x18\x03 \x01(\x08\x12\x15\n\rinclude_local\x18\x04 \x01(\x08\x12\x14\n\x0c\x63hoose_ridge\x18\x05 \x01(\x08*k\n\x08HeadLoss\x12\x19\n\x15HEAD_LOSS_UNSPECIFIED\x10\x00\x12\x15\n\x11HEAD_LOSS_SOFTMAX\x10\x01\x12\x16\n\x12HEAD_LOSS_LOGISTIC\x10\x02\x12\x15\n\x11HEAD_LOSS_SQUARED\x10\x03*\x9f\x01\n\nHeadSolver\x12\x1b\n\x17HEAD_SOLVER_UNSPECIFIED\x10\x00\x12\x15\n\x11HEAD_SOLVER_EXACT\x10\x01\x12\x12\n\x0eHEAD_SOLVER_CG\x10\x02\x12\x18\n\x14HEAD_SOLVER_DIAGONAL\x10\x03\x12\x16\n\x12HEAD_SOLVER_FISHER\x10\x04\x12\x17\n\x13HEAD_SOLVER_LANCZOS\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.heads_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HEADLOSS']._serialized_start=2347
-  _globals['_HEADLOSS']._serialized_end=2454
-  _globals['_HEADSOLVER']._serialized_start=2457
-  _globals['_HEADSOLVER']._serialized_end=2616
+  _globals['_HEADLOSS']._serialized_start=2408
+  _globals['_HEADLOSS']._serialized_end=2515
+  _globals['_HEADSOLVER']._serialized_start=2518
+  _globals['_HEADSOLVER']._serialized_end=2677
   _globals['_HEADOPENED']._serialized_start=63
-  _globals['_HEADOPENED']._serialized_end=166
-  _globals['_OPENHEADREQUEST']._serialized_start=169
-  _globals['_OPENHEADREQUEST']._serialized_end=322
-  _globals['_HEADGRADIENT']._serialized_start=325
-  _globals['_HEADGRADIENT']._serialized_end=484
-  _globals['_HEADGRADIENTREQUEST']._serialized_start=486
-  _globals['_HEADGRADIENTREQUEST']._serialized_end=578
-  _globals['_HEADSTEP']._serialized_start=580
-  _globals['_HEADSTEP']._serialized_end=687
-  _globals['_HEADSTEPREQUEST']._serialized_start=690
-  _globals['_HEADSTEPREQUEST']._serialized_end=931
-  _globals['_HEADLOSSES']._serialized_start=933
-  _globals['_HEADLOSSES']._serialized_end=999
-  _globals['_HEADLOSSESREQUEST']._serialized_start=1002
-  _globals['_HEADLOSSESREQUEST']._serialized_end=1152
-  _globals['_HEADWEIGHTS']._serialized_start=1154
-  _globals['_HEADWEIGHTS']._serialized_end=1222
-  _globals['_HEADDESCENTREQUEST']._serialized_start=1225
-  _globals['_HEADDESCENTREQUEST']._serialized_end=1410
-  _globals['_HEADWARMUP']._serialized_start=1412
-  _globals['_HEADWARMUP']._serialized_end=1518
-  _globals['_HEADWARMUPREQUEST']._serialized_start=1521
-  _globals['_HEADWARMUPREQUEST']._serialized_end=1687
-  _globals['_HEADSOPHIAREQUEST']._serialized_start=1690
-  _globals['_HEADSOPHIAREQUEST']._serialized_end=1923
-  _globals['_HEADDIRECTION']._serialized_start=1925
-  _globals['_HEADDIRECTION']._serialized_end=1997
-  _globals['_HEADDIRECTIONREQUEST']._serialized_start=2000
-  _globals['_HEADDIRECTIONREQUEST']._serialized_end=2223
-  _globals['_EVALUATEHEADREQUEST']._serialized_start=2225
-  _globals['_EVALUATEHEADREQUEST']._serialized_end=2345
+  _globals['_HEADOPENED']._serialized_end=185
+  _globals['_OPENHEADREQUEST']._serialized_start=188
+  _globals['_OPENHEADREQUEST']._serialized_end=360
+  _globals['_HEADGRADIENT']._serialized_start=363
+  _globals['_HEADGRADIENT']._serialized_end=522
+  _globals['_HEADGRADIENTREQUEST']._serialized_start=524
+  _globals['_HEADGRADIENTREQUEST']._serialized_end=616
+  _globals['_HEADSTEP']._serialized_start=618
+  _globals['_HEADSTEP']._serialized_end=725
+  _globals['_HEADSTEPREQUEST']._serialized_start=728
+  _globals['_HEADSTEPREQUEST']._serialized_end=969
+  _globals['_HEADLOSSES']._serialized_start=971
+  _globals['_HEADLOSSES']._serialized_end=1037
+  _globals['_HEADLOSSESREQUEST']._serialized_start=1040
+  _globals['_HEADLOSSESREQUEST']._serialized_end=1190
+  _globals['_HEADWEIGHTS']._serialized_start=1192
+  _globals['_HEADWEIGHTS']._serialized_end=1260
+  _globals['_HEADDESCENTREQUEST']._serialized_start=1263
+  _globals['_HEADDESCENTREQUEST']._serialized_end=1448
+  _globals['_HEADWARMUP']._serialized_start=1450
+  _globals['_HEADWARMUP']._serialized_end=1556
+  _globals['_HEADWARMUPREQUEST']._serialized_start=1559
+  _globals['_HEADWARMUPREQUEST']._serialized_end=1725
+  _globals['_HEADSOPHIAREQUEST']._serialized_start=1728
+  _globals['_HEADSOPHIAREQUEST']._serialized_end=1961
+  _globals['_HEADDIRECTION']._serialized_start=1963
+  _globals['_HEADDIRECTION']._serialized_end=2035
+  _globals['_HEADDIRECTIONREQUEST']._serialized_start=2038
+  _globals['_HEADDIRECTIONREQUEST']._serialized_end=2261
+  _globals['_EVALUATEHEADREQUEST']._serialized_start=2264
+  _globals['_EVALUATEHEADREQUEST']._serialized_end=2406
 # @@protoc_insertion_point(module_scope)

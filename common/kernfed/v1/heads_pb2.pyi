@@ -101,6 +101,7 @@ class HeadOpened(google.protobuf.message.Message):
     NUM_FIT_ROWS_FIELD_NUMBER: builtins.int
     NUM_VALIDATION_ROWS_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    FREE_BIAS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_fit_rows: builtins.int
@@ -109,6 +110,8 @@ class HeadOpened(google.protobuf.message.Message):
     """Training rows kept apart; `num_fit_rows` and these are `num_rows`. From 0 to 2^53."""
     memory_bytes: builtins.int
     """Memory that a solver's matrices may take at this client. At least 0."""
+    free_bias: builtins.bool
+    """Whether the client follows the request's `free_bias`; one of an earlier version does not know it."""
     def __init__(
         self,
         *,
@@ -116,8 +119,9 @@ class HeadOpened(google.protobuf.message.Message):
         num_fit_rows: builtins.int = ...,
         num_validation_rows: builtins.int = ...,
         memory_bytes: builtins.int = ...,
+        free_bias: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "num_fit_rows", b"num_fit_rows", "num_rows", b"num_rows", "num_validation_rows", b"num_validation_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["free_bias", b"free_bias", "memory_bytes", b"memory_bytes", "num_fit_rows", b"num_fit_rows", "num_rows", b"num_rows", "num_validation_rows", b"num_validation_rows"]) -> None: ...
 
 Global___HeadOpened: typing_extensions.TypeAlias = HeadOpened
 
@@ -133,6 +137,7 @@ class OpenHeadRequest(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     NUM_FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    FREE_BIAS_FIELD_NUMBER: builtins.int
     loss: Global___HeadLoss.ValueType
     """Loss of a row with scores s = W'z."""
     bias: builtins.bool
@@ -145,6 +150,8 @@ class OpenHeadRequest(google.protobuf.message.Message):
     """Features D, with the bias. From 1 to 20,000,001. Binds D."""
     num_outputs: builtins.int
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    free_bias: builtins.bool
+    """Whether the bias is in no |W|²; W is then the change of a head that predicts the pooled mean of the targets."""
     def __init__(
         self,
         *,
@@ -154,8 +161,9 @@ class OpenHeadRequest(google.protobuf.message.Message):
         seed: builtins.int = ...,
         num_features: builtins.int = ...,
         num_outputs: builtins.int = ...,
+        free_bias: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bias", b"bias", "loss", b"loss", "num_features", b"num_features", "num_outputs", b"num_outputs", "seed", b"seed", "validation_fraction", b"validation_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bias", b"bias", "free_bias", b"free_bias", "loss", b"loss", "num_features", b"num_features", "num_outputs", b"num_outputs", "seed", b"seed", "validation_fraction", b"validation_fraction"]) -> None: ...
 
 Global___OpenHeadRequest: typing_extensions.TypeAlias = OpenHeadRequest
 
@@ -679,12 +687,15 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     INCLUDE_GLOBAL_FIELD_NUMBER: builtins.int
     INCLUDE_LOCAL_FIELD_NUMBER: builtins.int
+    CHOOSE_RIDGE_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Of the head that the client trains alone. From 0 to 1,000,000."""
     include_global: builtins.bool
     """Whether the global head is measured."""
     include_local: builtins.bool
     """Whether the client trains a head alone, once, and measures it."""
+    choose_ridge: builtins.bool
+    """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """The global head. Shape (D, C)."""
@@ -696,8 +707,9 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
         ridge: builtins.float = ...,
         include_global: builtins.bool = ...,
         include_local: builtins.bool = ...,
+        choose_ridge: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["include_global", b"include_global", "include_local", b"include_local", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choose_ridge", b"choose_ridge", "include_global", b"include_global", "include_local", b"include_local", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___EvaluateHeadRequest: typing_extensions.TypeAlias = EvaluateHeadRequest

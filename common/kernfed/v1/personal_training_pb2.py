@@ -26,33 +26,37 @@ from kernfed.v1 import data_pb2 as kernfed_dot_v1_dot_data__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kernfed/v1/personal_training.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/data.proto\x1a\x17kernfed/v1/tensor.proto\"\xd1\x01\n\x0bNetworkSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.NetworkKind\x12&\n\x04task\x18\x02 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x04 \x01(\x04\x12\x0e\n\x06widths\x18\x05 \x03(\x04\x12\r\n\x05image\x18\x06 \x03(\x04\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04\x12\x12\n\nbatch_norm\x18\x08 \x01(\x08\"D\n\rPersonalSteps\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05steps\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"L\n\x14PersonalStepsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tresiduals\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"J\n\x10PersonalProducts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08products\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"P\n\x17PersonalProductsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"7\n\x10KeepModelRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"I\n\x0fTrainedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xc8\x01\n\x14TrainNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"f\n\x12KeepNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12&\n\nparameters\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xcc\x02\n\x17\x45valuateNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08personal\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tfederated\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0clocal_rounds\x18\x05 \x01(\x04\x12\x0c\n\x04\x61\x64\x61m\x18\x06 \x01(\x08\x12\x11\n\tstep_size\x18\x07 \x01(\x01\x12\x15\n\rlearning_rate\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x12\n\nbatch_size\x18\n \x01(\x04\x12\x14\n\x0cweight_decay\x18\x0b \x01(\x01\x12\x0c\n\x04seed\x18\x0c \x01(\x04*p\n\x0bNetworkKind\x12\x1c\n\x18NETWORK_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13NETWORK_KIND_LINEAR\x10\x01\x12\x14\n\x10NETWORK_KIND_MLP\x10\x02\x12\x14\n\x10NETWORK_KIND_CNN\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kernfed/v1/personal_training.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/data.proto\x1a\x17kernfed/v1/tensor.proto\"\xd1\x01\n\x0bNetworkSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.NetworkKind\x12&\n\x04task\x18\x02 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x04 \x01(\x04\x12\x0e\n\x06widths\x18\x05 \x03(\x04\x12\r\n\x05image\x18\x06 \x03(\x04\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04\x12\x12\n\nbatch_norm\x18\x08 \x01(\x08\"D\n\rPersonalSteps\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05steps\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"_\n\x14PersonalStepsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tresiduals\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10PersonalProducts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08products\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x17PersonalProductsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10KeepModelRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x02 \x01(\x08\"I\n\x0fTrainedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xc8\x01\n\x14TrainNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"f\n\x12KeepNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12&\n\nparameters\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xcc\x02\n\x17\x45valuateNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08personal\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tfederated\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0clocal_rounds\x18\x05 \x01(\x04\x12\x0c\n\x04\x61\x64\x61m\x18\x06 \x01(\x08\x12\x11\n\tstep_size\x18\x07 \x01(\x01\x12\x15\n\rlearning_rate\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x12\n\nbatch_size\x18\n \x01(\x04\x12\x14\n\x0cweight_decay\x18\x0b \x01(\x01\x12\x0c\n\x04seed\x18\x0c \x01(\x04\"j\n\rPersonalStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"N\n\x14PersonalStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x12\n\nnum_inputs\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04*p\n\x0bNetworkKind\x12\x1c\n\x18NETWORK_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13NETWORK_KIND_LINEAR\x10\x01\x12\x14\n\x10NETWORK_KIND_MLP\x10\x02\x12\x14\n\x10NETWORK_KIND_CNN\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.personal_training_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NETWORKKIND']._serialized_start=1390
-  _globals['_NETWORKKIND']._serialized_end=1502
+  _globals['_NETWORKKIND']._serialized_start=1635
+  _globals['_NETWORKKIND']._serialized_end=1747
   _globals['_NETWORKSPEC']._serialized_start=99
   _globals['_NETWORKSPEC']._serialized_end=308
   _globals['_PERSONALSTEPS']._serialized_start=310
   _globals['_PERSONALSTEPS']._serialized_end=378
   _globals['_PERSONALSTEPSREQUEST']._serialized_start=380
-  _globals['_PERSONALSTEPSREQUEST']._serialized_end=456
-  _globals['_PERSONALPRODUCTS']._serialized_start=458
-  _globals['_PERSONALPRODUCTS']._serialized_end=532
-  _globals['_PERSONALPRODUCTSREQUEST']._serialized_start=534
-  _globals['_PERSONALPRODUCTSREQUEST']._serialized_end=614
-  _globals['_KEEPMODELREQUEST']._serialized_start=616
-  _globals['_KEEPMODELREQUEST']._serialized_end=671
-  _globals['_TRAINEDNETWORKS']._serialized_start=673
-  _globals['_TRAINEDNETWORKS']._serialized_end=746
-  _globals['_TRAINNETWORKSREQUEST']._serialized_start=749
-  _globals['_TRAINNETWORKSREQUEST']._serialized_end=949
-  _globals['_KEEPNETWORKREQUEST']._serialized_start=951
-  _globals['_KEEPNETWORKREQUEST']._serialized_end=1053
-  _globals['_EVALUATENETWORKSREQUEST']._serialized_start=1056
-  _globals['_EVALUATENETWORKSREQUEST']._serialized_end=1388
+  _globals['_PERSONALSTEPSREQUEST']._serialized_end=475
+  _globals['_PERSONALPRODUCTS']._serialized_start=477
+  _globals['_PERSONALPRODUCTS']._serialized_end=551
+  _globals['_PERSONALPRODUCTSREQUEST']._serialized_start=553
+  _globals['_PERSONALPRODUCTSREQUEST']._serialized_end=652
+  _globals['_KEEPMODELREQUEST']._serialized_start=654
+  _globals['_KEEPMODELREQUEST']._serialized_end=728
+  _globals['_TRAINEDNETWORKS']._serialized_start=730
+  _globals['_TRAINEDNETWORKS']._serialized_end=803
+  _globals['_TRAINNETWORKSREQUEST']._serialized_start=806
+  _globals['_TRAINNETWORKSREQUEST']._serialized_end=1006
+  _globals['_KEEPNETWORKREQUEST']._serialized_start=1008
+  _globals['_KEEPNETWORKREQUEST']._serialized_end=1110
+  _globals['_EVALUATENETWORKSREQUEST']._serialized_start=1113
+  _globals['_EVALUATENETWORKSREQUEST']._serialized_end=1445
+  _globals['_PERSONALSTART']._serialized_start=1447
+  _globals['_PERSONALSTART']._serialized_end=1553
+  _globals['_PERSONALSTARTREQUEST']._serialized_start=1555
+  _globals['_PERSONALSTARTREQUEST']._serialized_end=1633
 # @@protoc_insertion_point(module_scope)

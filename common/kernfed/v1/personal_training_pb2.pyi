@@ -136,8 +136,11 @@ class PersonalStepsRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     RESIDUALS_FIELD_NUMBER: builtins.int
+    INTERCEPT_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ. Above 0."""
+    intercept: builtins.bool
+    """Whether the first input is the constant 1, which the ridge does not count."""
     @property
     def residuals(self) -> kernfed.v1.tensor_pb2.Tensor:
         """The C columns of each model, side by side. Shape (M, N)."""
@@ -147,9 +150,10 @@ class PersonalStepsRequest(google.protobuf.message.Message):
         *,
         ridge: builtins.float = ...,
         residuals: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        intercept: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["residuals", b"residuals"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["residuals", b"residuals", "ridge", b"ridge"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["intercept", b"intercept", "residuals", b"residuals", "ridge", b"ridge"]) -> None: ...
 
 Global___PersonalStepsRequest: typing_extensions.TypeAlias = PersonalStepsRequest
 
@@ -186,8 +190,11 @@ class PersonalProductsRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     DIRECTIONS_FIELD_NUMBER: builtins.int
+    INTERCEPT_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ. Above 0."""
+    intercept: builtins.bool
+    """Whether the first input is the constant 1, which the ridge does not count."""
     @property
     def directions(self) -> kernfed.v1.tensor_pb2.Tensor:
         """The C columns of each model, side by side. Shape (M, N)."""
@@ -197,9 +204,10 @@ class PersonalProductsRequest(google.protobuf.message.Message):
         *,
         ridge: builtins.float = ...,
         directions: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        intercept: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["directions", b"directions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["directions", b"directions", "ridge", b"ridge"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["directions", b"directions", "intercept", b"intercept", "ridge", b"ridge"]) -> None: ...
 
 Global___PersonalProductsRequest: typing_extensions.TypeAlias = PersonalProductsRequest
 
@@ -210,6 +218,9 @@ class KeepModelRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     WEIGHTS_FIELD_NUMBER: builtins.int
+    INTERCEPT_FIELD_NUMBER: builtins.int
+    intercept: builtins.bool
+    """Whether the first row is the model's own intercept."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (M, C)."""
@@ -218,9 +229,10 @@ class KeepModelRequest(google.protobuf.message.Message):
         self,
         *,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        intercept: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["intercept", b"intercept", "weights", b"weights"]) -> None: ...
 
 Global___KeepModelRequest: typing_extensions.TypeAlias = KeepModelRequest
 
@@ -393,3 +405,60 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["adam", b"adam", "batch_size", b"batch_size", "federated", b"federated", "learning_rate", b"learning_rate", "local_rounds", b"local_rounds", "network", b"network", "num_steps", b"num_steps", "personal", b"personal", "seed", b"seed", "start", b"start", "step_size", b"step_size", "weight_decay", b"weight_decay"]) -> None: ...
 
 Global___EvaluateNetworksRequest: typing_extensions.TypeAlias = EvaluateNetworksRequest
+
+@typing.final
+class PersonalStart(google.protobuf.message.Message):
+    """H_j⁻¹ c_j and c_j."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    MOMENT_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """The client's own solution. Shape (M, C)."""
+
+    @property
+    def moment(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """c_j = X_j'Y_j/n_j of the inputs X_j. Shape (M, C)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        moment: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["moment", b"moment", "weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["moment", b"moment", "num_rows", b"num_rows", "weights", b"weights"]) -> None: ...
+
+Global___PersonalStart: typing_extensions.TypeAlias = PersonalStart
+
+@typing.final
+class PersonalStartRequest(google.protobuf.message.Message):
+    """The client's own solution and moment of the ridge problem with an intercept of its own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RIDGE_FIELD_NUMBER: builtins.int
+    NUM_INPUTS_FIELD_NUMBER: builtins.int
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    ridge: builtins.float
+    """Ridge λ; it does not count the intercept. Above 0."""
+    num_inputs: builtins.int
+    """Inputs: the constant, then the features. From 2 to 20,000,001. Binds M."""
+    num_outputs: builtins.int
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    def __init__(
+        self,
+        *,
+        ridge: builtins.float = ...,
+        num_inputs: builtins.int = ...,
+        num_outputs: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_inputs", b"num_inputs", "num_outputs", b"num_outputs", "ridge", b"ridge"]) -> None: ...
+
+Global___PersonalStartRequest: typing_extensions.TypeAlias = PersonalStartRequest

@@ -26,53 +26,53 @@ from kernfed.v1 import features_pb2 as kernfed_dot_v1_dot_features__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckernfed/v1/personalise.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\x17kernfed/v1/tensor.proto\"l\n\rColumnMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0bsum_squares\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"+\n\x14\x43olumnMomentsRequest\x12\x13\n\x0bnum_columns\x18\x01 \x01(\x04\"T\n\x0f\x43lientEmbedding\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05trace\x18\x03 \x01(\x01\"\xb0\x02\n\x0c\x45mbedRequest\x12\x1e\n\x04view\x18\x01 \x01(\x0e\x32\x10.kernfed.v1.View\x12)\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12 \n\x04mean\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12,\n\x10target_deviation\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x07 \x01(\x08\x12\x14\n\x0cnoise_factor\x18\x08 \x01(\x01\x12\x0c\n\x04seed\x18\t \x01(\x04\"t\n\nStatistics\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04gram\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06square\x18\x04 \x01(\x01\"P\n\x11StatisticsRequest\x12\x12\n\nnum_inputs\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\x12\x12\n\nnum_packed\x18\x03 \x01(\x04\"\x1a\n\x06Shared\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"\xf9\x01\n\x0cShareRequest\x12\x0f\n\x07\x63lients\x18\x01 \x03(\t\x12$\n\x08num_rows\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05means\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06traces\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05grams\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07moments\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07squares\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\".\n\rWeightsSolved\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0b\n\x03gap\x18\x02 \x01(\x01\"M\n\x13SolveWeightsRequest\x12\r\n\x05\x65xact\x18\x01 \x01(\x08\x12\x0b\n\x03\x63_q\x18\x02 \x01(\x01\x12\x0b\n\x03\x63_p\x18\x03 \x01(\x01\x12\r\n\x05\x62ound\x18\x04 \x01(\x01\"y\n\rCandidateGrid\x12\x0e\n\x06widths\x18\x01 \x03(\x01\x12\x13\n\x0bloss_widths\x18\x02 \x03(\x01\x12\x0e\n\x06shares\x18\x03 \x03(\x01\x12\x0e\n\x06ridges\x18\x04 \x03(\x01\x12\x11\n\tnum_folds\x18\x05 \x01(\x04\x12\x10\n\x08\x63lusters\x18\x06 \x03(\x04\"D\n\rStageDecision\x12\x0e\n\x06pooled\x18\x01 \x01(\x04\x12\x14\n\x0c\x61lternatives\x18\x02 \x03(\x04\x12\r\n\x05local\x18\x03 \x01(\x04\"\xb3\x01\n\x0e\x43rossfitScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\x12\"\n\x06losses\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12/\n\x13squared_differences\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tvariances\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x94\x01\n\x0f\x43rossfitRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\x12\x16\n\x0enum_candidates\x18\x03 \x01(\x04\x12\x12\n\nnum_fedavg\x18\x04 \x01(\x04\" \n\x0cModelAdopted\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"e\n\x0c\x41\x64optRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\"\"\n\x11SolveModelRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"]\n\x14\x43ollaborationWeights\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\t\")\n\x12TellWeightsRequest\x12\x13\n\x0bnum_clients\x18\x01 \x01(\x04\"\x19\n\x17\x45valuatePersonalRequest*5\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0b\n\x07VIEW_XY\x10\x01\x12\n\n\x06VIEW_X\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckernfed/v1/personalise.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\x17kernfed/v1/tensor.proto\"\x92\x01\n\rColumnMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0bsum_squares\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tdeviation\x18\x04 \x03(\x01\x12\x11\n\tmean_rest\x18\x05 \x03(\x01\"+\n\x14\x43olumnMomentsRequest\x12\x13\n\x0bnum_columns\x18\x01 \x01(\x04\"T\n\x0f\x43lientEmbedding\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05trace\x18\x03 \x01(\x01\"\xb0\x02\n\x0c\x45mbedRequest\x12\x1e\n\x04view\x18\x01 \x01(\x0e\x32\x10.kernfed.v1.View\x12)\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12 \n\x04mean\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12,\n\x10target_deviation\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x07 \x01(\x08\x12\x14\n\x0cnoise_factor\x18\x08 \x01(\x01\x12\x0c\n\x04seed\x18\t \x01(\x04\"t\n\nStatistics\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04gram\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06square\x18\x04 \x01(\x01\"P\n\x11StatisticsRequest\x12\x12\n\nnum_inputs\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\x12\x12\n\nnum_packed\x18\x03 \x01(\x04\"\x1a\n\x06Shared\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"\x8b\x02\n\x0cShareRequest\x12\x0f\n\x07\x63lients\x18\x01 \x03(\t\x12$\n\x08num_rows\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05means\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06traces\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05grams\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07moments\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07squares\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08withheld\x18\x08 \x03(\t\".\n\rWeightsSolved\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0b\n\x03gap\x18\x02 \x01(\x01\"M\n\x13SolveWeightsRequest\x12\r\n\x05\x65xact\x18\x01 \x01(\x08\x12\x0b\n\x03\x63_q\x18\x02 \x01(\x01\x12\x0b\n\x03\x63_p\x18\x03 \x01(\x01\x12\r\n\x05\x62ound\x18\x04 \x01(\x01\"y\n\rCandidateGrid\x12\x0e\n\x06widths\x18\x01 \x03(\x01\x12\x13\n\x0bloss_widths\x18\x02 \x03(\x01\x12\x0e\n\x06shares\x18\x03 \x03(\x01\x12\x0e\n\x06ridges\x18\x04 \x03(\x01\x12\x11\n\tnum_folds\x18\x05 \x01(\x04\x12\x10\n\x08\x63lusters\x18\x06 \x03(\x04\"R\n\rStageDecision\x12\x0e\n\x06pooled\x18\x01 \x01(\x04\x12\x14\n\x0c\x61lternatives\x18\x02 \x03(\x04\x12\r\n\x05local\x18\x03 \x01(\x04\x12\x0c\n\x04loss\x18\x04 \x01(\x01\"\xb3\x01\n\x0e\x43rossfitScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\x12\"\n\x06losses\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12/\n\x13squared_differences\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tvariances\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x94\x01\n\x0f\x43rossfitRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\x12\x16\n\x0enum_candidates\x18\x03 \x01(\x04\x12\x12\n\nnum_fedavg\x18\x04 \x01(\x04\" \n\x0cModelAdopted\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"e\n\x0c\x41\x64optRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\"\"\n\x11SolveModelRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"]\n\x14\x43ollaborationWeights\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\t\")\n\x12TellWeightsRequest\x12\x13\n\x0bnum_clients\x18\x01 \x01(\x04\"\x19\n\x17\x45valuatePersonalRequest*5\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0b\n\x07VIEW_XY\x10\x01\x12\n\n\x06VIEW_X\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.personalise_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VIEW']._serialized_start=2115
-  _globals['_VIEW']._serialized_end=2168
-  _globals['_COLUMNMOMENTS']._serialized_start=96
-  _globals['_COLUMNMOMENTS']._serialized_end=204
-  _globals['_COLUMNMOMENTSREQUEST']._serialized_start=206
-  _globals['_COLUMNMOMENTSREQUEST']._serialized_end=249
-  _globals['_CLIENTEMBEDDING']._serialized_start=251
-  _globals['_CLIENTEMBEDDING']._serialized_end=335
-  _globals['_EMBEDREQUEST']._serialized_start=338
-  _globals['_EMBEDREQUEST']._serialized_end=642
-  _globals['_STATISTICS']._serialized_start=644
-  _globals['_STATISTICS']._serialized_end=760
-  _globals['_STATISTICSREQUEST']._serialized_start=762
-  _globals['_STATISTICSREQUEST']._serialized_end=842
-  _globals['_SHARED']._serialized_start=844
-  _globals['_SHARED']._serialized_end=870
-  _globals['_SHAREREQUEST']._serialized_start=873
-  _globals['_SHAREREQUEST']._serialized_end=1122
-  _globals['_WEIGHTSSOLVED']._serialized_start=1124
-  _globals['_WEIGHTSSOLVED']._serialized_end=1170
-  _globals['_SOLVEWEIGHTSREQUEST']._serialized_start=1172
-  _globals['_SOLVEWEIGHTSREQUEST']._serialized_end=1249
-  _globals['_CANDIDATEGRID']._serialized_start=1251
-  _globals['_CANDIDATEGRID']._serialized_end=1372
-  _globals['_STAGEDECISION']._serialized_start=1374
-  _globals['_STAGEDECISION']._serialized_end=1442
-  _globals['_CROSSFITSCORES']._serialized_start=1445
-  _globals['_CROSSFITSCORES']._serialized_end=1624
-  _globals['_CROSSFITREQUEST']._serialized_start=1627
-  _globals['_CROSSFITREQUEST']._serialized_end=1775
-  _globals['_MODELADOPTED']._serialized_start=1777
-  _globals['_MODELADOPTED']._serialized_end=1809
-  _globals['_ADOPTREQUEST']._serialized_start=1811
-  _globals['_ADOPTREQUEST']._serialized_end=1912
-  _globals['_SOLVEMODELREQUEST']._serialized_start=1914
-  _globals['_SOLVEMODELREQUEST']._serialized_end=1948
-  _globals['_COLLABORATIONWEIGHTS']._serialized_start=1950
-  _globals['_COLLABORATIONWEIGHTS']._serialized_end=2043
-  _globals['_TELLWEIGHTSREQUEST']._serialized_start=2045
-  _globals['_TELLWEIGHTSREQUEST']._serialized_end=2086
-  _globals['_EVALUATEPERSONALREQUEST']._serialized_start=2088
-  _globals['_EVALUATEPERSONALREQUEST']._serialized_end=2113
+  _globals['_VIEW']._serialized_start=2186
+  _globals['_VIEW']._serialized_end=2239
+  _globals['_COLUMNMOMENTS']._serialized_start=97
+  _globals['_COLUMNMOMENTS']._serialized_end=243
+  _globals['_COLUMNMOMENTSREQUEST']._serialized_start=245
+  _globals['_COLUMNMOMENTSREQUEST']._serialized_end=288
+  _globals['_CLIENTEMBEDDING']._serialized_start=290
+  _globals['_CLIENTEMBEDDING']._serialized_end=374
+  _globals['_EMBEDREQUEST']._serialized_start=377
+  _globals['_EMBEDREQUEST']._serialized_end=681
+  _globals['_STATISTICS']._serialized_start=683
+  _globals['_STATISTICS']._serialized_end=799
+  _globals['_STATISTICSREQUEST']._serialized_start=801
+  _globals['_STATISTICSREQUEST']._serialized_end=881
+  _globals['_SHARED']._serialized_start=883
+  _globals['_SHARED']._serialized_end=909
+  _globals['_SHAREREQUEST']._serialized_start=912
+  _globals['_SHAREREQUEST']._serialized_end=1179
+  _globals['_WEIGHTSSOLVED']._serialized_start=1181
+  _globals['_WEIGHTSSOLVED']._serialized_end=1227
+  _globals['_SOLVEWEIGHTSREQUEST']._serialized_start=1229
+  _globals['_SOLVEWEIGHTSREQUEST']._serialized_end=1306
+  _globals['_CANDIDATEGRID']._serialized_start=1308
+  _globals['_CANDIDATEGRID']._serialized_end=1429
+  _globals['_STAGEDECISION']._serialized_start=1431
+  _globals['_STAGEDECISION']._serialized_end=1513
+  _globals['_CROSSFITSCORES']._serialized_start=1516
+  _globals['_CROSSFITSCORES']._serialized_end=1695
+  _globals['_CROSSFITREQUEST']._serialized_start=1698
+  _globals['_CROSSFITREQUEST']._serialized_end=1846
+  _globals['_MODELADOPTED']._serialized_start=1848
+  _globals['_MODELADOPTED']._serialized_end=1880
+  _globals['_ADOPTREQUEST']._serialized_start=1882
+  _globals['_ADOPTREQUEST']._serialized_end=1983
+  _globals['_SOLVEMODELREQUEST']._serialized_start=1985
+  _globals['_SOLVEMODELREQUEST']._serialized_end=2019
+  _globals['_COLLABORATIONWEIGHTS']._serialized_start=2021
+  _globals['_COLLABORATIONWEIGHTS']._serialized_end=2114
+  _globals['_TELLWEIGHTSREQUEST']._serialized_start=2116
+  _globals['_TELLWEIGHTSREQUEST']._serialized_end=2157
+  _globals['_EVALUATEPERSONALREQUEST']._serialized_start=2159
+  _globals['_EVALUATEPERSONALREQUEST']._serialized_end=2184
 # @@protoc_insertion_point(module_scope)

@@ -54,6 +54,8 @@ class ColumnMoments(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEAN_FIELD_NUMBER: builtins.int
     SUM_SQUARES_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    MEAN_REST_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     @property
@@ -64,15 +66,27 @@ class ColumnMoments(google.protobuf.message.Message):
     def sum_squares(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Sums of squared deviations from `mean`. Shape (Z)."""
 
+    @property
+    def deviation(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Root of the mean squared deviation per column, Z of them; empty: `sum_squares` tells it. At least 0. At most
+        100,000 items.
+        """
+
+    @property
+    def mean_rest(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """What `mean` lost to rounding per column, Z of them; empty: nothing is known of it. At most 100,000 items."""
+
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         sum_squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        deviation: collections.abc.Iterable[builtins.float] | None = ...,
+        mean_rest: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["mean", b"mean", "num_rows", b"num_rows", "sum_squares", b"sum_squares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean", "mean_rest", b"mean_rest", "num_rows", b"num_rows", "sum_squares", b"sum_squares"]) -> None: ...
 
 Global___ColumnMoments: typing_extensions.TypeAlias = ColumnMoments
 
@@ -276,6 +290,7 @@ class ShareRequest(google.protobuf.message.Message):
     GRAMS_FIELD_NUMBER: builtins.int
     MOMENTS_FIELD_NUMBER: builtins.int
     SQUARES_FIELD_NUMBER: builtins.int
+    WITHHELD_FIELD_NUMBER: builtins.int
     @property
     def clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of the clients, sorted; the order of all else. At most 65,536 items."""
@@ -304,6 +319,12 @@ class ShareRequest(google.protobuf.message.Message):
     def squares(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (B)."""
 
+    @property
+    def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those of the clients whose normal equations are not among these: their parts are 0, and nobody learns from them.
+        Such a client uses its own rows for its own part. At most 65,536 items.
+        """
+
     def __init__(
         self,
         *,
@@ -314,9 +335,10 @@ class ShareRequest(google.protobuf.message.Message):
         grams: kernfed.v1.tensor_pb2.Tensor | None = ...,
         moments: kernfed.v1.tensor_pb2.Tensor | None = ...,
         squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        withheld: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clients", b"clients", "grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clients", b"clients", "grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces", "withheld", b"withheld"]) -> None: ...
 
 Global___ShareRequest: typing_extensions.TypeAlias = ShareRequest
 
@@ -431,10 +453,13 @@ class StageDecision(google.protobuf.message.Message):
     POOLED_FIELD_NUMBER: builtins.int
     ALTERNATIVES_FIELD_NUMBER: builtins.int
     LOCAL_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
     pooled: builtins.int
     """Best for all clients together. From 0 to 1,000,000."""
     local: builtins.int
     """Best of the local family, by its mean loss. From 0 to 1,000,000."""
+    loss: builtins.float
+    """Held-out loss of `pooled`, the mean over clients; what clients go by that have too few rows for one. At least 0."""
     @property
     def alternatives(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """The best of each other family, to which a client may deviate; empty: none may. From 0 to 1,000,000. At most 64
@@ -447,8 +472,9 @@ class StageDecision(google.protobuf.message.Message):
         pooled: builtins.int = ...,
         alternatives: collections.abc.Iterable[builtins.int] | None = ...,
         local: builtins.int = ...,
+        loss: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alternatives", b"alternatives", "local", b"local", "pooled", b"pooled"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alternatives", b"alternatives", "local", b"local", "loss", b"loss", "pooled", b"pooled"]) -> None: ...
 
 Global___StageDecision: typing_extensions.TypeAlias = StageDecision
 

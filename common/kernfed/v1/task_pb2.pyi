@@ -32,9 +32,10 @@ class Task(google.protobuf.message.Message):
     FLOAT_BITS_FIELD_NUMBER: builtins.int
     SUBMITTED_BY_FIELD_NUMBER: builtins.int
     METHOD_FIELD_NUMBER: builtins.int
+    REQUEST_SHA256_FIELD_NUMBER: builtins.int
     task_id: builtins.str
-    """`<job>/<round>/<step>` plus `/<n>` where a round asks the same step again. The same id always names the same work,
-    so a client answers a repeated task from its outbox.
+    """`<job>/<round>/<step>` plus `/<n>` where a round asks the same step again. A client answers a repeated task from its
+    outbox, where `request_sha256` is the same too.
     """
     job_id: builtins.str
     """Job that the task belongs to."""
@@ -48,6 +49,10 @@ class Task(google.protobuf.message.Message):
     """Who submitted the job, for the client's policy."""
     method: builtins.str
     """`method.name` of the job, for the client's policy."""
+    request_sha256: builtins.bytes
+    """SHA-256 of the request: float_bits, header and body. After a restore an id may come again with another request.
+    Empty from a release of before, which counts on the id alone.
+    """
     @property
     def payload(self) -> Global___Payload:
         """The request. Its body may follow in fragments."""
@@ -68,9 +73,10 @@ class Task(google.protobuf.message.Message):
         float_bits: builtins.int = ...,
         submitted_by: builtins.str = ...,
         method: builtins.str = ...,
+        request_sha256: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "payload", b"payload"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
 
@@ -139,10 +145,13 @@ class TaskReply(google.protobuf.message.Message):
     TASK_ID_FIELD_NUMBER: builtins.int
     PAYLOAD_FIELD_NUMBER: builtins.int
     COMPUTE_S_FIELD_NUMBER: builtins.int
+    REQUEST_SHA256_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """`Task.task_id`."""
     compute_s: builtins.float
     """Seconds that the step took at the client."""
+    request_sha256: builtins.bytes
+    """`Task.request_sha256` of the request that this answers."""
     @property
     def payload(self) -> Global___Payload:
         """The typed answer. Its body may follow in fragments."""
@@ -153,9 +162,10 @@ class TaskReply(google.protobuf.message.Message):
         task_id: builtins.str = ...,
         payload: Global___Payload | None = ...,
         compute_s: builtins.float = ...,
+        request_sha256: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["payload", b"payload"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["compute_s", b"compute_s", "payload", b"payload", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["compute_s", b"compute_s", "payload", b"payload", "request_sha256", b"request_sha256", "task_id", b"task_id"]) -> None: ...
 
 Global___TaskReply: typing_extensions.TypeAlias = TaskReply
 
@@ -168,20 +178,24 @@ class TaskFailure(google.protobuf.message.Message):
     TASK_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
+    REQUEST_SHA256_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """`Task.task_id`."""
     reason: builtins.str
     """Stable code, e.g. `INVALID_DATA`."""
     message: builtins.str
     """For a person; names file, column, row and remedy, never a row's content."""
+    request_sha256: builtins.bytes
+    """`Task.request_sha256` of the request that this is about."""
     def __init__(
         self,
         *,
         task_id: builtins.str = ...,
         reason: builtins.str = ...,
         message: builtins.str = ...,
+        request_sha256: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["message", b"message", "reason", b"reason", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "reason", b"reason", "request_sha256", b"request_sha256", "task_id", b"task_id"]) -> None: ...
 
 Global___TaskFailure: typing_extensions.TypeAlias = TaskFailure
 

@@ -63,7 +63,7 @@ def encode(message: Message, float_bits: int = 64) -> Payload:
 
     Args:
         message: What to send; its arrays are not copied where they are already little-endian and row-major.
-        float_bits: 64 or 32: size of the floats of its tensors.
+        float_bits: 64 or 32: size of the floats of its tensors, but for those that are `Exact`.
     """
     arrays: list[Array] = []
     _collect(message, arrays, float_bits)
@@ -76,7 +76,7 @@ def _collect(message: Any, arrays: list[Array], float_bits: int) -> None:
     for f in fields_of(type(message)):
         value = getattr(message, f.name)
         if f.type is np.ndarray:
-            arrays.append(prepared(value, float_bits))
+            arrays.append(prepared(value, 64 if f.exact else float_bits))
         elif f.type is tuple:
             for item in value if f.nested else ():
                 _collect(item, arrays, float_bits)

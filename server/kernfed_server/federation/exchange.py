@@ -26,6 +26,7 @@ class RemoteExchange:
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`."""
         pending = OpenCall(call, self._registry, self._submitted_by, self._method)
+        await pending.prepare()
         self._registry.add_call(pending)
         try:
             return cast("Mapping[str, R | Fault]", await pending.result())

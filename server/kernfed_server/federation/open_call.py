@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import JobStateMissingError, KernfedError
+from kernfed.errors import JobStateMissingError, KernfedError, RevokedError
 from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.messages.base import Reply, Request
@@ -22,9 +24,12 @@ from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Body, payload_to_proto
-from kernfed.wire.payload import INLINE_BYTES
+from kernfed.wire.payload import INLINE_BYTES, Payload
 from kernfed_server.federation.session import Session, SessionLimits
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
+
+_HASHED_AT_ONCE = 4 << 20
+"""Bytes that are hashed in a few milliseconds, which is what other sessions may wait."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +41,8 @@ class _Task:
     frame: bytes
     body: Body | None
     transfer: int
+    sha256: bytes
+    """Of the request."""
 
 
 class Clients(Protocol):
@@ -52,8 +59,8 @@ class Clients(Protocol):
     def next_transfer(self) -> int:
         """A number for the fragments of a body."""
 
-    def present(self) -> frozenset[str]:
-        """Clients that have a session now."""
+    def away(self, clients: Iterable[str]) -> dict[str, float]:
+        """Those of the clients that have no session, each with the time since when (`time.monotonic`)."""
 
     def what_is_known(self, client: str, task_id: str) -> str:
         """Words on a client that does not answer."""
@@ -65,8 +72,9 @@ class OpenCall:
     def __init__(self, call: Call[Any], clients: Clients, submitted_by: str, method: str) -> None:
         self._call = call
         self._sessions = clients
-        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s)
-        self._state = StepState(call.clients, rules, time.monotonic())
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s)
+        self._began, self._began_at = time.monotonic(), datetime.now(UTC)
+        self._state = StepState(call.clients, rules, self._began)
         self.outcomes: dict[str, Reply | Fault] = {}
         self._wake = asyncio.Event()
         self._waiting = ""
@@ -75,12 +83,32 @@ class OpenCall:
         self._method = method
         self._sent: dict[str, _Task] = {}
         self._announced: dict[str, bytes] = {}
-        self._shared = self._task(call.request) if call.own is None else None
+        self._shared: _Task | None = None
         """Serialized once, whatever the number of clients."""
 
-    def _task(self, request: Request[Any]) -> _Task:
+    async def prepare(self) -> None:
+        """Serialize the request of all clients; a large one is hashed beside the event loop."""
+        if self._call.own is None:
+            payload = encode(self._call.request, self._call.float_bits)
+            large = payload.body_size > _HASHED_AT_ONCE
+            digest = asyncio.to_thread(self._sha256, payload) if large else None
+            self._shared = self._task(self._call.request, payload, await digest if digest else self._sha256(payload))
+
+    def _own_task(self, client: str) -> _Task:
+        request = self._call.request_of(client)
+        payload = encode(request, self._call.float_bits)
+        return self._task(request, payload, self._sha256(payload))
+
+    def _sha256(self, payload: Payload) -> bytes:
+        """Digest of all that an answer depends on."""
+        bits, length = self._call.float_bits.to_bytes(1, "little"), len(payload.header).to_bytes(4, "little")
+        digest = hashlib.sha256(bits + length + payload.header)
+        for segment in payload.segments():
+            digest.update(segment)
+        return digest.digest()
+
+    def _task(self, request: Request[Any], payload: Payload, sha256: bytes) -> _Task:
         call = self._call
-        payload = encode(request, call.float_bits)
         transfer = self._sessions.next_transfer()
         task = task_pb2.Task(
             task_id=call.task_id,
@@ -91,10 +119,11 @@ class OpenCall:
             float_bits=call.float_bits,
             submitted_by=self._submitted_by,
             method=self._method,
+            request_sha256=sha256,
         )
         task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
         body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None
-        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer)
+        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer, sha256)
 
     def transfer_to(self, client: str) -> int:
         """Number of the fragments of the request to a client; 0: nothing was sent to it."""
@@ -150,10 +179,16 @@ class OpenCall:
 
     def send_to(self, session: Session) -> None:
         """Give a client its task, unless it has it already."""
-        if session.name in self._state.pending and self.task_id not in session.known_task_ids:
-            task = self._shared or self._sent.get(session.name) or self._task(self._call.request_of(session.name))
-            self._sent[session.name] = task
+        if session.name not in self._state.pending:
+            return
+        task = self._shared or self._sent.get(session.name) or self._own_task(session.name)
+        self._sent[session.name] = task
+        if session.known_tasks.get(self.task_id) not in (b"", task.sha256):
             session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
+
+    def asked(self, client: str, sha256: bytes) -> bool:
+        """Whether this is the digest of the request to a client; an empty one, of a client of before, passes."""
+        return not sha256 or client not in self._sent or sha256 == self._sent[client].sha256
 
     def wants(self, client: str) -> bool:
         """Whether a reply of this client would count."""
@@ -198,8 +233,13 @@ class OpenCall:
             self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
             self._wake_if_decided()
 
+    def on_revoked(self, client: str) -> None:
+        """A client has no certificate any more."""
+        self.on_fault(client, Fault(RevokedError.reason, "its certificate was revoked"))
+
     def _wake_if_decided(self) -> None:
-        if self._waiting or self._state.decide(time.monotonic()) is not Decision.OPEN:
+        away = self._sessions.away(self._state.pending)
+        if self._waiting or away or self._state.decide(time.monotonic(), away) is not Decision.OPEN:
             self._wake.set()
 
     def _observe(self, kind: EventKind, client: str, message: str = "", reason: str = "") -> None:
@@ -214,7 +254,8 @@ class OpenCall:
         loop = asyncio.get_running_loop()
         while True:
             now = time.monotonic()
-            decision = self._state.decide(now)
+            away = self._sessions.away(self._state.pending)
+            decision = self._state.decide(now, away)
             if decision is Decision.CLOSE:
                 if self._waiting:
                     self._observe(EventKind.WAITING, "", "")  # no more
@@ -226,9 +267,9 @@ class OpenCall:
                 raise quorum_error(
                     self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
                 )
-            self._say_waiting(now)
+            self._say_waiting(now, away)
             self._wake.clear()
-            timer = loop.call_later(self._state.next_change(now) + 1e-3, self._wake.set)
+            timer = loop.call_later(self._state.next_change(now, away) + 1e-3, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
@@ -237,8 +278,11 @@ class OpenCall:
     def _num_answers(self) -> int:
         return sum(not isinstance(o, Fault) for o in self.outcomes.values())
 
-    def _say_waiting(self, now: float) -> None:
-        text = self._state.waiting(self._sessions.present(), now)
+    def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
+        text, until = self._state.waiting(away, now), self._state.closes_at(away)
+        if away and until < math.inf:
+            at = self._began_at + timedelta(seconds=until - self._began)
+            text = f"waiting for {', '.join(sorted(away))} (not connected) until {at:%H:%M:%S} UTC"
         if text != self._waiting:
             self._waiting = text
             self._observe(EventKind.WAITING, "", text)

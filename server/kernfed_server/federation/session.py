@@ -39,8 +39,9 @@ class Session:
     info: ClientInfo
     instance_id: str
     serial: str
-    known_task_ids: set[str]
-    """Tasks that the client has in full, and whose answers are still to come; they are not sent again."""
+    known_tasks: dict[str, bytes]
+    """Tasks that the client has in full, and whose answers are still to come; they are not sent again. Each with the
+    digest of its request; empty from a client that tells none."""
     outgoing: Outgoing = field(default_factory=Outgoing)
     last_heard: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)

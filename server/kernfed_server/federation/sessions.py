@@ -7,7 +7,7 @@ import itertools
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,9 @@ from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits
 
 log = structlog.get_logger(__name__)
+
+ON_THEIR_WAY_S = 50.0
+"""After a start of the coordinator, the time in which clients dial again, whose pauses have grown up to 30 s."""
 
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
@@ -52,6 +55,10 @@ class SessionRegistry:
         self.coordinator_id = secrets.token_hex(8)
         self.draining = False
         self._sessions: dict[str, Session] = {}
+        self._began = time.monotonic()
+        self._left: dict[str, float] = {}
+        """When clients that have no session lost it."""
+        self._revoked: set[str] = set()
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
         self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
@@ -91,9 +98,11 @@ class SessionRegistry:
             ),
             instance_id=hello.instance_id,
             serial=serial,
-            known_task_ids=set(hello.known_task_ids),
+            known_tasks=dict.fromkeys(hello.known_task_ids, b"")
+            | dict(zip(hello.known_task_ids, hello.known_requests_sha256, strict=False)),
         )
         self._sessions[info.name] = session
+        self._revoked.discard(info.name)
         self._seen[info.name] = session.info
         self._changed()
         return session
@@ -108,6 +117,7 @@ class SessionRegistry:
         session.ended.set()
         if self._sessions.get(session.name) is session:
             del self._sessions[session.name]
+            self._left[session.name] = time.monotonic()
             self._seen[session.name] = replace(session.info, connected=False, last_seen_at=datetime.now(UTC))
             self._changed()
 
@@ -132,6 +142,20 @@ class SessionRegistry:
     def present(self) -> frozenset[str]:
         """Names of the clients that have a session."""
         return frozenset(self._sessions)
+
+    def away(self, clients: Iterable[str]) -> dict[str, float]:
+        """Those of the clients that have no session, each with the time since when (`time.monotonic`).
+
+        Of those that were not there yet it is a time to come: after a start of the coordinator all are on their way.
+        """
+        coming = self._began + ON_THEIR_WAY_S
+        return {name: self._left.get(name, coming) for name in clients if name not in self._sessions}
+
+    def revoke(self, name: str) -> None:
+        """A client has no certificate any more: it is out of every step, those under way and those to come."""
+        self._revoked.add(name)
+        for call in list(self._calls.values()):
+            call.on_revoked(name)
 
     def clients(self) -> Mapping[str, ClientInfo]:
         """Every client that is connected or was, since the coordinator started."""
@@ -163,6 +187,8 @@ class SessionRegistry:
             session = self._sessions.get(name)
             if session is not None:
                 call.send_to(session)
+            elif name in self._revoked:
+                call.on_revoked(name)
 
     def remove_call(self, call: OpenCall) -> None:
         """A call is over: clients that have not answered stop working on it."""
@@ -173,7 +199,7 @@ class SessionRegistry:
         for name in call.unanswered:
             session = self._sessions.get(name)
             if session is not None:
-                session.known_task_ids.discard(call.task_id)
+                session.known_tasks.pop(call.task_id, None)
                 session.outgoing.drop(call.transfer_to(name))
                 session.send(
                     pb.ConnectResponse(

@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from kernfed.arrays import Array
+from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.federation.ledger import SPREAD
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation, MetricSums
+from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
@@ -34,7 +37,13 @@ async def evaluate(
     if not setup.baseline.clients:  # nobody could be measured before round 1, which was noted then
         return RoundMetrics(training=training or {})
     request = EvaluateRequest(weights=weights, local_ridge=0.0, include_global=True)
-    found = await measured(cohort.ask(request), setup.schema.task, run)
+    try:
+        found = await measured(cohort.ask(request), setup.schema.task, run)
+    except DivergedError as err:
+        if run.sound is None:
+            raise
+        raise DivergedRunError(str(err), run.sound) from err
+    run.sound = weights
     return replace(setup.baseline.merged(found), training=training or {})
 
 
@@ -55,9 +64,58 @@ async def measured(
         task: What is learned.
         run: Of the job.
         otherwise: Beginning of the note.
+
+    Raises:
+        DivergedError: At every client a model misses the targets by a million times their size.
     """
     found = await run.optional(replies, otherwise)
-    return collect({client: reply.sums for client, reply in found.items()}, task)
+    sums = {client: reply.sums for client, reply in found.items()}
+    _refuse_diverged(sums)
+    for client, problem in implausible(sums).items():
+        run.note_once(f"the metrics of {client} are left out: {problem}")
+        del sums[client]
+    return collect(sums, task)
+
+
+def implausible(sums: Mapping[str, tuple[MetricSums, ...]]) -> dict[str, str]:
+    """Clients whose sums tell of errors or targets `SPREAD` times the largest of all others, and in which words.
+
+    Where one other client alone is at hand to compare with, it is the square of that, as for all replies.
+    """
+    found: dict[str, str] = {}
+    names = ("squared error", "squared deviation of the targets")
+    for model in sorted({s.model for parts in sums.values() for s in parts}):
+        means = {
+            client: (s.squared_error / s.num_rows, s.target_sum_squares / s.num_rows + s.target_mean**2)
+            for client, parts in sums.items()
+            for s in parts
+            if s.model == model and s.num_rows
+        }
+        for client, own in means.items():
+            others = [max(mean) for other, mean in means.items() if other != client and other not in found]
+            known = max(others, default=0.0)
+            allowed = known * (SPREAD**2 if len(others) > 1 else SPREAD**4)
+            for name, mean in zip(names, own, strict=True):
+                if known > 0 and mean > allowed:
+                    found.setdefault(
+                        client,
+                        f"its mean {name} is {mean:.3g} ({model} model), and of no other client more than "
+                        f"{known:.3g}; check its data and their units",
+                    )
+    return found
+
+
+def _refuse_diverged(sums: Mapping[str, tuple[MetricSums, ...]]) -> None:
+    """Stop a run whose model is of no use to anyone; models of one client alone do not come from the run."""
+    measured = [s for parts in sums.values() for s in parts if s.num_rows and s.model != "local"]
+    size = max((s.target_sum_squares / s.num_rows + s.target_mean**2 for s in measured), default=0.0)
+    for model in sorted({s.model for s in measured}):
+        least = min(s.squared_error / s.num_rows for s in measured if s.model == model)
+        if size > 0 and least > SPREAD**2 * size:
+            raise DivergedError(
+                f"the {model} model's mean squared error is {least:.3g} or more at every client, where the mean square "
+                f"of the targets is {size:.3g} at most: the iteration diverges"
+            )
 
 
 def collect(sums: Mapping[str, tuple[MetricSums, ...]], task: LearningTask) -> RoundMetrics:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Needs
@@ -17,6 +17,9 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.registry import WORKFLOWS
+
+_STEP_KEYS = ("learning_rate", "step_size", "local_steps")
+"""Keys of any method that make it move further in a round."""
 
 
 async def execute(
@@ -42,6 +45,7 @@ async def execute(
         KernfedError: The job cannot do what it asks for; the message tells what to do.
     """
     workflow = WORKFLOWS[job.method.name]
+    cohort.let_differ(workflow.spread(job.method))
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
@@ -56,13 +60,21 @@ async def execute(
         setup = dataclasses.replace(setup, files=await asyncio.to_thread(_read_files, job, read_file))
     try:
         left = await workflow.run(setup, job.method, cohort, run)
-    except DivergedRunError as err:
-        if err.weights is not None:
+    except DivergedError as err:
+        if isinstance(err, DivergedRunError) and err.weights is not None:
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
+        if "method." not in str(err) and (keys := _step_keys(job)):
+            err.args = (f"{err}; lower {' or '.join(keys)}",)
         raise
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left
+
+
+def _step_keys(job: JobFile) -> list[str]:
+    """Keys of the job by which its method moves, as they are written."""
+    idle = job.method.idle_keys()
+    return [f"method.{key}" for key in _STEP_KEYS if hasattr(job.method, key) and key not in idle]
 
 
 def _read_files(job: JobFile, read_file: Callable[[str], bytes] | None) -> dict[str, bytes]:

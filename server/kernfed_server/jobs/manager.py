@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownClientError
-from kernfed.federation.cohort import Cohort, Exchange, Quorum
+from kernfed.federation.cohort import Cohort, Exchange
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
@@ -165,7 +165,7 @@ class RunManager:
             raise ConfigError(f"job file: more than {MAX_FILE_BYTES} bytes; a job file holds settings, not data")
         if len(request_id) > 128:
             raise ConfigError("request id: more than 128 characters")
-        file = parse_job(job_toml)
+        file = await asyncio.to_thread(parse_job, job_toml)
         await self._check_clients(file)
         await asyncio.to_thread(self.uploads.check, file)
         if self._draining:
@@ -433,7 +433,7 @@ def _queued_job(active: ActiveJob, now: float) -> QueuedJob:
         job_id=active.info.job_id,
         clients=None if cohort.clients is None else tuple(cohort.clients),
         dataset=cohort.dataset if active.file.data is not None else None,
-        quorum=Quorum(cohort.min_clients, cohort.min_fraction, cohort.deadline_s, cohort.wait_s),
+        quorum=cohort.quorum,
         needs_all=cohort.preflight == "all",
         waited_s=now - active.waiting_since if active.waiting_since is not None else 0.0,
     )

@@ -11,7 +11,6 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -31,18 +30,20 @@ from kernfed.federation.messages.data import (
     DataDescription,
     DataSchema,
     DescribeDataRequest,
-    LearningTask,
     MapFeaturesRequest,
     MeanEmbeddingRequest,
     Standardised,
     StandardiseRequest,
 )
-from kernfed.jobs.job_file import DataSection, JobFile, data_schema, lengthscale, lengthscale_key
+from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale_key
 from kernfed.maths.aggregate import Weighted, weighted_mean
-from kernfed.maths.statistics import Moments, agree_lengthscale, constant_columns, pool_moments, pooled_deviation
+from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
+from kernfed_server.jobs.classes import unite_classes
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.scales import agree_scales, check_moments
+from kernfed_server.jobs.units import note_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +113,31 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         later=later,
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
-    cohort.register_rows(num_rows)
+    cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_dropped(described, run)
     later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
-    classes = unite_classes(schema, (d.classes for d in described.values()))
-    mean, deviation = (_as_sent(a, job) for a in _agree_scales(data, list(described.values()), run))
+    classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
+    note_units(schema, described, run)
+    mean, deviation, bounds = agree_scales(data, described, run)
 
-    median = lengthscale(job) == "median" and job.features.kernel not in EXACT_KERNELS
+    rule = lengthscale(job)
+    median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
+    drawn = median and rule == "median"
     standardised = await gate.ask(
-        StandardiseRequest(classes=classes, mean=mean, deviation=deviation, median_distance=median)
+        StandardiseRequest(
+            classes=classes,
+            mean=mean,
+            deviation=deviation,
+            median_distance=median,
+            drawn=drawn,
+            bounds=bounds,
+        )
     )
+    if tied := sorted(client for client, s in standardised.items() if s.ties):
+        run.note(
+            f"more than half of the distances between rows are 0 at {listed(tied)}, for rows repeat; the lengthscale "
+            "goes by the others"
+        )
     num_outputs = TASKS[schema.task].num_outputs(classes)
     spec = agree_features(job, standardised, run)
     if not map_features:
@@ -139,7 +155,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     if job.features.intercept:
         embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
         pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-        feature_mean, target_mean = _as_sent(pooled.feature_mean, job), _as_sent(pooled.target_mean, job)
+        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
         await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
 
     num_rows = {client: num_rows[client] for client in cohort.clients}
@@ -178,32 +194,7 @@ class LaterDescription:
         """See `kernfed.federation.cohort.Check`."""
         _check_description(self.schema, description)
         _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
-        self.cohort.register_rows({client: description.num_rows})
-
-
-def unite_classes(schema: DataSchema, found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Agree on the classes: those that the job names, else all that any client has, in order.
-
-    The order is that of numbers where every class is one ("2" before "10"), else that of texts.
-
-    Raises:
-        DataError: There are too few, or the task is binary and there are not two.
-    """
-    if not TASKS[schema.task].has_classes:
-        return ()
-    classes = schema.classes or tuple(_sorted_classes({c for classes in found for c in classes}))
-    names = listed(classes, more=", ...")
-    if schema.task is LearningTask.BINARY and len(classes) != 2:
-        raise DataError(
-            f"task is binary, but the clients' data have {len(classes)} classes in {schema.target!r} ({names}); "
-            'name both in data.classes, or use task = "classification"'
-        )
-    if len(classes) < 2:
-        raise DataError(
-            f"all clients' rows are of one class in {schema.target!r} ({names}); name the others in data.classes, or "
-            "ask for another target"
-        )
-    return classes
+        self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
 
 
 class Gate:
@@ -274,8 +265,7 @@ def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoRetur
 def _check_description(schema: DataSchema, description: DataDescription) -> None:
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
-    if (description.sum_squares < 0).any():
-        raise InvalidReplyError("states a negative sum of squares")
+    check_moments(description)
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
@@ -313,22 +303,6 @@ def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
 
 
-def _agree_scales(data: DataSection, described: list[DataDescription], run: Run) -> tuple[Array, Array]:
-    num_columns = len(data.features)
-    if not data.standardise:
-        return np.zeros(num_columns), np.ones(num_columns)
-    pooled = pool_moments([Moments(d.num_rows, d.mean, d.sum_squares) for d in described])
-    constant = [name for name, flat in zip(data.features, constant_columns(pooled), strict=True) if flat]
-    if constant:
-        run.note(f"columns that are the same everywhere and tell nothing: {listed(constant)}")
-    return pooled.mean, pooled_deviation(pooled)
-
-
-def _as_sent(array: Array, job: JobFile) -> Array:
-    """An array as clients get it: the model must subtract what they subtract."""
-    return array.astype(np.float32).astype(np.float64) if job.precision == "float32" else array
-
-
 def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
     """The feature map, by the clients' median distances where the job leaves its lengthscale to them."""
     section = job.features
@@ -336,7 +310,7 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
     if seed is None:
         seed = rng.seed(job.seed, "features")
     scale = lengthscale(job)
-    if scale == "median":
+    if isinstance(scale, str):
         agreed = agree_lengthscale(
             [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
         )
@@ -349,16 +323,3 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
                 run.note(f"the median distance between rows is (nearly) 0; give {lengthscale_key(job)} yourself")
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
-
-
-def _sorted_classes(classes: set[str]) -> list[str]:
-    def number(name: str) -> float:
-        value = float(name)
-        if not math.isfinite(value):
-            raise ValueError(name)
-        return value
-
-    try:
-        return sorted(classes, key=lambda name: (number(name), name))
-    except ValueError:
-        return sorted(classes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
@@ -76,6 +77,9 @@ class Run:
         self._evaluate_every = evaluate_every
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
+        self._told: set[str] = set()
+        self.sound: Array | None = None
+        """Weights of the last round that was measured and made sense; for a run that diverges later."""
 
     @property
     def round_num(self) -> int:
@@ -184,6 +188,12 @@ class Run:
         """Tell that a client takes part from now on that did not before."""
         message = f"{client} joined behind round {self._round}"
         self._journal.event(JobEvent(EventKind.CLIENT_JOINED, self._round, client=client, message=message))
+
+    def note_once(self, message: str) -> None:
+        """Tell the operator something that may be found again in later rounds; it is told the first time."""
+        if message not in self._told:
+            self._told.add(message)
+            self.note(message)
 
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from kernfed.federation.cohort import Quorum
+from kernfed.federation.quorum import Quorum
 from kernfed.wording import listed
 
 _MAX_LISTED = 5

@@ -6,7 +6,10 @@ No IO and no await: the asyncio side is in `exchange.py`, and a test drives this
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 class Decision(enum.Enum):
@@ -29,12 +32,18 @@ class StepRules:
         everyone: Whether every client without a fault is waited for, deadline or not.
         deadline_s: Seconds from the start after which the step closes on its quorum.
         wait_s: Seconds from the deadline after which a step below quorum fails.
+        grace_s: Seconds for which a step that has its quorum waits for clients without a session.
     """
 
     needed: int
     everyone: bool
     deadline_s: float
     wait_s: float
+    grace_s: float = math.inf
+
+
+Away = Mapping[str, float]
+"""Clients that have no session, each with the time since when, by the clock of the step."""
 
 
 class StepState:
@@ -69,7 +78,7 @@ class StepState:
         self._faulted[client] = None
         return True
 
-    def decide(self, now: float) -> Decision:
+    def decide(self, now: float, away: Away = MappingProxyType({})) -> Decision:
         """The action at time `now` (seconds, the clock of the constructor)."""
         have = len(self._answered)
         if not self._pending:
@@ -77,27 +86,35 @@ class StepState:
         if have + len(self._pending) < self._rules.needed or now >= self._give_up:
             closes = have >= self._rules.needed and not self._rules.everyone
             return Decision.CLOSE if closes else Decision.FAIL
-        if not self._rules.everyone and now >= self._deadline and have >= self._rules.needed:
+        if now >= self.closes_at(away):
             return Decision.CLOSE
         return Decision.OPEN
 
-    def next_change(self, now: float) -> float:
+    def closes_at(self, away: Away) -> float:
+        """When a step that has its quorum closes without those that are missing; infinity where it does not."""
+        if self._rules.everyone or len(self._answered) < self._rules.needed:
+            return math.inf
+        if self._pending.keys() <= away.keys():
+            return min(self._deadline, max(away[c] for c in self._pending) + self._rules.grace_s)
+        return self._deadline
+
+    def next_change(self, now: float, away: Away = MappingProxyType({})) -> float:
         """Seconds until time alone may change the decision."""
         wanted = self._deadline if now < self._deadline else self._give_up
-        return max(wanted - now, 0.0)
+        return max(min(wanted, self.closes_at(away)) - now, 0.0)
 
-    def waiting(self, present: frozenset[str], now: float) -> str:
+    def waiting(self, away: Away, now: float) -> str:
         """Says what the step lacks, e.g. "waiting: 2 of 3 clients (missing: va)"; empty when nothing is amiss.
 
         Args:
-            present: Clients that have a session.
+            away: Clients that have no session.
             now: Current time.
         """
         wanted = self._rules.needed
         if self._rules.everyone:
             wanted = max(wanted, len(self._answered) + len(self._pending))
-        reachable = len(self._answered) + sum(c in present for c in self._pending)
-        missing = [c for c in self._pending if now >= self._deadline or c not in present]
+        reachable = len(self._answered) + sum(c not in away for c in self._pending)
+        missing = [c for c in self._pending if now >= self._deadline or c in away]
         if (reachable >= wanted and now < self._deadline) or not missing:
             return ""
         have = len(self._answered) if now >= self._deadline else reachable

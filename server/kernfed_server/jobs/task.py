@@ -13,8 +13,8 @@ import structlog
 
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
-from kernfed.errors import JobCancelledError, KernfedError, QuorumNotMetError, UnavailableError
-from kernfed.federation.cohort import Cohort, Exchange, Quorum
+from kernfed.errors import JobCancelledError, JobError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.federation.cohort import Cohort, Exchange
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
@@ -237,7 +237,10 @@ async def finish_job(
             write_folder, made, info, active.file, events, active.answers, outcome.model, took_part, devices
         )
         if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
-            await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
+            try:
+                await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
+            except JobError as err:
+                active.history.note(JobEvent(EventKind.NOTE, info.round_num, message=f"no {CHECKPOINT} is left: {err}"))
         fault = ""
         if active.file.report:
             async with reports:
@@ -292,7 +295,7 @@ async def _execute(
         exchange,
         active.info.clients,
         job_id=active.info.job_id,
-        quorum=Quorum(section.min_clients, section.min_fraction, section.deadline_s, section.wait_s),
+        quorum=section.quorum,
         float_bits=64 if file.precision == "float64" else 32,
         observe=journal.event,
         candidates=candidates,

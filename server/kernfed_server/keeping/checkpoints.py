@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -52,6 +53,11 @@ def read_checkpoint(path: Path, round_num: int, sha256: str) -> Checkpoint:
     Raises:
         JobError: The file is gone or was changed.
     """
+    _check(path, round_num, sha256)
+    return Checkpoint(round_num, load_file(path))
+
+
+def _check(path: Path, round_num: int, sha256: str) -> None:
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -64,7 +70,17 @@ def read_checkpoint(path: Path, round_num: int, sha256: str) -> Checkpoint:
             f"the checkpoint of round {round_num} is damaged ({path.name}: SHA-256 is not the one noted); "
             "check the disk and submit the job again"
         )
-    return Checkpoint(round_num, load_file(path))
+
+
+def copy_checkpoint(path: Path, to: Path, round_num: int, sha256: str) -> None:
+    """Copy the file of a checkpoint, as it was written.
+
+    Raises:
+        JobError: The file is gone or was changed; nothing is copied.
+        OSError: The copy cannot be written.
+    """
+    _check(path, round_num, sha256)
+    shutil.copyfile(path, to)
 
 
 def remove_orphans(folder: Path, keep: set[str]) -> None:

@@ -8,7 +8,6 @@ and what is only read is read all the same.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,9 +29,9 @@ from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
-from kernfed_server.keeping.checkpoints import read_checkpoint, remove_orphans, write_checkpoint
+from kernfed_server.keeping.checkpoints import copy_checkpoint, read_checkpoint, remove_orphans, write_checkpoint
 from kernfed_server.keeping.database_lock import DatabaseLock
-from kernfed_server.keeping.schema import bring_up_to_date, make_engine
+from kernfed_server.keeping.schema import bring_up_to_date, make_engine, refuse_lost
 from kernfed_server.keeping.store_rows import (
     client_columns,
     client_from,
@@ -99,12 +98,13 @@ class Store:
             folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
 
         Raises:
-            ConfigError: The URL cannot be used, a newer release of kernfed made the tables, or another coordinator uses
-                them.
+            ConfigError: The URL cannot be used, a newer release of kernfed made the tables, another coordinator uses
+                them, or they are gone while the folder holds files of jobs.
             UnavailableError: The database cannot be opened.
         """
         store = cls(make_engine(url), folder / "checkpoints")
         try:
+            await store._in_worker(lambda: refuse_lost(store._engine, folder))
             await store._in_worker(store._create)
         except BaseException:
             await store.close()
@@ -336,13 +336,15 @@ class Store:
         """Copy the file of a job's checkpoint, if it has one.
 
         Raises:
+            JobError: The file is gone or damaged; nothing is copied.
             DiskFullError: There is no space.
         """
 
         def work() -> None:
-            query = sa.select(t.checkpoints.c.file).where(t.checkpoints.c.job_id == job_id)
-            if name := self._begin(lambda db: db.execute(query).scalar(), reads=True):
-                shutil.copyfile(self._folder / name, to)
+            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
+            row = self._begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            if row is not None and row.file:
+                copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
         await self._in_worker(work)
 

@@ -9,6 +9,7 @@ from typing import Any
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
@@ -27,6 +28,15 @@ def linear_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights, {"name": job.name} | job_facts(setup, job.method))
 
 
+def spread_by_ridge(settings: Any) -> float:
+    """`SPREAD`, or more for a small ridge.
+
+    (H_j + ridge I)⁻¹ G is up to |G|/ridge at a client with few rows, and near |G| at one with many.
+    """
+    ridge = getattr(settings, "ridge", None)
+    return max(SPREAD, 1e3 / ridge) if isinstance(ridge, float) and ridge > 0 else SPREAD
+
+
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """A method at the coordinator; `kernfed.methods.base.Method` says what a job of it needs."""
@@ -41,5 +51,8 @@ class Workflow:
     """(job, setup, weights) -> the model. Blocks."""
     adapt: Callable[[JobFile], JobFile] = lambda job: job
     """The job as its clients are prepared for it."""
+    spread: Callable[[Any], float] = spread_by_ridge
+    """(settings) -> how many times the largest number of all other clients one client's may be before it is left out
+    of a step; see `kernfed.federation.ledger`. More where honest clients may differ by more."""
     recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
     """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""

@@ -221,6 +221,10 @@ class _Reader:
         if call is None or not call.wants(self._session.name):
             self._decline(reply)
             return
+        if not call.asked(self._session.name, reply.request_sha256):
+            self._discard(reply, "it answers another request: this coordinator was restored from a backup")
+            call.send_to(self._session)
+            return
         try:
             incoming = call.receive(self._session, reply)
         except KernfedError as err:
@@ -325,12 +329,15 @@ class _Reader:
 
     def _on_failure(self, failure: task_pb2.TaskFailure) -> None:
         call = self._registry.call(failure.task_id)
-        if call is not None:
+        about_this = call is not None and call.asked(self._session.name, failure.request_sha256)
+        if call is not None and about_this:
             call.on_fault(self._session.name, Fault(failure.reason[:64], failure.message[:MAX_TEXT]))
         self._ack(failure.task_id, "")
+        if call is not None and not about_this:
+            call.send_to(self._session)
 
     def _ack(self, task_id: str, refused: str, *, now: bool = True) -> None:
         # A task that is asked again later must be sent: the client may have forgotten it by then.
-        self._session.known_task_ids.discard(task_id)
+        self._session.known_tasks.pop(task_id, None)
         ack = pb.ConnectResponse(acks=[task_pb2.TaskAck(task_id=task_id, refused=refused[:MAX_TEXT])])
         self._session.outgoing.attach(ack.SerializeToString(), now=now)

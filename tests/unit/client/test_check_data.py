@@ -115,3 +115,16 @@ def test_a_refusal_by_policy_is_noted(site: Path) -> None:
     done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
     assert done.returncode == 0
     assert any("policy.min_rows" in note for note in json.loads(done.stdout)["notes"])
+
+
+def test_rows_that_stand_far_out_are_shown(site: Path) -> None:
+    """A mistyped age is told with its column and value, before any job is submitted."""
+    rows = (site / "rows.csv").read_text().splitlines()
+    rows[6] = f"9999{rows[6][rows[6].index(',') :]}"
+    (site / "rows.csv").write_text("\n".join(rows))
+    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert any(
+        note.startswith("column 'age': a training row stands far out (9999)")
+        for note in json.loads(done.stdout)["notes"]
+    )

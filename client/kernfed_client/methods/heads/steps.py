@@ -1,8 +1,9 @@
 """The client's half of the methods on a head: losses, gradients, local Newton steps, local training.
 
-A head's rows are the job's mapped features with a 1 beside them (the bias), and targets as they are: one-hot, 0/1 or
-numbers. Rows kept apart for validation are drawn by the job's seed and this client's name; `warm_up` leaves them out,
-and `gradient` where it is told to.
+A head's rows are the job's mapped features with a 1 beside them (the bias), and targets: one-hot, 0/1 or numbers. With
+a free bias, weights are changes of a head that predicts the pooled mean of the targets: numbers are centred by it, and
+the scores of classes begin there. Rows kept apart for validation are drawn by the job's seed and this client's name;
+`warm_up` leaves them out, and `gradient` where it is told to.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -43,12 +44,17 @@ from kernfed.methods.heads.messages import (
 )
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
+from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+
+_APART_ALONE = 0.2
+"""Share of its rows that a client keeps apart for the ridge of its own head: it has no others to learn it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,13 @@ class OpenHead:
     fitting: Head
     validation: Head
     everything: Head
-    bias: bool
+    request: OpenHeadRequest
+    """By which it was opened."""
+
+    @property
+    def bias(self) -> bool:
+        """Whether the last feature is a 1."""
+        return self.request.bias
 
 
 def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
@@ -83,6 +95,7 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         num_fit_rows=opened.fitting.num_rows,
         num_validation_rows=opened.validation.num_rows,
         memory_bytes=usable_bytes(job.file.max_memory_bytes, job.device),
+        free_bias=opened.everything.free_bias,
     )
 
 
@@ -190,15 +203,15 @@ def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
 
 
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
-    """Metric sums of the global head, and of one that this client trains alone on all its training rows."""
+    """Metric sums of the global head, and of one that this client trains alone: own rows, own scales, own ridge."""
     check_shape(request.weights.shape, _shape(_opened(job)), request.step)
     targets = held_out_targets(job)
     sums = []
     if request.include_global:
         sums.append(measure("global", job.task, predictions(job, request.weights), targets))
     if request.include_local:
-        alone = job.memo(("own head", request.ridge), lambda: own_weights(job, request.ridge))
-        sums.append(measure("local", job.task, predictions(job, alone), targets))
+        found = job.memo(("own head", request.ridge, request.choose_ridge), lambda: _predictions_alone(job, request))
+        sums.append(measure("local", job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
@@ -214,31 +227,45 @@ def predictions(job: LocalJob, weights: Array) -> Array:
     scores = job.z_test @ w[: job.z_test.shape[1]]
     if opened.bias:
         scores = scores + w[-1]
-    return to_array(probabilities(opened.fitting.loss, scores))
+    if opened.everything.free_bias:
+        scores = scores + torch.as_tensor(start_scores(opened.everything.loss, job.target_mean), device=scores.device)
+    return to_array(probabilities(opened.everything.loss, scores))
 
 
-def own_weights(job: LocalJob, ridge: float) -> Array:
-    """The head that this client trains alone on all its training rows, shape (D, C)."""
-    return to_array(fit(replace(_opened(job).everything, ridge=ridge)))
+def training_heads(job: LocalJob) -> tuple[Head, Head, Head]:
+    """Rows of an opened head: those that local training sees, those kept apart, and all of them."""
+    opened = _opened(job)
+    return opened.fitting, opened.validation, opened.everything
 
 
-def training_head(job: LocalJob) -> Head:
-    """All training rows of an opened head, those for validation too."""
-    return _opened(job).everything
+def _predictions_alone(job: LocalJob, request: EvaluateHeadRequest) -> Array:
+    """Predictions of the test rows by the head that this client trains without the others, shape (m, C)."""
+    own = alone(job)
+    opening = replace(_opened(job).request, validation_fraction=_APART_ALONE if request.choose_ridge else 0.0)
+    opened = own.memo("head", lambda: _open(own, opening))
+    ridge = request.ridge
+    if request.choose_ridge:
+        ridge = chosen_ridge(opened.fitting, opened.validation, ridge)
+    return predictions(own, to_array(fit(replace(opened.everything, ridge=ridge))))
 
 
 def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     z = job.z_train
     if request.bias:
         z = torch.cat([z, z.new_ones(len(z), 1)], dim=1)
-    y = torch.as_tensor(encode_targets(job, job.targets_train), dtype=z.dtype, device=z.device)
-    everything = Head(request.loss, z, y, 0.0)
+    y, offset = torch.as_tensor(encode_targets(job, job.targets_train), dtype=z.dtype, device=z.device), None
+    free = request.free_bias and request.bias
+    if free and FACTS[request.loss].link is Link.IDENTITY:
+        y = job.y_train
+    elif free:
+        offset = torch.as_tensor(start_scores(request.loss, job.target_mean), dtype=z.dtype, device=z.device)
+    everything = Head(request.loss, z, y, 0.0, free, offset)
     num_apart = int(request.validation_fraction * len(z))
     if num_apart == 0:
-        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request.bias)
+        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request)
     order = torch.from_numpy(rng.stream(request.seed, "validation", job.client).permutation(len(z))).to(z.device)
     apart, kept = order[:num_apart].sort().values, order[num_apart:].sort().values
-    return OpenHead(everything.take(kept), everything.take(apart), everything, request.bias)
+    return OpenHead(everything.take(kept), everything.take(apart), everything, request)
 
 
 def _opened(job: LocalJob) -> OpenHead:

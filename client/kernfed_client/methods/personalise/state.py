@@ -13,6 +13,7 @@ import torch
 from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import JobStateMissingError, WireError
+from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
@@ -51,27 +52,54 @@ class Personal:
         Raises:
             JobStateMissingError: Nothing was shared yet.
             WireError: What was shared has no normal equations.
-            DataError: There are too few rows.
         """
         if not grid.shares or grid.shares[-1] != 1.0 or not grid.ridges:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
         if grid not in self.fits:
-            shared = self.needed_shared()
-            if shared.grams.shape[1] == 0:
-                raise WireError("personalise.crossfit: the clients have not shared normal equations")
-            sums = Shared(
-                np.asarray(shared.num_rows, np.float64),
-                np.asarray(shared.means, np.float64),
-                np.asarray(shared.traces, np.float64),
-                np.asarray(shared.grams, np.float64),
-                np.asarray(shared.moments, np.float64),
-                np.asarray(shared.squares, np.float64),
-            )
+            sums = self.sums(job)
             penalised = np.ones(self.inputs.shape[1])
             if self.request.intercept:
                 penalised[0] = 0.0
-            self.fits[grid] = Target(self.index(job), sums, self.inputs, self.targets, self.phi, grid, penalised)
+            own = self.teachers(job).index(self.index(job))
+            self.fits[grid] = Target(own, sums, self.inputs, self.targets, self.phi, grid, penalised)
         return self.fits[grid]
+
+    def teachers(self, job: LocalJob) -> list[int]:
+        """Places, among those who shared, of the clients from which this one can learn, itself among them."""
+        shared, own = self.needed_shared(), self.index(job)
+        withheld = set(shared.withheld)
+        return [i for i, client in enumerate(shared.clients) if i == own or client not in withheld]
+
+    def sums(self, job: LocalJob) -> Shared:
+        """Sums over rows of the `teachers`; of this client from its own rows where it has not shared them.
+
+        Raises:
+            JobStateMissingError: Nothing was shared yet.
+            WireError: What was shared has no normal equations.
+        """
+        shared = self.needed_shared()
+        if shared.grams.shape[1] == 0:
+            raise WireError("personalise: the clients have not shared normal equations")
+        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
+        if not shared.withheld:
+            return Shared(*(np.asarray(array, np.float64) for array in arrays))
+        kept = self.teachers(job)
+        found = Shared(*(np.array(array, dtype=np.float64)[kept] for array in arrays))
+        if job.client in shared.withheld:
+            i = kept.index(self.index(job))
+            found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()
+        return found
+
+    def normal_equations(self) -> tuple[Floats, Floats, float]:
+        """Of this client's rows: the upper triangle of X'X/n, X'Y/n, and the mean of |y|²."""
+        x, y = self.inputs, self.targets
+        return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
+
+    def learn(self, job: LocalJob, weights: Floats, choice: str) -> None:
+        """Keep weights over the `teachers`, and the way in which they were found, in words."""
+        self.weights = np.zeros(len(self.needed_shared().clients))
+        self.weights[self.teachers(job)] = weights
+        self.choice = choice
 
     def needed_shared(self) -> ShareRequest:
         """The data that all clients shared.

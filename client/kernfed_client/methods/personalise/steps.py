@@ -11,8 +11,9 @@ from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.clipping import clip_rows
 from kernfed.maths.statistics import moments
-from kernfed.maths.triangles import pack, unpack
+from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.choice import Family, candidates
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.embeddings import embed, target_terms
@@ -50,16 +51,18 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
     columns = all_columns(job)
     if columns.shape[1] != request.num_columns:
         raise WireError(f"{request.step}: {request.num_columns} columns, this client has {columns.shape[1]}")
-    found = moments(columns)
-    return ColumnMoments(num_rows=job.num_rows, mean=found.mean, sum_squares=found.sum_squares)
+    found = moments(clip_rows(columns)[0] if job.schema.clipped else columns)
+    return ColumnMoments(
+        num_rows=job.num_rows,
+        mean=found.mean,
+        sum_squares=found.sum_squares,
+        deviation=tuple(found.deviation.tolist()),
+        mean_rest=tuple(found.rest.tolist()),
+    )
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
-    """Mean embedding of the training rows, noised where the job asks for it.
-
-    Raises:
-        DataError: There are fewer than two rows.
-    """
+    """Mean embedding of the training rows, noised where the job asks for it."""
     found = embed(begin(job, request).phi)
     if request.noise_factor > 0:
         found = add_noise(found, request.noise_factor, FEATURE_BOUND, noise_stream(job, request))
@@ -75,12 +78,8 @@ def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
             f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
             f"{x.shape[1]} and {y.shape[1]}"
         )
-    return Statistics(
-        num_rows=job.num_rows,
-        gram=pack(x.T @ x / len(x)),
-        moment=x.T @ y / len(x),
-        square=float(np.square(y).sum()) / len(x),
-    )
+    gram, moment, square = state.normal_equations()
+    return Statistics(num_rows=job.num_rows, gram=gram, moment=moment, square=square)
 
 
 def share(job: LocalJob, request: ShareRequest) -> Shared:
@@ -100,15 +99,16 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
 def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
     """Q-aggregation with this client as target: its own points make the penalties, its own embedding has no noise."""
     state = personal(job)
-    t = state.index(job)
-    means = np.array(state.needed_shared().means, dtype=np.float64)
+    teachers = state.teachers(job)
+    t = teachers.index(state.index(job))
+    means = np.array(state.needed_shared().means, dtype=np.float64)[teachers]
     terms = target_terms(state.phi, means)
     means[t] = state.phi.mean(axis=0)
     terms.spread[t] = terms.distance[t] = 0.0
     linear = linear_term(terms, t, Constants(request.c_q, request.c_p), request.bound)[:, None]
     solve = solve_exact if request.exact else solve_paper
     found = solve(means @ means.T, np.array([t]), linear)
-    state.weights, state.choice = found.weights[:, 0], ""
+    state.learn(job, found.weights[:, 0], "")
     return WeightsSolved(num_rows=job.num_rows, gap=float(found.gap[0]))
 
 
@@ -131,21 +131,23 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     if not decisions:
         raise WireError(f"{request.step}: no decision to follow")
     found = target.adopt(decisions)
-    state.weights = found.weights
     c = found.candidate
     wide = "K" if c.family is Family.CLUSTER else "h"
     facts = [f"{name} {value:g}" for name, value in ((wide, c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
     own_way = "; its own rows say so" if found.index != decisions[-1].pooled else ""
-    state.choice = f"{c.family}, {', '.join(facts)}{own_way}"
+    if target.is_small:
+        own_way = "; the common choice, for it has too few rows"
+    state.learn(job, found.weights, f"{c.family}, {', '.join(facts)}{own_way}")
     keep_linear(job, state, found.coefficients)
     state.fits.clear()
     return ModelAdopted(num_rows=job.num_rows)
 
 
 def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
-    """Ridge on the mixture with this client's weights: (Σ w_k Z_k'Z_k/n_k + ridge I) W = Σ w_k Z_k'Y_k/n_k.
+    """Ridge on the mixture with this client's weights: (Σ w_k X_k'X_k/n_k + ridge I) W = Σ w_k X_k'Y_k/n_k.
 
-    The intercept is that of the pooled means, as in the methods with one global model.
+    The ridge does not count the constant among the inputs X, so the model's intercept is that of the mixture: features
+    and targets are centred by the mixture's means.
 
     Raises:
         JobStateMissingError: There are no weights yet.
@@ -153,16 +155,14 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
         NotPositiveDefiniteError: The matrix is singular to working precision.
     """
     state = personal(job)
-    weights, shared = _weights(state), state.needed_shared()
-    size = state.inputs.shape[1]
-    if shared.grams.shape[1] == 0:
-        raise WireError(f"{request.step}: the clients have not shared normal equations")
-    first = 1 if state.request.intercept else 0
-    gram = unpack(weights @ shared.grams, size)[first:, first:]
-    moment = np.tensordot(weights, shared.moments, 1)[first:]
-    gram = gram + request.ridge * np.eye(size - first)
-    solved = cholesky(torch.from_numpy(gram), name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
-    keep_linear(job, state, np.vstack([np.zeros((first, solved.shape[1])), solved]))
+    weights, shared = _weights(state)[state.teachers(job)], state.sums(job)
+    gram, moment = unpack(weights @ shared.grams, state.inputs.shape[1]), np.tensordot(weights, shared.moments, 1)
+    if not state.request.intercept:
+        keep_linear(job, state, _ridge_solution(gram, moment, request.ridge))
+        return ModelAdopted(num_rows=job.num_rows)
+    mean, target_mean = gram[1:, :1], moment[:1]
+    solved = _ridge_solution(gram[1:, 1:] - mean @ mean.T, moment[1:] - mean @ target_mean, request.ridge)
+    keep_linear(job, state, np.vstack([target_mean - mean.T @ solved, solved]))
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -204,6 +204,12 @@ def _weights(state: Personal) -> Floats:
     if state.weights is None:
         raise JobStateMissingError("this client has no collaboration weights yet; prepare it again")
     return state.weights
+
+
+def _ridge_solution(gram: Floats, moment: Floats, ridge: float) -> Floats:
+    left = torch.from_numpy(gram + ridge * np.eye(len(gram)))
+    solved: Floats = cholesky(left, name="mixture of Hessians").solve(torch.from_numpy(moment)).numpy()
+    return solved
 
 
 def _target(job: LocalJob, request: CrossfitRequest | AdoptRequest) -> Target:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import InvalidTensorError
+from kernfed.errors import InvalidTensorError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
@@ -23,14 +23,18 @@ from kernfed.methods.personalise.training_messages import (
     KeepNetworkRequest,
     PersonalProducts,
     PersonalProductsRequest,
+    PersonalStart,
+    PersonalStartRequest,
     PersonalSteps,
     PersonalStepsRequest,
     TrainedNetworks,
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
+from kernfed.tensors.affine_ridge import AffineRidge
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.networks import dtype_of, train
+from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
@@ -40,27 +44,38 @@ from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 from kernfed_client.steps.own_ridge import local_ridge
 
 
+def newton_start(job: LocalJob, request: PersonalStartRequest) -> PersonalStart:
+    """H_j⁻¹ c_j and c_j of the problem with an intercept."""
+    want = (job.z_train.shape[1] + 1, job.num_outputs)
+    if (request.num_inputs, request.num_outputs) != want:
+        raise WireError(f"{request.step}: {request.num_inputs} inputs, {request.num_outputs} outputs; it has {want}")
+    problem = _affine_ridge(job, request.ridge)
+    return PersonalStart(num_rows=job.num_rows, weights=to_array(problem.solve()), moment=to_array(problem.moment()))
+
+
 def newton_steps(job: LocalJob, request: PersonalStepsRequest) -> PersonalSteps:
     """H_j⁻¹ G for all models at once: H_j is factored once."""
-    g = _columns(job, request.residuals, request.step)
-    return PersonalSteps(num_rows=job.num_rows, steps=to_array(local_ridge(job, request.ridge).newton_step(g)))
+    g = _columns(job, request.residuals, request.intercept, request.step)
+    problem = _problem(job, request.ridge, request.intercept)
+    return PersonalSteps(num_rows=job.num_rows, steps=to_array(problem.newton_step(g)))
 
 
 def hessian_products(job: LocalJob, request: PersonalProductsRequest) -> PersonalProducts:
     """H_j Z for all directions at once."""
-    z = _columns(job, request.directions, request.step)
-    return PersonalProducts(
-        num_rows=job.num_rows, products=to_array(local_ridge(job, request.ridge).hessian_product(z))
-    )
+    z = _columns(job, request.directions, request.intercept, request.step)
+    problem = _problem(job, request.ridge, request.intercept)
+    return PersonalProducts(num_rows=job.num_rows, products=to_array(problem.hessian_product(z)))
 
 
 def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
     """Keep the personal model that was trained for this client."""
     state = personal(job)
-    if request.weights.shape != (job.z_train.shape[1], job.num_outputs):
-        raise InvalidTensorError(f"{request.step}: weights of shape {request.weights.shape} do not fit this client")
-    offset = np.zeros((1 if state.request.intercept else 0, job.num_outputs))
-    keep_linear(job, state, np.vstack([offset, np.asarray(request.weights, np.float64)]))
+    weights = np.asarray(request.weights, np.float64)
+    if weights.shape != (job.z_train.shape[1] + int(request.intercept), job.num_outputs):
+        raise InvalidTensorError(f"{request.step}: weights of shape {weights.shape} do not fit this client")
+    if state.request.intercept and not request.intercept:  # that of the pooled means
+        weights = np.vstack([np.zeros((1, job.num_outputs)), weights])
+    keep_linear(job, state, weights)
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -165,13 +180,23 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
 
-def _columns(job: LocalJob, array: Array, step: str) -> Tensor:
-    if array.shape[0] != job.z_train.shape[1]:
-        raise InvalidTensorError(f"{step}: {array.shape[0]} features, but this client has {job.z_train.shape[1]}")
+def _affine_ridge(job: LocalJob, ridge: float) -> AffineRidge:
+    return job.memo(("ridge with intercept", ridge), lambda: AffineRidge(job.z_train, job.y_train, ridge))
+
+
+def _problem(job: LocalJob, ridge: float, intercept: bool) -> AffineRidge | LocalRidge:
+    return _affine_ridge(job, ridge) if intercept else local_ridge(job, ridge)
+
+
+def _columns(job: LocalJob, array: Array, intercept: bool, step: str) -> Tensor:
+    want = job.z_train.shape[1] + int(intercept)
+    if array.shape[0] != want:
+        raise InvalidTensorError(f"{step}: {array.shape[0]} inputs, but this client has {want}")
     return torch.tensor(array, dtype=torch.float64, device=job.device)
 
 
 STEPS: dict[type[Any], Any] = {
+    PersonalStartRequest: newton_start,
     PersonalStepsRequest: newton_steps,
     PersonalProductsRequest: hessian_products,
     KeepModelRequest: keep_model,

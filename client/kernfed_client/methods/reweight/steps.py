@@ -230,7 +230,8 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
         raise DataError("there are no test points; give the data set a test or an unlabelled partition")
     if job.num_rows < 2 * _FOLDS:
         return LabelShift(priors(_counts(job, job.targets_train)), 0.0, f"fewer than {2 * _FOLDS} training rows")
-    scale = max(median_distance(job.x_train).value, 1e-12)
+    distances = rng.stream(seed, "reweight", "distances", job.client)
+    scale = max(median_distance(job.x_train, distances).value, 1e-12)
     spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, job.x_train.shape[1], scale, _FREQUENCIES, seed)
     feature_map = FeatureMap(spec)
     ones = torch.ones(len(points) + job.num_rows, 1, dtype=torch.float64)

@@ -22,6 +22,7 @@ import dataclasses
 import enum
 import math
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -79,6 +80,11 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Exact:
+    """Marks an array that travels in float64 whatever the job's precision: a statistic, a share, a scale."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaxLength:
     """Longest text (characters) or sequence (items) that a field may hold."""
 
@@ -103,8 +109,34 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Stated:
+    """What a client stated of its data before round 1, by which its later replies are checked."""
+
+    num_rows: int = 0
+    """Training rows."""
+    num_test_rows: int | None = None
+    """None: it was not stated."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply(Message):
-    """A client's typed answer to a request."""
+    """A client's typed answer to a request.
+
+    Class attributes:
+        diagnostics: Floats that tell how a client came to its answer and enter no result; honest ones may differ by
+            any factor, so they are not compared between clients.
+    """
+
+    diagnostics: ClassVar[tuple[str, ...]] = ()
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """Say what in this reply cannot be, by itself or by what its client stated; a reply with such is refused.
+
+        `kernfed.federation.ledger` compares `num_rows` and `num_test_rows` for every reply; counts and sums that only
+        this reply has are its own to check.
+        """
+        del stated
+        yield from ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +171,8 @@ class FieldInfo:
     dim: Dim | None
     range: Range | None
     max_length: MaxLength | None
+    exact: bool = False
+    """Whether the array keeps its digits in a job of lower precision."""
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -178,7 +212,8 @@ def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
             return next((m for m in metadata if isinstance(m, kind)), None)
 
         nested = dataclasses.is_dataclass(item or bare)
-        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength)))
+        exact = pick(Exact) is not None
+        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength), exact))
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
+    Exact,
     Kind,
     MaxLength,
     Name,
@@ -60,6 +61,8 @@ class DataSchema:
     """Seed of the held-out split."""
     backbone: Name = ""
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
+    clipped: bool = False
+    """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +76,22 @@ class DataDescription(Reply):
     """Classes that occur here, sorted; empty for regression."""
     class_counts: Annotated[tuple[int, ...], MaxLength(65536)]
     """Training rows per class, in the order of `classes`; empty for regression."""
-    mean: Annotated[Array, Shape("P")]
+    mean: Annotated[Array, Shape("P"), Exact()]
     """Mean per feature column over training rows, float64."""
-    sum_squares: Annotated[Array, Shape("P")]
-    """Sum of squared deviations from `mean` per feature column, float64."""
+    sum_squares: Annotated[Array, Shape("P"), Exact()]
+    """Sum of squared deviations from `mean` per feature column, float64; 0 where it is below the range of numbers."""
     backbone: Name = ""
     """Fingerprint of the backbone behind the columns; empty without one."""
+    deviation: Annotated[tuple[float, ...], MaxLength(65536), Range(0)] = ()
+    """Root of the mean squared deviation per feature column, P of them; empty: `sum_squares` tells it."""
+    mean_rest: Annotated[tuple[float, ...], MaxLength(65536)] = ()
+    """What `mean` lost to rounding per feature column, P of them; empty: nothing is known of it."""
+    far_rows: Annotated[tuple[int, ...], MaxLength(65536), Range(0, 2**53)] = ()
+    """Training rows that stand far out per feature column, P of them; empty: none does."""
+    target_mean: float = 0.0
+    """Mean of a regression's target over training rows."""
+    target_deviation: Annotated[float, Range(0)] = 0.0
+    """Standard deviation of a regression's target over training rows; 0 also where it is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +115,8 @@ class Standardised(Reply):
     num_rows: Rows
     median_distance: Annotated[float, Range(0)]
     """Median Euclidean distance between standardised training rows; 0 where not asked or fewer than 2 rows."""
+    ties: bool = False
+    """Whether more than half of the distances are 0; `median_distance` is then the median of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +130,14 @@ class StandardiseRequest(Request[Standardised]):
 
     classes: Names
     """Classes of the whole federation, in the order of the one-hot columns; empty for regression."""
-    mean: Annotated[Array, Shape("P")]
-    deviation: Annotated[Array, Shape("P")]
+    mean: Annotated[Array, Shape("P"), Exact()]
+    deviation: Annotated[Array, Shape("P"), Exact()]
     median_distance: bool
     """Whether the reply states the median distance, for the kernel's lengthscale."""
+    drawn: bool = False
+    """Whether the job's seed draws the rows behind the median distance; else they are evenly spaced."""
+    bounds: Annotated[tuple[float, ...], MaxLength(65536), Range(0)] = ()
+    """Standardised training rows are taken at most this far from 0 per column, 0: as they are; empty: all are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +167,8 @@ class MeanEmbedding(Reply):
     """Means over a client's training rows."""
 
     num_rows: Rows
-    feature_mean: Annotated[Array, Shape("M")]
-    target_mean: Annotated[Array, Shape("C")]
+    feature_mean: Annotated[Array, Shape("M"), Exact()]
+    target_mean: Annotated[Array, Shape("C"), Exact()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,5 +199,5 @@ class CentreRequest(Request[Centred]):
     kinds = (Kind.SUMMARY,)
     setup = True
 
-    feature_mean: Annotated[Array, Shape("M")]
-    target_mean: Annotated[Array, Shape("C")]
+    feature_mean: Annotated[Array, Shape("M"), Exact()]
+    target_mean: Annotated[Array, Shape("C"), Exact()]

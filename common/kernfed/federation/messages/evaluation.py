@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape, Stated
+
+MAX_LOG_LOSS = 21.0
+"""Greatest log-loss of a row: scores are clipped to at least 1e-3, and there are at most 10^6 classes."""
+
+GREATEST_SQUARE = 1e200
+"""Greatest square of a row: of the largest numbers that data, and models that have not diverged, may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,19 @@ class MetricSums:
     auc_pairs: Annotated[float, Range(0)]
     """Pairs (positive, negative) behind `auc`; 0 where it is not defined (one class only)."""
 
+    def contradictions(self) -> Iterator[str]:
+        """Say which counts and sums cannot be of `num_rows` rows."""
+        n = self.num_rows
+        for name, value, most in (
+            ("num_correct", self.num_correct, n),
+            ("log_loss", self.log_loss, n * MAX_LOG_LOSS),
+            ("auc_pairs", self.auc_pairs, float(n) * n),
+            ("squared_error", self.squared_error, n * GREATEST_SQUARE),
+            ("target_sum_squares", self.target_sum_squares, n * GREATEST_SQUARE),
+        ):
+            if value > most:
+                yield f"{name} of the {self.model} model is {value:.6g}, more than {n} rows can have"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(Reply):
@@ -40,6 +61,16 @@ class Evaluation(Reply):
 
     num_test_rows: Rows
     sums: Annotated[tuple[MetricSums, ...], MaxLength(16)]
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`: every model is measured on all test rows, and sums fit their number."""
+        del stated
+        if twice := sorted(name for name, n in Counter(s.model for s in self.sums).items() if n > 1):
+            yield f"measures the model {twice[0]!r} twice"
+        for sums in self.sums:
+            if sums.num_rows != self.num_test_rows:
+                yield f"the {sums.model} model is measured on {sums.num_rows} of {self.num_test_rows} test rows"
+            yield from sums.contradictions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

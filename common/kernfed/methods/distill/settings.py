@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import PointKernel
+from kernfed.methods.base import MedianRule
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.shared_settings import Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
@@ -26,8 +27,10 @@ class DistillSettings(MethodSection):
         "job file.",
     )
     kernel: PointKernel = Field(PointKernel.GAUSSIAN, description="Kernel of the clients' ridge regression, exact.")
-    lengthscale: Annotated[float, Field(gt=0)] | list[Annotated[float, Field(gt=0)]] | Literal["median"] = Field(
-        "median", description="One number, one per feature column, or the federated median heuristic."
+    lengthscale: Annotated[float, Field(gt=0)] | list[Annotated[float, Field(gt=0)]] | MedianRule = Field(
+        "median",
+        description="One number, one per feature column, or the federated median heuristic, with rows that are "
+        "drawn by the job's seed or evenly spaced.",
     )
     intercept: bool | Literal["penalised"] = Field(
         True,

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from kernfed.arrays import Array, Floats
 from kernfed.maths.losses import Link
 from kernfed.methods.heads.messages import HeadLoss
 
@@ -36,8 +39,34 @@ class LossFacts:
     """Whether the loss is of one output only."""
 
 
+LEAST_SHARE = 1e-4
+"""Share of a class from which a bias starts at least: without a row of a class its bias has no minimum."""
+
 FACTS: Mapping[HeadLoss, LossFacts] = {
     HeadLoss.SOFTMAX: LossFacts(Link.SOFTMAX, warm_up_rate=15.0, ridge_per_gap=3.0, couples_outputs=True),
     HeadLoss.LOGISTIC: LossFacts(Link.LOGISTIC, warm_up_rate=15.0, ridge_per_gap=1.0, one_output=True),
     HeadLoss.SQUARED: LossFacts(Link.IDENTITY, warm_up_rate=1.5, ridge_per_gap=1.0),
 }
+
+
+def start_scores(loss: HeadLoss, target_mean: Array) -> Floats:
+    """Scores at which the predictions are the pooled mean of the targets: where a free bias starts.
+
+    Args:
+        loss: Which.
+        target_mean: Pooled mean of the encoded targets, shape (C,): of classes their shares.
+
+    Returns:
+        Shape (C,): numbers, log-odds, or logarithms of shares, of which softmax ignores a common constant: their mean
+        is 0.
+    """
+    mean = np.asarray(target_mean, dtype=np.float64)
+    link = FACTS[loss].link
+    if link is Link.IDENTITY:
+        return mean
+    share = np.clip(mean, LEAST_SHARE, 1.0 - LEAST_SHARE)
+    if link is Link.LOGISTIC:
+        odds: Floats = np.log(share) - np.log1p(-share)
+        return odds
+    scores: Floats = np.log(share) - np.log(share).mean()
+    return scores

@@ -1,7 +1,8 @@
 """Steps on a linear head over frozen features: gradients with losses, local Newton steps, local training.
 
 Client j has F_j(W) = mean loss over its fitting rows + (ridge/2) |W|², on D features (the last one is the constant 1
-where the job has an intercept) and C outputs. Rows that it keeps apart for validation are in no F_j.
+where the job has an intercept) and C outputs. Rows that it keeps apart for validation are in no F_j. With a free bias
+the last row of W is not in |W|².
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class HeadOpened(Reply):
     """Training rows kept apart; `num_fit_rows` and these are `num_rows`."""
     memory_bytes: Annotated[int, Range(0)]
     """Memory that a solver's matrices may take at this client."""
+    free_bias: bool = False
+    """Whether the client follows the request's `free_bias`; one of an earlier version does not know it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,8 @@ class OpenHeadRequest(Request[HeadOpened]):
     num_features: Annotated[int, Dim("D"), Range(1, 20_000_001)]
     """Features D, with the bias."""
     num_outputs: NumOutputs
+    free_bias: bool = False
+    """Whether the bias is in no |W|²; W is then the change of a head that predicts the pooled mean of the targets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +122,8 @@ class HeadGradientRequest(Request[HeadGradient]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadStep(Reply):
     """(H_j(W) + damping I)⁻¹ G, as far as the solver goes."""
+
+    diagnostics = ("residual",)
 
     num_rows: Rows
     iterations: Annotated[int, Range(0)]
@@ -327,3 +334,5 @@ class EvaluateHeadRequest(Request[Evaluation]):
     """Whether the global head is measured."""
     include_local: bool
     """Whether the client trains a head alone, once, and measures it."""
+    choose_ridge: bool = False
+    """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""

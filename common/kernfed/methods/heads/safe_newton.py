@@ -34,11 +34,19 @@ class Point:
     """F(W)."""
     gradient: Floats
     """∇F(W), shape (D, C)."""
+    free_bias: bool = False
+    """Whether the ridge leaves out the last row of W."""
 
-    def with_more_ridge(self, more: float) -> Point:
-        """The same weights where F's ridge is larger by so much."""
-        w = self.weights
-        return Point(w, self.value + more / 2.0 * float(np.vdot(w, w)), self.gradient + more * w)
+    @property
+    def shrunk(self) -> Floats:
+        """The part of W that the ridge shrinks."""
+        return self.weights[:-1] if self.free_bias else self.weights
+
+    def with_other_ridge(self, more: float) -> Point:
+        """The same weights where F's ridge is larger by so much, or smaller where it is below 0."""
+        gradient, w = self.gradient.copy(), self.shrunk
+        gradient[: len(w)] += more * w
+        return replace(self, value=self.value + more / 2.0 * float(np.vdot(w, w)), gradient=gradient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +134,19 @@ class SafeNewton:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Floats]) -> SafeNewton:
+    def from_arrays(cls, arrays: Mapping[str, Floats], *, free_bias: bool = False) -> SafeNewton:
         """Rebuild a state that `to_arrays` gave."""
         value, step_size, damping, limit = (float(v) for v in arrays["scalars"])
-        point = Point(arrays["weights"], value, arrays["gradient"])
+        point = Point(arrays["weights"], value, arrays["gradient"], free_bias)
         return cls(point, History.from_arrays(int(limit), arrays), damping, step_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Change of the losses as W is scaled: of the rows that it was trained on, and of other rows."""
+    """Change of the losses as W is scaled: of the rows that it was trained on, and of other rows.
+
+    W is here what the ridge shrinks: all but a free bias.
+    """
 
     square: float
     """|W|²."""
@@ -147,8 +158,9 @@ class Scaling:
     @classmethod
     def of(cls, point: Point, ridge: float, apart: float, share_apart: float) -> Scaling:
         """From F's gradient at W, in which rows kept apart have this share, below 1; 0 where they are left out."""
-        square = float(np.vdot(point.weights, point.weights))
-        slope = float(np.vdot(point.gradient, point.weights)) - ridge * square
+        w = point.shrunk
+        square = float(np.vdot(w, w))
+        slope = float(np.vdot(point.gradient[: len(w)], w)) - ridge * square
         return cls(square, (slope - share_apart * apart) / (1.0 - share_apart), apart)
 
     @property

@@ -30,6 +30,14 @@ HeadLossKey = Annotated[
 BatchSize = Annotated[int, Field(ge=0, description="Rows per local step; 0: all.")]
 Epochs = Annotated[int, Field(ge=1, le=100_000, description="Passes of a client over its rows in a round.")]
 
+PenaliseBias = Annotated[
+    bool,
+    Field(
+        description="A head: whether the ridge shrinks the bias too, which then starts at 0. false: the bias is free, "
+        "and starts where the head predicts the pooled mean of the targets."
+    ),
+]
+
 HEAD = ("cross-entropy", "squared")
 """Losses that make a head."""
 
@@ -109,12 +117,18 @@ class NewtonSettings(MethodSection):
         "twentieth, up to a fifth where those are fewer than 100 in all.",
     )
     raise_ridge: Annotated[
-        bool, Only(loss=HEAD, step="auto", warm_start=True, validation_fraction=("auto", Above(0)))
+        bool | Literal["up"], Only(loss=HEAD, step="auto", warm_start=True, validation_fraction=("auto", Above(0)))
     ] = Field(
         True,
-        description="Take the ridge that rows kept apart call for after local training, never a smaller one than "
-        "`ridge`.",
+        description="Take the ridge with which rows kept apart are predicted best, from `ridge` on by factors of 10, "
+        "lower or higher. up: estimate it once after local training, and take it where it is above `ridge`.",
     )
+    penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
+
+    @property
+    def chooses_ridge(self) -> bool:
+        """Whether rows kept apart have a say about the ridge."""
+        return "raise_ridge" not in self.idle_keys() and self.raise_ridge is not False
 
     @property
     def stop_at(self) -> float:
@@ -141,6 +155,7 @@ class FedAvgSettings(MethodSection):
     loss: Loss = "ridge"
     momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
+    penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
 class FedProxSettings(MethodSection):
@@ -158,6 +173,7 @@ class FedProxSettings(MethodSection):
     momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
     batch_size: Annotated[BatchSize, Only(loss=HEAD)] = 64
+    penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
 class FedSophiaSettings(MethodSection):
@@ -175,6 +191,7 @@ class FedSophiaSettings(MethodSection):
     curvature_every: int = Field(10, ge=1, le=1_000_000, description="Local steps between estimates of the diagonal.")
     local_epochs: Epochs = 1
     batch_size: BatchSize = 64
+    penalise_bias: PenaliseBias = False
 
 
 class FedNewSettings(MethodSection):
@@ -190,6 +207,7 @@ class FedNewSettings(MethodSection):
     step_size: float = Field(1.0, gt=0, le=10, description="Part of the direction that is taken.")
     solver_tolerance: float = Field(1e-6, gt=0, lt=1, description="Relative residual at which local solves stop.")
     solver_iterations: int = Field(200, ge=1, le=1_000_000, description="Iterations at which local solves stop.")
+    penalise_bias: PenaliseBias = False
 
 
 def has_head(method: object) -> bool:

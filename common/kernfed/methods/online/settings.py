@@ -23,6 +23,7 @@ class StreamSettings(MethodSection):
     unused = (
         Unused("features", "has kernels of its own, set in [method]"),
         Unused("evaluate_every", "measures as its own key metrics_every says"),
+        Unused("data.scales", "leaves rows that stand far out to its own rules, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
         Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),
     )

@@ -196,4 +196,5 @@ def decide(listed: Sequence[Candidate], total: Scores, num_clients: int, *, devi
             local = inside[int(np.argmin(mean[inside]))]
         if deviate and family is not listed[pooled].family:
             alternatives.append(best)
-    return StageDecision(pooled=pooled, alternatives=tuple(alternatives), local=local)
+    loss = max(0.0, float(mean[pooled]))
+    return StageDecision(pooled=pooled, alternatives=tuple(alternatives), local=local, loss=loss)

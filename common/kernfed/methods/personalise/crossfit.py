@@ -29,6 +29,9 @@ from kernfed.methods.personalise.clusters import Clusters, client_losses, cluste
 from kernfed.methods.personalise.embeddings import embed
 from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
+MIN_ROWS = 3
+"""Training rows from which a client scores candidates on held-out ones; with fewer it takes the common choice."""
+
 _TINY = 1e-300
 _CLUSTER_WIDTH = 0.25
 """h of clusters: decay of their weight, in units of the best cluster's loss on the target's rows."""
@@ -127,12 +130,16 @@ class Target:
 
     def __post_init__(self) -> None:
         n = len(self.x)
-        if n < 3:
-            raise DataError(f"cross-fitting needs at least 3 training rows, there are {n}; add rows")
-        num_folds = min(n, self.grid.num_folds or (5 if n >= 20 else 10))
-        fold = np.arange(n) % num_folds
-        self._parts = [self._part(np.flatnonzero(fold == i)) for i in range(num_folds)]
+        if not self.is_small:
+            num_folds = min(n, self.grid.num_folds or (5 if n >= 20 else 10))
+            fold = np.arange(n) % num_folds
+            self._parts = [self._part(np.flatnonzero(fold == i)) for i in range(num_folds)]
         self._parts.append(self._part(np.empty(0, dtype=np.intp)))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there are too few rows to hold some out: the common choice is taken, and nothing is scored."""
+        return len(self.x) < MIN_ROWS
 
     def errors(self, decisions: Sequence[StageDecision]) -> Floats:
         """Compute held-out squared errors of all candidates of the stage after these decisions, shape (J, n).
@@ -143,7 +150,13 @@ class Target:
         return np.concatenate([block.errors for block in self._of_stage(decisions)])
 
     def scores(self, decisions: Sequence[StageDecision]) -> Scores:
-        """Sum up what this client says about the candidates of the stage after these decisions."""
+        """Sum up what this client says about the candidates of the stage after these decisions.
+
+        Raises:
+            DataError: It has too few rows to say anything.
+        """
+        if self.is_small:
+            raise DataError(f"cross-fitting needs at least {MIN_ROWS} training rows, there are {len(self.x)}; add rows")
         errors = self.errors(decisions)
         n = errors.shape[1]
         losses = errors.mean(axis=1)
@@ -155,6 +168,8 @@ class Target:
     def choose(self, decisions: Sequence[StageDecision]) -> int:
         """Follow the last decision, or deviate where this client's rows show it by `needed_errors` standard errors."""
         *before, last = decisions
+        if self.is_small:
+            return last.pooled
         errors = self.errors(before)
         n = errors.shape[1]
         chosen, least = last.pooled, 0.0
@@ -173,7 +188,7 @@ class Target:
         listed = candidates(self.grid, stage)
         leaning = np.concatenate([block.leanings for block in blocks])[index]
         model = np.concatenate([block.models for block in blocks])[index, -1]
-        loss = float(self.errors(decisions[:stage])[index].mean())
+        loss = decisions[-1].loss if self.is_small else float(self.errors(decisions[:stage])[index].mean())
         return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
 
     def _of_stage(self, decisions: Sequence[StageDecision]) -> list[_Block]:
@@ -219,7 +234,8 @@ class Target:
         """The model of each part, and the held-out loss, from which each family of loss proposals starts."""
         origins: dict[Family, int] = {}
         if decisions:
-            origins[Family.LOSS_LOCAL] = decisions[0].local
+            # A model of one or two rows alone says nothing of who is like them.
+            origins[Family.LOSS_LOCAL] = decisions[0].pooled if self.is_small else decisions[0].local
             origins[Family.LOSS_CHOICE] = self.choose(decisions[:1])
         if len(decisions) > 1:
             origins[Family.LOSS_AGAIN] = self.choose(decisions)
@@ -227,6 +243,9 @@ class Target:
             return {}
         blocks = self._of_stage(decisions[:-1])
         models = np.concatenate([block.models for block in blocks])
+        if self.is_small:
+            known = {family: decisions[-1 if family is Family.LOSS_AGAIN else 0].loss for family in origins}
+            return {family: (models[j], known[family]) for family, j in origins.items()}
         errors = np.concatenate([block.errors for block in blocks])
         return {family: (models[j], float(errors[j].mean())) for family, j in origins.items()}
 

@@ -58,17 +58,16 @@ class TargetTerms:
 def embed(phi: Floats) -> Embedding:
     """Embed rows.
 
+    Of a single row no covariance is known. Its second moment stands in for it, which is the larger of the two.
+
     Args:
         phi: Features of the rows, shape (n, M).
 
     Raises:
-        DataError: Fewer than two rows, of which no covariance is known.
+        DataError: No row.
     """
-    n = phi.shape[0]
-    if n < 2:
-        raise DataError(f"an embedding with its error needs at least 2 rows, there are {n}; add rows")
-    mean = phi.mean(axis=0)
-    return Embedding(n, mean, float(np.square(phi - mean).sum()) / (n - 1))
+    mean, centred, degrees = _centred(phi)
+    return Embedding(len(phi), mean, float(np.square(centred).sum()) / degrees)
 
 
 def target_terms(phi: Floats, means: Floats) -> TargetTerms:
@@ -79,14 +78,24 @@ def target_terms(phi: Floats, means: Floats) -> TargetTerms:
         means: Embeddings, shape (B, M).
 
     Raises:
-        DataError: Fewer than two rows.
+        DataError: No row.
 
     Source: equations (22) and (23).
     """
-    own = embed(phi)
-    centred, offset = phi - own.mean, means - own.mean
-    spread = np.square(centred @ offset.T).sum(axis=0) / (own.num_rows - 1)
-    return TargetTerms(own.num_rows, own.trace, spread, np.sqrt(np.square(offset).sum(axis=1)))
+    mean, centred, degrees = _centred(phi)
+    offset = means - mean
+    spread = np.square(centred @ offset.T).sum(axis=0) / degrees
+    trace = float(np.square(centred).sum()) / degrees
+    return TargetTerms(len(phi), trace, spread, np.sqrt(np.square(offset).sum(axis=1)))
+
+
+def _centred(phi: Floats) -> tuple[Floats, Floats, int]:
+    """The mean, the rows less it, and by what their squares are divided; a single row is left as it is."""
+    n = phi.shape[0]
+    if n == 0:
+        raise DataError("an embedding needs at least 1 row, there is none; add rows")
+    mean: Floats = phi.mean(axis=0)
+    return (mean, phi - mean, n - 1) if n > 1 else (mean, phi, 1)
 
 
 def squared_distances(means: Floats) -> Floats:

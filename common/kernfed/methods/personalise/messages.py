@@ -9,6 +9,7 @@ clients, J candidates, G of them FedAvg's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
     Dim,
+    Exact,
     Kind,
     MaxLength,
     Name,
@@ -26,6 +28,7 @@ from kernfed.federation.messages.base import (
     Request,
     Rows,
     Shape,
+    Stated,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.embeddings import View
@@ -40,9 +43,19 @@ class ColumnMoments(Reply):
     """Moments of the columns, x before y, over a client's training rows, as the client has them scaled."""
 
     num_rows: Rows
-    mean: Annotated[Array, Shape("Z")]
-    sum_squares: Annotated[Array, Shape("Z")]
+    mean: Annotated[Array, Shape("Z"), Exact()]
+    sum_squares: Annotated[Array, Shape("Z"), Exact()]
     """Sums of squared deviations from `mean`."""
+    deviation: Annotated[tuple[float, ...], MaxLength(100_000), Range(0)] = ()
+    """Root of the mean squared deviation per column, Z of them; empty: `sum_squares` tells it."""
+    mean_rest: Annotated[tuple[float, ...], MaxLength(100_000)] = ()
+    """What `mean` lost to rounding per column, Z of them; empty: nothing is known of it."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.sum_squares < 0).any():
+            yield "a sum of squares is negative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +91,10 @@ class EmbedRequest(Request[ClientEmbedding]):
 
     view: View
     features: FeatureSpec
-    mean: Annotated[Array, Shape("Z")]
-    deviation: Annotated[Array, Shape("Z")]
-    target_mean: Annotated[Array, Shape("C")]
-    target_deviation: Annotated[Array, Shape("C")]
+    mean: Annotated[Array, Shape("Z"), Exact()]
+    deviation: Annotated[Array, Shape("Z"), Exact()]
+    target_mean: Annotated[Array, Shape("C"), Exact()]
+    target_deviation: Annotated[Array, Shape("C"), Exact()]
     """Of all clients' targets; networks learn regression targets scaled by them."""
     intercept: bool
     """Whether the ridge model's first input is the constant 1."""
@@ -143,11 +156,16 @@ class ShareRequest(Request[Shared]):
     grams: Annotated[Array, Shape("B", "T")]
     moments: Annotated[Array, Shape("B", "Q", "C")]
     squares: Annotated[Array, Shape("B")]
+    withheld: Names = ()
+    """Those of the clients whose normal equations are not among these: their parts are 0, and nobody learns from them.
+    Such a client uses its own rows for its own part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSolved(Reply):
     """The client has solved for its weights and keeps them."""
+
+    diagnostics = ("gap",)
 
     num_rows: Rows
     gap: Annotated[float, Range(0)]
@@ -201,6 +219,8 @@ class StageDecision:
     """The best of each other family, to which a client may deviate; empty: none may."""
     local: Index
     """Best of the local family, by its mean loss."""
+    loss: Annotated[float, Range(0)] = 0.0
+    """Held-out loss of `pooled`, the mean over clients; what clients go by that have too few rows for one."""
 
 
 Decisions = Annotated[tuple[StageDecision, ...], MaxLength(8)]
@@ -216,6 +236,13 @@ class CrossfitScores(Reply):
     losses: Annotated[Array, Shape("J")]
     squared_differences: Annotated[Array, Shape("J", "G")]
     variances: Annotated[Array, Shape("J", "G")]
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        for name in ("losses", "squared_differences", "variances"):
+            if (getattr(self, name) < 0).any():
+                yield f"{name} holds a negative sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

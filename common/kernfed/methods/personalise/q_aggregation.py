@@ -25,6 +25,7 @@ import numpy as np
 from kernfed.arrays import Floats, Indices
 from kernfed.errors import ConfigError, NotConvergedError
 from kernfed.methods.personalise.embeddings import TargetTerms
+from kernfed.methods.personalise.simplex import minimise_on_simplex
 
 FEATURE_BOUND = math.sqrt(2.0)
 """Bound M of |φ(z)| for cosine features."""
@@ -39,11 +40,10 @@ _EIGEN_CLIENTS = 128
 """Up to this many clients |A_t|_op is found by eigenvalues, above by power iteration for all targets at once."""
 
 _CHECK_EVERY = 20
-_POLISH_SMALL, _POLISH_AFTER = 100, 400
-"""Steps after which targets are finished on the clients that have a weight: where these are few, and at last always."""
+_FINISH_SMALL, _FINISH_AFTER = 100, 400
+"""Steps after which targets are finished by an interior point: where few clients have a weight, and at last always."""
 _SMALL = 50
-_FLAT = 1e-9
-"""Residual of the active clients' system, relative to its terms, from which on it has no solution."""
+_SMALLEST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +148,13 @@ def solve_exact(
 
     Accelerated projected gradients for all targets at once on the centred Gram matrix, whose largest eigenvalue is that
     of differences between clients alone; what has not converged after a hundred steps or some (nearly dependent
-    embeddings) is finished target by target on its set of clients with a weight.
+    embeddings) is finished target by target by an interior point.
 
     Args:
         gram: <ν_k, ν_l>, shape (B, B).
         targets: Shape (T,).
         linear: b of each target, shape (B, T).
-        tolerance: Largest gap, in units of F's terms, relative where they exceed 1.
+        tolerance: Largest gap, relative to the largest entry of `gram` and `linear`.
         max_steps: Most steps.
 
     Returns:
@@ -164,9 +164,13 @@ def solve_exact(
         NotConvergedError: A gap is still above the tolerance.
     """
     num_clients = gram.shape[0]
-    mean = gram.mean(axis=0)
-    centred = gram - mean[:, None] - mean[None, :] + mean.mean()
-    constant = linear - 2.0 * centred[:, targets]
+    # F is homogeneous: gram and linear term in other units have the same weights. In units of the largest entry all
+    # sums below are about 1, and so is the row of ones that holds the weights' sum.
+    unit = max(float(np.abs(gram).max()), float(np.abs(linear).max()), _SMALLEST)
+    scaled, scaled_linear = gram / unit, linear / unit
+    mean = scaled.mean(axis=0)
+    centred = scaled - mean[:, None] - mean[None, :] + mean.mean()
+    constant = scaled_linear - 2.0 * centred[:, targets]
     constant -= constant.mean(axis=0)
     limit = tolerance * np.maximum(1.0, np.abs(constant).max(axis=0))
     lipschitz = 2.0 * float(np.linalg.eigvalsh(centred)[-1])
@@ -188,12 +192,15 @@ def solve_exact(
         now, momentum = new, following
         steps += 1
         if steps % _CHECK_EVERY == 0:
-            if steps % _POLISH_SMALL == 0:
+            if steps % _FINISH_SMALL == 0:
                 far = _gap(twice, constant[:, at], now) > limit[at]
-                if steps % _POLISH_AFTER != 0:
+                if steps % _FINISH_AFTER != 0:
                     far &= (now > 0).sum(axis=0) <= _SMALL
                 for i in np.flatnonzero(far):
-                    now[:, i] = _polish(twice, constant[:, at[i]], now[:, i], limit[at[i]])
+                    found = minimise_on_simplex(twice, constant[:, at[i]], limit[at[i]])[:, None]
+                    column = constant[:, at[[i]]]
+                    if _gap(twice, column, found)[0] < _gap(twice, column, now[:, [i]])[0]:
+                        now[:, i] = found[:, 0]
                 ahead = now.copy()
             w[:, at] = now
             far = _gap(twice, constant[:, at], now) > limit[at]
@@ -204,8 +211,8 @@ def solve_exact(
     if (gap > limit).any():
         worst = int(np.argmax(gap - limit))
         raise NotConvergedError(
-            f"Q-aggregation of target {int(targets[worst])} is {gap[worst]:.3g} from its optimum after {steps} steps, "
-            f"want {limit[worst]:.3g}; use fewer clients, or a kernel with a larger lengthscale"
+            f"Q-aggregation of target {int(targets[worst])} is {gap[worst]:.3g} of its largest term from its optimum "
+            f"after {steps} steps, want {limit[worst]:.3g}; use fewer clients, or a kernel with a larger lengthscale"
         )
     return _result(gram, targets, linear, w, steps)
 
@@ -237,44 +244,6 @@ def _gap(twice: Floats, constant: Floats, w: Floats) -> Floats:
     g = twice @ w + constant
     gap: Floats = np.einsum("bt,bt->t", w, g) - g.min(axis=0)
     return gap
-
-
-def _polish(twice: Floats, constant: Floats, w: Floats, limit: float) -> Floats:
-    """Active-set steps for one target: exact on the clients with a weight, whose set changes one at a time."""
-    num = len(w)
-    active = w > 1e-12
-    for _ in range(4 * num):
-        inside = np.flatnonzero(active)
-        m = len(inside)
-        system = np.zeros((m + 1, m + 1))
-        system[:m, :m] = twice[np.ix_(inside, inside)]
-        system[m, :m] = system[:m, m] = 1.0
-        wanted = np.append(-constant[inside], 1.0)
-        # The smallest solution shares weight between clients that are the same.
-        solved = np.linalg.lstsq(system, wanted, rcond=1e-13)[0]
-        direction = np.zeros(num)
-        direction[inside] = solved[:m] - w[inside]
-        # What is left of an unsolvable system is a way on which F falls straight, up to the simplex's border.
-        flat = (wanted - system @ solved)[:m]
-        is_flat = float(np.abs(flat).max()) > _FLAT * max(1.0, float(np.abs(constant).max()))
-        if is_flat:
-            direction[inside] = flat
-        falling = direction < 0
-        longest = float((w[falling] / -direction[falling]).min()) if falling.any() else 1.0
-        step = longest if is_flat else min(1.0, longest)
-        w = np.maximum(w + step * direction, 0.0)
-        w /= w.sum()
-        if step < 1.0 or is_flat:
-            active = active & (w > 1e-15)
-            continue
-        g = twice @ w + constant
-        if float(w @ g - g.min()) <= limit:
-            break
-        entering = int(np.argmin(g))
-        if active[entering]:
-            break
-        active[entering] = True
-    return w
 
 
 def _largest_eigenvalues(gram: Floats, targets: Indices) -> Floats:

@@ -1,8 +1,8 @@
 """Steps that train the models of all targets which weigh a client, in one computation at that client.
 
-N models of targets; M features, C outputs; P parameters of a network. Models of other clients pass through a client as
-numbers that it steps on; which target a model is of, it is not told. A target's own model goes to its client at the
-end.
+N models of targets; M features, and the constant 1 before them where models have intercepts of their own; C outputs; P
+parameters of a network. Models of other clients pass through a client as numbers that it steps on; which target a
+model is of, it is not told. A target's own model goes to its client at the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Kind, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.models.network_spec import NetworkSpec
@@ -21,6 +21,32 @@ Columns = Annotated[Array, Shape("M", "N")]
 Networks = Annotated[Array, Shape("N", "P")]
 """Parameters of each network, in the order of `kernfed.models.network_spec.layout`."""
 Ridge = Annotated[float, Range(1e-300)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonalStart(Reply):
+    """H_j⁻¹ c_j and c_j."""
+
+    num_rows: Rows
+    weights: Annotated[Array, Shape("M", "C")]
+    """The client's own solution."""
+    moment: Annotated[Array, Shape("M", "C")]
+    """c_j = X_j'Y_j/n_j of the inputs X_j."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonalStartRequest(Request[PersonalStart]):
+    """The client's own solution and moment of the ridge problem with an intercept of its own."""
+
+    step = "personalise.newton_start"
+    reply = PersonalStart
+    kinds = (Kind.MODEL_UPDATE, Kind.GRADIENT)
+
+    ridge: Ridge
+    """Ridge λ; it does not count the intercept."""
+    num_inputs: Annotated[int, Dim("M"), Range(2, 20_000_001)]
+    """Inputs: the constant, then the features."""
+    num_outputs: NumOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +68,8 @@ class PersonalStepsRequest(Request[PersonalSteps]):
     ridge: Ridge
     """Ridge λ."""
     residuals: Columns
+    intercept: bool = False
+    """Whether the first input is the constant 1, which the ridge does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +91,8 @@ class PersonalProductsRequest(Request[PersonalProducts]):
     ridge: Ridge
     """Ridge λ."""
     directions: Columns
+    intercept: bool = False
+    """Whether the first input is the constant 1, which the ridge does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +105,8 @@ class KeepModelRequest(Request[ModelAdopted]):
     setup = True
 
     weights: Annotated[Array, Shape("M", "C")]
+    intercept: bool = False
+    """Whether the first row is the model's own intercept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,32 @@ of a network.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Exact,
+    Kind,
+    MaxLength,
+    Name,
+    Names,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Stated,
+)
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
 from kernfed.models.network_spec import NetworkSpec
 
 Count = Annotated[int, Range(0, 2**53)]
 Networks = Annotated[Array, Shape("V", "Q")]
+_ROUNDING = 1e-5
+"""By which sums over rows may differ, rounded to float32."""
 
 UNWEIGHTED = "fedavg"
 """The variant where all rows weigh the same."""
@@ -120,13 +135,21 @@ class MatchRatiosRequest(Request[RatiosKept]):
 class ClassPrior(Reply):
     """Shares of the classes among a client's test points."""
 
+    diagnostics = ("smallest_singular_value",)
+
     num_rows: Rows
-    prior: Annotated[Array, Shape("C")]
+    prior: Annotated[Array, Shape("C"), Exact()]
     """On the simplex."""
     smallest_singular_value: Annotated[float, Range(0)]
     """Of the classifier's confusion matrix; 1 where labels were counted."""
     fallback: Name
     """Why the training prior stands in; empty where it does not."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.prior < -_ROUNDING).any() or abs(float(self.prior.sum()) - 1.0) > _ROUNDING:
+            yield "the shares of the classes are negative, or do not add up to 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +177,7 @@ class LabelRatiosRequest(Request[RatiosKept]):
     """Name of the variant."""
     own: bool
     """Whether the test prior is the client's own, which then stays there; `test_priors` is empty."""
-    test_priors: Annotated[Array, Shape("K", "C")]
+    test_priors: Annotated[Array, Shape("K", "C"), Exact()]
     source: PriorSource
     """Of the own prior."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
@@ -164,6 +187,8 @@ class LabelRatiosRequest(Request[RatiosKept]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioSummary(Reply):
     """Summary of a client's ratios for people, of the first variant in use."""
+
+    diagnostics = ("total", "mean", "greatest", "effective_rows", "bound", "uncovered")
 
     num_rows: Rows
     total: Annotated[float, Range(0)]
@@ -184,12 +209,22 @@ class RatioSummary(Reply):
     """Gradient steps of the estimator; 0: closed form, or label shift."""
     histogram: Annotated[Array, Shape(16)]
     """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64."""
-    target_mean: Annotated[Array, Shape("C")]
+    target_mean: Annotated[Array, Shape("C"), Exact()]
     """Weighted mean of the (encoded) targets."""
-    target_square: Annotated[Array, Shape("C")]
+    target_square: Annotated[Array, Shape("C"), Exact()]
     """Weighted mean of their squares."""
     note: Annotated[str, MaxLength(512)]
     """E.g. why a training prior stands in; empty where nothing is to be said."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if self.num_cut > self.num_rows:
+            yield f"{self.num_cut} ratios were cut down, of {self.num_rows} rows"
+        if self.effective_rows > self.num_rows * (1 + _ROUNDING):
+            yield f"{self.effective_rows:.6g} effective rows, of {self.num_rows}"
+        if (self.histogram < 0).any() or self.histogram.sum() != self.num_rows:
+            yield f"the histogram is not of {self.num_rows} rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +244,8 @@ class UseRatiosRequest(Request[RatioSummary]):
 class NetworkScale:
     """Of a regression's targets; zeros and ones for classes."""
 
-    mean: Annotated[Array, Shape("C")]
-    deviation: Annotated[Array, Shape("C")]
+    mean: Annotated[Array, Shape("C"), Exact()]
+    deviation: Annotated[Array, Shape("C"), Exact()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,14 +38,16 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
         method=settings.name,
         loss=settings.loss,
         ridge=settings.ridge,
+        penalise_bias=settings.penalise_bias,
         cohort=cohort,
         run=run,
         validation_fraction=fraction,
+        choose_ridge=settings.chooses_ridge,
     )
     solver = _choose(problem, settings)
     _warn_few_rows(problem, settings, solver)
     trainer = HeadTrainer(problem, settings, solver)
-    return await (newton_head_auto.train(trainer) if auto else newton_head_paper.train(trainer))
+    return problem.whole(await (newton_head_auto.train(trainer) if auto else newton_head_paper.train(trainer)))
 
 
 def _share_apart(settings: NewtonSettings, num_rows: int) -> float:

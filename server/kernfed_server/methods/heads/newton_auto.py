@@ -1,8 +1,14 @@
-"""FedNewton on a head by default: local training while it pays, then Newton steps that cannot raise the pooled loss."""
+"""FedNewton on a head by default: local training while it pays, then Newton steps that cannot raise the pooled loss.
+
+The ridge is chosen on the way. The first Newton steps leave rows apart; once these gain no more by a step, the ridge
+goes to a tenth, or up where they show that W is too large, for as long as they are predicted better. Then all rows are
+trained on with the best of these ridges.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +18,7 @@ from kernfed.errors import JobError
 from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
+from kernfed.methods.heads.ridge_path import MAX_RIDGE, RIDGE_GAIN, following
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
 from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
@@ -21,10 +28,15 @@ MAX_PROBES = 25
 """Step sizes tried in a round: the shortest is at most half as long each time."""
 FIRST_STEP = 0.5
 """Tried first after local training: means of inverse Hessians are longer than inverses of their mean."""
-MAX_RIDGE = 1e6
+STEP_GAIN = 0.01
+"""Part of the loss on rows kept apart that a Newton step must take off to be followed by another one."""
+TOO_WEAK = 10.0
+"""A ridge is too weak, whatever W shows of it yet, where so many times as much is missing."""
+LEFT_FOR_ALL_ROWS = 0.25
+"""Share of the rounds that stay for training on all rows."""
 
 
-async def train(trainer: HeadTrainer) -> Array | None:
+async def train(trainer: HeadTrainer) -> Array:
     """Local rounds of one trip; then rounds of two or more, a Newton step on the preconditioned gradient and probes."""
     return await _Training(trainer).train()
 
@@ -49,6 +61,39 @@ class _Best:
     worth: float
 
 
+@dataclass(frozen=True, slots=True)
+class RidgePath:
+    """The ridges tried so far, by what rows kept apart say of the weights at which steps with each came to rest."""
+
+    last: float = math.inf
+    """Loss on rows kept apart after the last step."""
+    level: float = math.inf
+    """The least such loss at which a ridge came to rest."""
+    ridge: float = 0.0
+    """That ridge."""
+    weights: Array | None = None
+    """W there."""
+    up: bool | None = None
+    """Whether ridges grow; None before the first came to rest."""
+
+    def to_arrays(self, shape: tuple[int, int]) -> dict[str, Array]:
+        """For a checkpoint, from which `from_arrays` goes on."""
+        direction = -1.0 if self.up is None else float(self.up)
+        return {
+            "ridge_path": np.array([self.last, self.level, self.ridge, direction]),
+            "ridge_weights": np.zeros((0, *shape)) if self.weights is None else self.weights[None],
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> RidgePath | None:
+        """Rebuild a path; None where the run began under the rule that only raises the ridge."""
+        if "ridge_path" not in arrays:
+            return None
+        last, level, ridge, direction = (float(v) for v in arrays["ridge_path"])
+        weights, up = arrays["ridge_weights"], None if direction < 0 else direction > 0
+        return cls(last, level, ridge, weights[0] if len(weights) else None, up)
+
+
 class _Training:
     """A run's state: `train` goes on from a checkpoint."""
 
@@ -62,6 +107,7 @@ class _Training:
         self.first_norm = 0.0
         self.judging = False
         self.finished = False
+        self.path = RidgePath() if self.settings.raise_ridge is True and trainer.validates else None
         resumed = self.problem.run.resumed
         if resumed:
             if "phase" not in resumed:
@@ -72,13 +118,14 @@ class _Training:
             if "best_weights" in resumed:
                 self.best = _Best(resumed["best_weights"], worth)
             self.problem.ridge = ridge
+            self.path = RidgePath.from_arrays(resumed) if self.path else None
             recorded = resumed.names("members")
             self.members = recorded
             if not self.finished:
                 there = tuple(c for c in recorded if c in self.problem.cohort.clients)
                 self.members = self.problem.run.without_lost(recorded, there)
             if "scalars" in resumed and self.members == recorded:
-                self.state = SafeNewton.from_arrays(resumed)
+                self.state = SafeNewton.from_arrays(resumed, free_bias=self.problem.free_bias)
 
     async def train(self) -> Array:
         if not self.finished:
@@ -114,9 +161,11 @@ class _Training:
         training = {"loss": state.point.value, "step_size": step_size, "damping": state.damping}
         self.finished = small or state is before
         if self.judging:
-            if state is not before:
+            moved = state is not before
+            if moved:
                 training["validation_loss"] = at.worth
-            state, self.finished = await self._judged(state, at), False
+            judged = self._chosen(state, at, moved, round_num) if self.path else self._judged(state, at)
+            state, self.finished = await judged, False
         self.state, self.newest = state, state.point.weights
         if self.finished:
             why = "the gradient is below the tolerance" if small else "the loss falls no further"
@@ -140,12 +189,48 @@ class _Training:
         self.trainer.record(damping=state.damping)
         under_fitted = measured.scaling is not None and measured.scaling.under_fitted
         self.judging = under_fitted and self._wanted_ridge(measured) > measured.mean_curvature
+        if self.path:
+            self.judging, self.path = True, RidgePath(last=measured.worth)
         if self.judging:
             state = state.restarted((await self._measure(measured.point.weights)).point)
         else:
             state = self._settled(state, measured)
         self.first_norm = self.first_norm or float(np.linalg.norm(state.point.gradient))
         return state
+
+    async def _chosen(self, state: SafeNewton, at: _Measured, moved: bool, round_num: int) -> SafeNewton:
+        """Go on with this ridge or the next one without the rows kept apart, or with all rows and the best ridge."""
+        path, problem = self.path, self.problem
+        assert path is not None  # noqa: S101  # the caller asks
+        enough = self.settings.rounds - round_num <= LEFT_FOR_ALL_ROWS * self.settings.rounds
+        if moved and at.worth < (1.0 - STEP_GAIN) * path.last and not enough:
+            self.path = replace(path, last=at.worth)
+            return state
+        worth = at.worth if moved else path.last
+        missing = at.scaling.ridge if at.scaling is not None else 0.0
+        if path.up is None:
+            path = replace(path, up=missing > problem.ridge)
+        weak = bool(path.up) and missing >= TOO_WEAK * problem.ridge and not enough
+        better = weak or worth < (1.0 - RIDGE_GAIN) * path.level
+        if better:
+            level = math.inf if weak else worth
+            path = replace(path, level=level, ridge=problem.ridge, weights=state.point.weights)
+        tried = following(problem.ridge, up=bool(path.up), missing=missing, curvature=at.mean_curvature)
+        self.path = replace(path, last=worth)
+        if better and not enough and tried is not None:
+            point = state.point.with_other_ridge(tried - problem.ridge)
+            problem.ridge = tried
+            return state.restarted(point)
+        self.judging = False
+        assert path.weights is not None  # noqa: S101  # the first ridge is better than none
+        problem.ridge = path.ridge
+        if path.ridge != self.settings.ridge:
+            problem.run.note(
+                f"ridge {path.ridge:.3g} in place of {self.settings.ridge:.3g}: rows kept apart are predicted best "
+                "with it; from here on they are trained on too"
+            )
+        problem.finding = replace(problem.finding, ridge=path.ridge)
+        return state.restarted((await self._measure(path.weights)).point)
 
     async def _judged(self, state: SafeNewton, at: _Measured) -> SafeNewton:
         """Go on without the rows kept apart, or where they gain no more, with them and with the ridge to be."""
@@ -168,7 +253,7 @@ class _Training:
                 f"ridge {ridge:.3g} in place of {problem.ridge:.3g}: rows kept apart call for it; from here on they "
                 "are trained on too"
             )
-            point = point.with_more_ridge(ridge - problem.ridge)
+            point = point.with_other_ridge(ridge - problem.ridge)
             problem.ridge, problem.finding = ridge, replace(problem.finding, ridge=ridge)
         return state.restarted(point)
 
@@ -224,7 +309,7 @@ class _Training:
             self.members = problem.run.without_lost(self.members, answered)
         ordered = {client: replies[client] for client in answered}
         mean = problem.weighted_apart(ordered) if self.judging else problem.weighted(ordered)
-        point = Point(weights, mean.loss, mean.gradient)
+        point = Point(weights, mean.loss, mean.gradient, problem.free_bias)
         share = problem.share_apart(answered)
         if not share:
             return _Measured(point, mean.loss, None, mean.mean_curvature)
@@ -244,6 +329,7 @@ class _Training:
             "phase": np.array([self.finished, self.warming, self.judging], dtype=np.uint8),
             "members": names_array(self.members),
             "solver": self.trainer.solver_number,
+            **(self.path.to_arrays(self.problem.shape) if self.path else {}),
         }
         if best is not None and (self.state is None or self.judging):
             checkpoint["best_weights"] = best.weights

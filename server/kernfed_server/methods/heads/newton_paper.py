@@ -100,4 +100,4 @@ def _check_divergence(
         + ": Newton steps of local Hessians overshoot where clients lack rows or classes. Use "
         + ", or ".join(changes)
     )
-    raise DivergedRunError(str(error), good) from error
+    raise DivergedRunError(str(error), trainer.problem.whole(good)) from error

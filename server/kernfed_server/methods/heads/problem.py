@@ -21,12 +21,14 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.finding import Course, HeadFinding
-from kernfed.methods.heads.losses import FACTS
+from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Members, Run
 
+_FREE_BIAS = "free_bias"
+"""In checkpoints; one without is of a version that penalised every bias."""
 _TELL_EVERY = 25
 """Measured rounds between reports of the course; the whole of it is told each time."""
 
@@ -48,6 +50,10 @@ class HeadProblem:
     """Memory that a solver may take at the client that has the least."""
     finding: HeadFinding
     """For the job's record."""
+    choose_ridge: bool = False
+    """Whether clients choose the ridge of their own heads, as the job chooses that of the global one."""
+    free_bias: bool = False
+    """Whether the bias is in no ridge, and weights are changes of a head that predicts the targets' pooled mean."""
     uploads: float = 0.0
     """Replies asked for so far, per client."""
     started: float = field(default_factory=time.monotonic)
@@ -57,6 +63,14 @@ class HeadProblem:
     def shape(self) -> tuple[int, int]:
         """(D, C)."""
         return self.setup.num_features + int(self.setup.intercept), self.setup.num_outputs
+
+    def whole(self, weights: Array) -> Array:
+        """The weights of the head itself, shape (D, C): those of a free bias are changes."""
+        if not self.free_bias:
+            return weights
+        whole = np.array(weights, dtype=np.float64)
+        whole[-1] += start_scores(self.loss, self.setup.target_mean)
+        return whole
 
     @property
     def seed(self) -> int:
@@ -128,7 +142,8 @@ class HeadProblem:
         if last or self.run.evaluates(round_num, rounds):
             metrics = await self.evaluate(weights, training)
             self._tell(round_num, metrics.pooled.get("global", {}), last=last or round_num == rounds)
-        await self.run.record(round_num, {**state, "uploads": np.array([self.uploads])}, metrics)
+        kept = {**state, "uploads": np.array([self.uploads]), _FREE_BIAS: np.array([self.free_bias], dtype=np.uint8)}
+        await self.run.record(round_num, kept, metrics)
 
     def _tell(self, round_num: int, scores: Scores, *, last: bool) -> None:
         """Publish the course so far: a metric by seconds, of this life of the run."""
@@ -155,7 +170,13 @@ class HeadProblem:
         """Measure the head that every client trains alone."""
         nothing = np.zeros(self.shape)
         return await self._measure(
-            EvaluateHeadRequest(weights=nothing, ridge=self.ridge, include_global=False, include_local=True)
+            EvaluateHeadRequest(
+                weights=nothing,
+                ridge=self.ridge,
+                include_global=False,
+                include_local=True,
+                choose_ridge=self.choose_ridge,
+            )
         )
 
     async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
@@ -181,16 +202,24 @@ async def open_head(
     method: str,
     loss: str,
     ridge: float,
+    penalise_bias: bool,
     cohort: Cohort,
     run: Run,
     validation_fraction: float = 0.0,
+    choose_ridge: bool = False,
 ) -> HeadProblem:
     """Open a head at every client, and measure what each can do alone.
 
     Raises:
         JobError: A client cannot; one line each.
+        ConfigError: The loss does not fit the task, or there is no bias to penalise.
     """
     kind = head_loss(loss, setup.schema.task)
+    if penalise_bias and not setup.intercept:
+        raise ConfigError("method.penalise_bias: features.intercept = false leaves no bias; remove the key")
+    free_bias = setup.intercept and not penalise_bias
+    if run.resumed is not None:
+        free_bias = _FREE_BIAS in run.resumed and bool(run.resumed[_FREE_BIAS][0])
     gate = Gate(cohort, run, strict=setup.strict)
     opened = await gate.ask(
         OpenHeadRequest(
@@ -200,8 +229,9 @@ async def open_head(
             seed=setup.schema.seed,
             num_features=setup.num_features + int(setup.intercept),
             num_outputs=setup.num_outputs,
+            free_bias=free_bias,
         ),
-        lambda _, reply: _check_rows(reply, validation_fraction),
+        lambda _, reply: _check_opened(reply, validation_fraction, free_bias=free_bias),
     )
     rows = {client: reply.num_rows for client, reply in opened.items()}
     problem = HeadProblem(
@@ -221,6 +251,8 @@ async def open_head(
             rows=max(rows.values()),
             ridge=ridge,
         ),
+        choose_ridge=choose_ridge,
+        free_bias=free_bias,
     )
     problem.setup = replace(setup, baseline=await problem.measure_local())
     problem.started = time.monotonic()
@@ -229,7 +261,12 @@ async def open_head(
     return problem
 
 
-def _check_rows(reply: HeadOpened, validation_fraction: float) -> None:
+def _check_opened(reply: HeadOpened, validation_fraction: float, *, free_bias: bool) -> None:
+    if reply.free_bias is not free_bias:
+        raise InvalidReplyError(
+            "trains another kind of bias than was asked for; install the coordinator's version of kernfed there, or "
+            "set method.penalise_bias = true"
+        )
     apart = int(validation_fraction * reply.num_rows)
     if (reply.num_validation_rows, reply.num_fit_rows) != (apart, reply.num_rows - apart):
         raise InvalidReplyError(

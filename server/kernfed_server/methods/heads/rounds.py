@@ -137,7 +137,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
         weights = weights - settings.step_size * mean
         state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
-    return weights
+    return problem.whole(weights)
 
 
 async def _averaged(
@@ -151,12 +151,18 @@ async def _averaged(
         reply, _ = await problem.mean(request(weights, seed), asked)
         weights = reply.weights
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
-    return weights
+    return problem.whole(weights)
 
 
 async def _opened(setup: Setup, settings: Averaged | FedNewSettings, cohort: Cohort, run: Run) -> HeadProblem:
     problem = await open_head(
-        setup, method=settings.name, loss=settings.loss, ridge=settings.ridge, cohort=cohort, run=run
+        setup,
+        method=settings.name,
+        loss=settings.loss,
+        ridge=settings.ridge,
+        penalise_bias=settings.penalise_bias,
+        cohort=cohort,
+        run=run,
     )
     run.publish(problem.finding)
     return problem

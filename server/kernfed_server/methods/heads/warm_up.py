@@ -40,7 +40,7 @@ async def local_round(trainer: HeadTrainer, weights: Array, members: Members, ro
     problem = trainer.problem
     request = HeadWarmUpRequest(
         ridge=problem.ridge,
-        learning_rate=min(MAX_LEARNING_RATE, FACTS[problem.loss].warm_up_rate / problem.shape[0]),
+        learning_rate=min(MAX_LEARNING_RATE, FACTS[problem.loss].warm_up_rate / problem.shape[0], 1.0 / problem.ridge),
         momentum=MOMENTUM,
         num_epochs=EPOCHS,
         batch_size=BATCH,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ from kernfed_server.methods.online.opening import adapted
 
 
 def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]]) -> Workflow:
-    return Workflow(run, adapt=adapted, recall=recall_setup)
+    # Rows that come one by one are judged by the ranges agreed on, at the client and at the coordinator.
+    return Workflow(run, adapt=adapted, recall=recall_setup, spread=lambda _: math.inf)
 
 
 WORKFLOWS = {

@@ -3,6 +3,9 @@
 Model t minimises Σ_k w_tk F_k: the pooled problem of FedNewton with w_tk in place of the rows' shares. Its block
 conjugate gradients need two trips a round; a client answers for all models that weigh it with one factor of its
 Hessian.
+
+A personal model has an intercept of its own, the coefficient of the constant 1 before the features, which the ridge
+does not count. The model of all rows alike has that of the pooled means: its coefficient of the constant is held at 0.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ from kernfed.maths.newton import BlockConjugateGradients
 from kernfed.methods.personalise.training_messages import (
     KeepModelRequest,
     PersonalProductsRequest,
+    PersonalStart,
+    PersonalStartRequest,
     PersonalStepsRequest,
 )
-from kernfed.methods.ridge.messages import NewtonStartRequest
+from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -39,7 +44,7 @@ async def train_newton(job: Personalisation, found: Collaboration | None) -> Arr
     if found is not None and job.run.resumed is not None:
         solver = _Solver.from_arrays(job, found, job.run.resumed)
         if solver.finished:
-            return solver.weights[-1]
+            return solver.federated
     async for round_num in job.run.rounds(job.settings.rounds):
         if found is None:
             await job.find_weights()
@@ -58,7 +63,7 @@ async def train_newton(job: Personalisation, found: Collaboration | None) -> Arr
             break
     if solver is None:
         raise JobError("no weights were found")
-    return solver.weights[-1]
+    return solver.federated
 
 
 async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, metrics: RoundMetrics) -> RoundMetrics:
@@ -69,16 +74,20 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
             f"{solver.largest_bound():.2g}, above the tolerance {job.settings.tolerance:g}; raise method.rounds"
         )
     present = set(job.cohort.clients)
-    own = {c: KeepModelRequest(weights=weights[i]) for i, c in enumerate(solver.targets.names) if c in present}
+    own = {
+        c: KeepModelRequest(weights=weights[i], intercept=solver.intercept)
+        for i, c in enumerate(solver.targets.names)
+        if c in present
+    }
     await job.run.optional(job.cohort.ask_each(own), "not all clients could keep their models")
-    result = metrics.merged(await job.measure(weights[-1]))
+    result = metrics.merged(await job.measure(solver.federated))
     job.publish(found, result)
     return result
 
 
 @dataclass
 class _Solver:
-    """Conjugate gradients of all targets. T models over B clients, M features, C outputs."""
+    """Conjugate gradients of all targets. T models over B clients, M inputs, C outputs."""
 
     job: Personalisation
     clients: tuple[str, ...]
@@ -104,7 +113,8 @@ class _Solver:
                 f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
                 f"target loses more than {targets.dropped:.2g} of its weight"
             )
-        none = np.zeros((0, job.setup.num_features, job.setup.num_outputs))
+        num_inputs = job.setup.num_features + int(job.setup.intercept)
+        none = np.zeros((0, num_inputs, job.setup.num_outputs))
         count = len(targets.mix)
         return cls(
             job, found.clients, targets, targets.mix, none, none, {}, np.full(count, np.inf), np.zeros(count, bool)
@@ -118,7 +128,12 @@ class _Solver:
     @property
     def shape(self) -> tuple[int, int]:
         """(M, C)."""
-        return self.job.setup.num_features, self.job.setup.num_outputs
+        return self.own.shape[1], self.own.shape[2]
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the first input is the constant 1. Runs that began under an earlier release go on without it."""
+        return self.shape[0] > self.job.setup.num_features
 
     def largest_bound(self) -> float:
         """The largest certified relative distance that is known; 1 before any is."""
@@ -127,8 +142,13 @@ class _Solver:
 
     @property
     def weights(self) -> list[Floats]:
-        """Models, each of shape (M, C)."""
+        """Models, each of shape (M, C), the global one at last."""
         return [self.states[t].weights if t in self.states else np.zeros(self.shape) for t in range(len(self.mix))]
+
+    @property
+    def federated(self) -> Floats:
+        """The model of all rows alike, on centred features."""
+        return self.weights[-1][int(self.intercept) :]
 
     async def turn(self) -> None:
         """A round: start what is not started, step what is."""
@@ -140,7 +160,9 @@ class _Solver:
         if going:
             residuals = {t: self.states[t].residual for t in going}
             steps = await self._trip(
-                residuals, lambda ridge, r: PersonalStepsRequest(ridge=ridge, residuals=r), lambda reply: reply.steps
+                residuals,
+                lambda ridge, r: PersonalStepsRequest(ridge=ridge, residuals=r, intercept=self.intercept),
+                lambda reply: reply.steps,
             )
             for t, step in steps.items():
                 state = self.states[t]
@@ -155,7 +177,7 @@ class _Solver:
             return
         products = await self._trip(
             directions,
-            lambda ridge, z: PersonalProductsRequest(ridge=ridge, directions=z),
+            lambda ridge, z: PersonalProductsRequest(ridge=ridge, directions=z, intercept=self.intercept),
             lambda reply: reply.products,
         )
         await asyncio.to_thread(self._absorb, directions, products)
@@ -167,19 +189,28 @@ class _Solver:
                 if self.states[t].absorb(directions[t], product) == 0:
                     self.done[t] = True
                 continue
-            moment = np.tensordot(self.mix[t], self.moments, 1)
+            moment = self._held(t, np.tensordot(self.mix[t], self.moments, 1))
             self.states[t] = BlockConjugateGradients.start(directions[t], product, moment, eps)
 
     def _starting_point(self, target: int) -> Floats:
-        mean: Floats = np.tensordot(self.mix[target], self.own, 1)
-        return mean
+        return self._held(target, np.tensordot(self.mix[target], self.own, 1))
+
+    def _held(self, target: int, columns: Floats) -> Floats:
+        """Columns of a target, on those inputs that its model uses: the global one leaves out the constant."""
+        if self.intercept and target == len(self.mix) - 1:
+            columns[0] = 0.0
+        return columns
 
     async def _ask_start(self) -> None:
         """The clients' own solutions and moments, once."""
-        request = NewtonStartRequest(
-            ridge=self.job.settings.ridge, num_features=self.shape[0], num_outputs=self.shape[1]
-        )
-        replies = await self.job.cohort.ask(request, clients=self._present(), everyone=True)
+        ridge, (num_inputs, num_outputs) = self.job.settings.ridge, self.shape
+        replies: Mapping[str, NewtonStart | PersonalStart]
+        if self.intercept:
+            started = PersonalStartRequest(ridge=ridge, num_inputs=num_inputs, num_outputs=num_outputs)
+            replies = await self.job.cohort.ask(started, clients=self._present(), everyone=True)
+        else:
+            request = NewtonStartRequest(ridge=ridge, num_features=num_inputs, num_outputs=num_outputs)
+            replies = await self.job.cohort.ask(request, clients=self._present(), everyone=True)
         self.own = np.zeros((len(self.clients), *self.shape))
         self.moments = np.zeros_like(self.own)
         for k, client in enumerate(self.clients):
@@ -216,7 +247,7 @@ class _Solver:
         lost = [client for client in requests if client not in replies]
         affected = self._drop(lost)
         sums = weighted_sums(rows, parts, self.shape)
-        return {t: sums[i] for i, t in enumerate(order) if t not in affected}
+        return {t: self._held(t, sums[i]) for i, t in enumerate(order) if t not in affected}
 
     def _present(self) -> list[str]:
         members = set(self.job.cohort.clients)

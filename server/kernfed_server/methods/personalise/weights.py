@@ -13,8 +13,9 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed.maths.aggregate import total
-from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
+from kernfed.maths.statistics import pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
@@ -26,6 +27,7 @@ from kernfed.methods.personalise.choice import (
     default_grid,
     fedavg_candidates,
 )
+from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
     AdoptRequest,
@@ -47,6 +49,7 @@ from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.findings import finding_of
 from kernfed_server.methods.personalise.state import Collaboration
 
@@ -89,8 +92,11 @@ class Personalisation:
         setup, settings = self.setup, self.settings
         gate = Gate(self.cohort, self.run, strict=setup.strict)
         num_columns = len(setup.schema.features)
-        described = await gate.ask(ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs))
-        pooled = pool_moments([Moments(m.num_rows, m.mean, m.sum_squares) for m in described.values()])
+        described = await gate.ask(
+            ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
+            check=lambda _, stated: check_moments(stated),
+        )
+        pooled = pool_moments([moments_of(m) for m in described.values()])
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,
@@ -133,17 +139,33 @@ class Personalisation:
         except QuorumNotMetError:
             replies = {}
         missing = [client for client in self.clients if client not in replies]
+        sharing = len(self.clients) - len(missing)
         if not missing:
             self._statistics = replies
             return
         faults = self.cohort.faults
         reasons = sorted({faults[c].message if c in faults else "no answer in time" for c in missing})
         before = f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
+        if sharing >= max(2, len(missing)):
+            self._statistics = {client: replies[client] for client in self.clients if client in replies}
+            self.say(
+                f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}). Nobody learns from these clients, "
+                "and what is made of all normal equations, such as the global model of the exact trainer, is without "
+                f"their rows. Each of them still learns from the other {sharing} clients and from its own rows, which "
+                f"stay there. The other {sharing} keep {before} among themselves"
+            )
+            return
         self.fall_back()
         self.say(
-            f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}), which {before} need of every client. "
-            f'This job goes on with weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
+            f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}), which {before} need of at least half "
+            "of the clients, and of two. All clients of this job go on by their embeddings, with "
+            f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
         )
+
+    @property
+    def _withheld(self) -> tuple[str, ...]:
+        """Clients without normal equations, where others have shared them."""
+        return tuple(c for c in self.clients if c not in self._statistics) if self._statistics else ()
 
     def fall_back(self) -> None:
         """Go on without normal equations: Q-aggregation as printed, and models from gradients."""
@@ -153,11 +175,11 @@ class Personalisation:
         self.settings = self.settings.model_copy(update={"weights": weights, "trainer": trainer})
 
     def federated_model(self) -> Floats:
-        """Ridge on all rows alike, from the sum of all normal equations; on centred features, shape (M, C)."""
-        rows = np.array([self._embeddings[c].num_rows for c in self.clients], dtype=np.float64)
+        """Ridge on all rows alike, from the sum of the normal equations; on centred features, shape (M, C)."""
+        parts = list(self._statistics.values())
+        rows = np.array([part.num_rows for part in parts], dtype=np.float64)
         share = rows / rows.sum()
         first = int(self.setup.intercept)
-        parts = [self._statistics[c] for c in self.clients]
         gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
         moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
         gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
@@ -209,7 +231,9 @@ class Personalisation:
         for client, reply in replies.items():
             if (reply.weights < -1e-9).any() or abs(float(reply.weights.sum()) - 1.0) > 1e-5:
                 raise InvalidReplyError(f"{client}: collaboration weights that are not on the simplex")
-        found = empty.with_told({c: r.weights for c, r in replies.items()}, {c: r.choice for c, r in replies.items()})
+        withheld = set(self._withheld)
+        choices = {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
+        found = empty.with_told({c: r.weights for c, r in replies.items()}, choices)
         silent = sorted(set(clients) - set(found.told))
         if silent:
             then = "they are left out of the weight matrix"
@@ -221,12 +245,23 @@ class Personalisation:
         return found
 
     async def measure(self, federated: Array) -> RoundMetrics:
-        """Metrics of personal models, of the global one, and of the clients alone."""
+        """Metrics of personal models, of the global one, and of the clients alone.
+
+        Each client's metrics are told; those of all rows together are of the clients that have a personal model, so
+        that the columns compare like with like.
+        """
+        task = self.setup.schema.task
         metrics = await evaluate(self.setup, self.cohort, self.run, federated)
-        personal = self.cohort.ask(EvaluatePersonalRequest())
-        return metrics.merged(
-            await measured(personal, self.setup.schema.task, self.run, "no metrics of personal models")
-        )
+        asked = self.cohort.ask(EvaluatePersonalRequest())
+        personal = await measured(asked, task, self.run, "no metrics of personal models")
+        both = sorted(personal.clients.keys() & metrics.clients.keys())
+        if not both or len(both) == len(metrics.clients):
+            return metrics.merged(personal)
+        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
+        without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
+        self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
+        return replace(metrics, pooled={**metrics.pooled, **same.pooled}).merged(personal)
 
     def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
         """Tell people who learns from whom."""
@@ -252,16 +287,22 @@ class Personalisation:
     async def _hand_on(self) -> None:
         clients = self.clients
         embedded = [self._embeddings[c] for c in clients]
-        shared = [self._statistics[c] for c in clients] if self._statistics else []
-        size, outputs = (self.num_inputs, self.setup.num_outputs) if shared else (0, 0)
+        size, outputs = (self.num_inputs, self.setup.num_outputs) if self._statistics else (0, 0)
+        grams = np.zeros((len(clients), packed_size(size)))
+        moments, squares = np.zeros((len(clients), size, outputs)), np.zeros(len(clients))
+        for i, client in enumerate(clients):
+            if client in self._statistics:
+                part = self._statistics[client]
+                grams[i], moments[i], squares[i] = part.gram, part.moment, part.square
         request = ShareRequest(
             clients=clients,
             num_rows=np.array([e.num_rows for e in embedded], dtype=np.float64),
             means=np.array([e.mean for e in embedded]),
             traces=np.array([e.trace for e in embedded]),
-            grams=np.array([s.gram for s in shared]) if shared else np.zeros((len(clients), 0)),
-            moments=np.array([s.moment for s in shared]) if shared else np.zeros((len(clients), size, outputs)),
-            squares=np.array([s.square for s in shared]) if shared else np.zeros(len(clients)),
+            grams=grams,
+            moments=moments,
+            squares=squares,
+            withheld=self._withheld,
         )
         await self.cohort.ask(request, everyone=True)
 
@@ -270,6 +311,17 @@ class Personalisation:
         grid = self._grid()
         deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
         turns = Turns(grid, bool(deviate))
+        small = [client for client in self.clients if self._embeddings[client].num_rows < MIN_ROWS]
+        scoring = sorted(set(self.clients) - set(small)) if small else None
+        if scoring == []:
+            raise JobError(
+                f"cross-fitting needs a client of at least {MIN_ROWS} training rows, and no client has as many; add "
+                'rows, or use weights = "paper"'
+            )
+        if small:
+            self.say(
+                f"{', '.join(small)}: fewer than {MIN_ROWS} training rows; the choice of the other clients is taken"
+            )
         while not turns.done:
             listed = turns.listed
             request = CrossfitRequest(
@@ -278,7 +330,8 @@ class Personalisation:
                 num_candidates=len(listed),
                 num_fedavg=len(fedavg_candidates(listed)),
             )
-            summed = total(list((await self.cohort.ask(request, everyone=True)).values()))
+            told = await self.cohort.ask(request, clients=scoring, everyone=True, drawn=scoring is not None)
+            summed = total(list(told.values()))
             turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
         chosen = turns.chosen
         wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"

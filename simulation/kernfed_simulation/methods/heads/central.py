@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.heads.settings import has_head
 from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.heads.steps import predictions, training_head
+from kernfed_client.methods.heads.steps import predictions, training_heads
 from kernfed_simulation.central import measure_central_ridge, measured
 
 
@@ -23,10 +25,19 @@ def measure_central_head(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMe
         jobs: Prepared alike, with a head opened.
         settings: Of the job.
     """
-    parts = [training_head(jobs[name]) for name in sorted(jobs)]
-    z, y = (torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("z", "y"))
-    weights = np.ascontiguousarray(fit(Head(parts[0].loss, z, y, settings.ridge)).numpy())
+    parts = [training_heads(jobs[name]) for name in sorted(jobs)]
+    fitting, validation, everything = (_pooled(heads) for heads in zip(*parts, strict=True))
+    ridge = settings.ridge
+    if getattr(settings, "chooses_ridge", False):
+        ridge = chosen_ridge(fitting, validation, ridge)
+    weights = np.ascontiguousarray(fit(replace(everything, ridge=ridge)).numpy())
     return measured(jobs, lambda job: predictions(job, weights))
+
+
+def _pooled(heads: Sequence[Head]) -> Head:
+    z, y = (torch.cat([getattr(head, name).cpu() for head in heads]) for name in ("z", "y"))
+    offset = heads[0].offset
+    return replace(heads[0], z=z, y=y, offset=None if offset is None else offset.cpu())
 
 
 def measure_central_linear(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMetrics:

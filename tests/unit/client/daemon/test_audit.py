@@ -51,7 +51,7 @@ def test_a_line_tells_what_left_without_its_numbers(tmp_path: Path) -> None:
     assert line["kinds"] == ["mean_embedding"]
     assert line["shapes"] == {"feature_mean": [2], "target_mean": [1]}
     assert (line["bytes"], line["sha256"]) == (10, hashlib.sha256(b"headerbody").hexdigest())
-    assert "3.14" not in path.read_text()
+    assert "3.14159" not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -131,6 +131,18 @@ def test_a_line_torn_by_a_crash_is_kept_and_told(tmp_path: Path) -> None:
     path.write_text("".join([text[0], "broken\n", *text[2:]]))
     with pytest.raises(DataError, match="line 3 does not follow"):
         verify(path)
+
+
+def test_a_lost_line_end_is_no_change(tmp_path: Path) -> None:
+    """A log that lost its last byte, the end of a line, goes on with a whole line behind a whole one."""
+    path = tmp_path / "audit.jsonl"
+    for task in ("t1", "t2"):
+        log = AuditLog(path)
+        record(log, task)
+        log.close()
+        path.write_bytes(path.read_bytes()[:-1])
+    assert verify(path) == 2
+    assert "after_torn_line" not in path.read_text()
 
 
 def test_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import federation_service_pb2 as pb
@@ -17,6 +18,10 @@ LARGE = encode(Echo(num_rows=1, values=np.ones(INLINE_BYTES // 8 + 1)))
 HUGE = encode(Echo(num_rows=1, values=np.ones(KEPT_BYTES // 8 + 1)))
 
 
+def task(job_id: str, task_id: str, sha256: bytes = b"") -> task_pb2.Task:
+    return task_pb2.Task(job_id=job_id, task_id=task_id, request_sha256=sha256)
+
+
 def frame(outbox: Outbox, task_id: str) -> tuple[pb.ConnectRequest, Body | None]:
     data, body = outbox.frame(task_id)
     return pb.ConnectRequest.FromString(data), body
@@ -26,7 +31,7 @@ def test_undelivered_in_order_until_acknowledged() -> None:
     """Replies wait in the order of their tasks until each is acknowledged."""
     outbox = Outbox()
     for i in range(3):
-        outbox.add_reply("job", f"t{i}", SMALL, 0.5)
+        outbox.add_reply(task("job", f"t{i}"), SMALL, 0.5)
     assert outbox.undelivered() == ["t0", "t1", "t2"]
     outbox.acknowledge("t1")
     assert outbox.undelivered() == ["t0", "t2"]
@@ -39,8 +44,8 @@ def test_undelivered_in_order_until_acknowledged() -> None:
 def test_frames() -> None:
     """A small reply rides in its frame, a large one beside it under a transfer number that no other has."""
     outbox = Outbox()
-    outbox.add_reply("job", "small", SMALL, 0.5)
-    outbox.add_reply("job", "large", LARGE, 0.5)
+    outbox.add_reply(task("job", "small"), SMALL, 0.5)
+    outbox.add_reply(task("job", "large"), LARGE, 0.5)
     sent, body = frame(outbox, "small")
     assert body is None
     assert outbox.transfer("small") == 0
@@ -69,7 +74,7 @@ def test_delivered_replies_are_bounded() -> None:
     outbox = Outbox()
     for job in ("one", "other"):
         for i in range(KEPT_REPLIES + 5):
-            outbox.add_reply(job, f"{job}/{i}", SMALL, 0.0)
+            outbox.add_reply(task(job, f"{job}/{i}"), SMALL, 0.0)
             outbox.acknowledge(f"{job}/{i}")
     assert not outbox.holds("one/4")
     assert outbox.holds("one/5")
@@ -79,9 +84,9 @@ def test_delivered_replies_are_bounded() -> None:
 def test_undelivered_are_never_dropped_for_others() -> None:
     """A reply that waits is kept however many others come and go."""
     outbox = Outbox()
-    outbox.add_reply("job", "old", SMALL, 0.0)
+    outbox.add_reply(task("job", "old"), SMALL, 0.0)
     for i in range(2 * KEPT_REPLIES):
-        outbox.add_reply("job", f"t{i}", SMALL, 0.0)
+        outbox.add_reply(task("job", f"t{i}"), SMALL, 0.0)
         outbox.acknowledge(f"t{i}")
     assert outbox.undelivered() == ["old"]
 
@@ -89,17 +94,30 @@ def test_undelivered_are_never_dropped_for_others() -> None:
 def test_huge_reply_goes_when_delivered() -> None:
     """A reply that is too large to keep is dropped once it is delivered."""
     outbox = Outbox()
-    outbox.add_reply("job", "huge", HUGE, 0.0)
+    outbox.add_reply(task("job", "huge"), HUGE, 0.0)
     assert outbox.holds("huge")
     outbox.acknowledge("huge")
     assert not outbox.holds("huge")
 
 
+@pytest.mark.parametrize(
+    ("kept", "asked", "same"), [(b"x", b"x", True), (b"x", b"y", False), (b"", b"y", True), (b"x", b"", True)]
+)
+def test_an_answer_is_for_one_request(kept: bytes, asked: bytes, same: bool) -> None:
+    """A task that comes again with another request is not answered; a side without digests counts on the id alone."""
+    outbox = Outbox()
+    outbox.add_reply(task("job", "t", kept), SMALL, 0.0)
+    assert outbox.answers(task("job", "t", asked)) is same
+    assert not outbox.answers(task("job", "other", asked))
+    outbox.drop("t")
+    assert not outbox.answers(task("job", "t", asked))
+
+
 def test_drop_job() -> None:
     """The replies of an ended job go, those of others stay."""
     outbox = Outbox()
-    outbox.add_reply("job", "t", SMALL, 0.0)
-    outbox.add_reply("other", "o", SMALL, 0.0)
+    outbox.add_reply(task("job", "t"), SMALL, 0.0)
+    outbox.add_reply(task("other", "o"), SMALL, 0.0)
     outbox.drop_job("job")
     assert not outbox.holds("t")
     assert outbox.undelivered() == ["o"]

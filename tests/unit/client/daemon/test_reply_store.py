@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernfed.methods.probe.messages import Echo
+from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.payload import INLINE_BYTES
 from kernfed_client.daemon import reply_store
@@ -21,6 +22,10 @@ from kernfed_testing.properties import examples
 
 SMALL = encode(Echo(num_rows=1, values=np.arange(4.0)))
 LARGE = encode(Echo(num_rows=1, values=np.arange(INLINE_BYTES // 8 + 3, dtype=np.float64)))
+
+
+def task(job_id: str, task_id: str, sha256: bytes = b"") -> task_pb2.Task:
+    return task_pb2.Task(job_id=job_id, task_id=task_id, request_sha256=sha256)
 
 
 def restored(folder: Path, terms: str = "") -> dict[str, Echo]:
@@ -37,9 +42,9 @@ def filled(folder: Path) -> ReplyStore:
     """A store with two small replies and a large one."""
     store = ReplyStore(folder, "")
     assert store.restore() == []
-    store.put("job", "s1", SMALL, 0.5)
-    store.put("job", "l1", LARGE, 0.5)
-    store.put("other", "s2", SMALL, 0.5)
+    store.put(task("job", "s1"), SMALL, 0.5)
+    store.put(task("job", "l1"), LARGE, 0.5)
+    store.put(task("other", "s2"), SMALL, 0.5)
     return store
 
 
@@ -66,7 +71,7 @@ def test_forgotten(tmp_path: Path) -> None:
     assert not store.is_file("s1")
     store.forget("l1")
     assert not list(tmp_path.rglob("*.reply"))
-    store.put("job", "l2", LARGE, 0.5)
+    store.put(task("job", "l2"), LARGE, 0.5)
     store.forget("s2")
     store.drop_job("job")
     assert restored(tmp_path) == {}
@@ -80,14 +85,14 @@ def test_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_store, "MAX_STORED_BYTES", 3 * LARGE.body_size)
     store = ReplyStore(tmp_path, "")
     for i in range(50):
-        store.put("job", f"s{i}", SMALL, 0.0)
-        store.put("job", f"l{i}", LARGE, 0.0)
+        store.put(task("job", f"s{i}"), SMALL, 0.0)
+        store.put(task("job", f"l{i}"), LARGE, 0.0)
     assert len(list(tmp_path.rglob("*.reply"))) == 3
     assert next(tmp_path.rglob("journal")).stat().st_size <= 1000
     for i in range(50):
         store.forget(f"s{i}")
     assert next(tmp_path.rglob("journal")).stat().st_size == 0
-    store.put("job", "again", SMALL, 0.0)
+    store.put(task("job", "again"), SMALL, 0.0)
     assert "again" in restored(tmp_path)
 
 
@@ -106,10 +111,10 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with structlog.testing.capture_logs() as logs, monkeypatch.context() as patch:
         patch.setattr(os, "write", half)
         patch.setattr(os, "replace", full)
-        store.put("job", "s3", SMALL, 0.0)
-        store.put("job", "l3", LARGE, 0.0)
+        store.put(task("job", "s3"), SMALL, 0.0)
+        store.put(task("job", "l3"), LARGE, 0.0)
     assert [e["event"] for e in logs] == ["replies cannot be stored; if this daemon is killed, they are computed again"]
-    store.put("job", "s4", SMALL, 0.0)
+    store.put(task("job", "s4"), SMALL, 0.0)
     assert list(restored(tmp_path)) == ["s1", "s2", "s4", "l1"]
     assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {"journal", reply.name}
 
@@ -137,5 +142,5 @@ def test_damaged(tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, 
         np.testing.assert_array_equal(echo.values, np.arange(echo.values.size))
     store = ReplyStore(folder, "")
     store.restore()
-    store.put("job", "new", SMALL, 0.0)
+    store.put(task("job", "new"), SMALL, 0.0)
     assert "new" in restored(folder)

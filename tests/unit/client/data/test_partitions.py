@@ -500,7 +500,7 @@ def test_one_row_is_a_training_row() -> None:
 
 # Properties
 
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+NUMBERS = st.floats(-1e100, 1e100)
 LABELS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=5)
 NOTES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 """Any text; a file with a NUL is taken for binary, and refused."""
@@ -571,3 +571,28 @@ def test_a_clean_file_is_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     lines = [f"{i}.25,{i % 7},{i % 2}\n" for i in range(n)]
     data = read_csv(tmp_path, "a,b,y\n" + "".join(lines))
     assert (data.num_rows, data.row_numbers[-1], data.x[-1, 0]) == (n, n + 1, n - 0.75)
+
+
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_numbers_of_no_use_are_refused(tmp_path: Path, column: str) -> None:
+    """A feature or target of 1e160 is refused by its column and line."""
+    rows = {"a": "1", "b": "2", "y": "3"} | {column: "1e160"}
+    with pytest.raises(DataError, match=rf"column '{column}', line 3: a number beyond 1e\+100"):
+        read_csv(tmp_path, f"a,b,y\n1,2,3\n{rows['a']},{rows['b']},{rows['y']}\n", regression())
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "npz"])
+def test_a_test_partition_without_rows_is_no_test_rows(tmp_path: Path, name: str) -> None:
+    """A test partition that names its columns and has no row means that nothing is measured here."""
+    train, test = tmp_path / "train.csv", tmp_path / f"test.{name}"
+    train.write_text(GOOD)
+    if name == "csv":
+        test.write_text("a,b,y\n")
+    elif name == "parquet":
+        pq.write_table(pa.table({"a": pa.array([], pa.float64()), "b": [], "y": pa.array([], pa.string())}), test)
+    else:
+        np.savez(test, x=np.zeros((0, 2)), y=np.array([], dtype=str), columns=np.array(["a", "b"]))
+    section = DatasetSection(train=PartitionFile(path=train), test=PartitionFile(path=test))
+    data = load_local_data(ClientFile(datasets={"heart": section}), "heart", schema(), "ann")
+    assert (data.train.num_rows, data.test.num_rows) == (2, 0)
+    assert data.notes == ("the test partition has no rows, so nothing is measured at this client",)

@@ -19,7 +19,7 @@ from kernfed.errors import (
     QuorumNotMetError,
     WireError,
 )
-from kernfed.federation.cohort import Call, Cohort, Fault, Quorum
+from kernfed.federation.cohort import Call, Cohort, Fault
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange, as_sent
 from kernfed.federation.messages.base import Reply, Request
@@ -32,6 +32,7 @@ from kernfed.federation.messages.data import (
     Standardised,
     StandardiseRequest,
 )
+from kernfed.federation.quorum import Quorum
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.ridge.messages import Gradient, GradientRequest, LocalModel
 

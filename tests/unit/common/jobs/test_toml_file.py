@@ -37,6 +37,24 @@ def test_a_faulty_key_is_named_with_its_remedy(method: str, cohort: str, words: 
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"a = 1\n{'a.' * 20_000}a = 1", r"line 2: a key of more than 16 parts"),
+        (f"[{'a.' * 20_000}a]", r"line 1: a key of more than 16 parts"),
+        ("x = { " + '"a" . ' * 20_000 + "a = 1 }", r"line 1: a key of more than 16 parts"),
+        (f"x = {'[' * 50_000}", r"too deep in each other"),
+        ("\n".join(f"k{i} = 1" for i in range(5000)), r"and \d+ more problems"),
+    ],
+    ids=["key", "table", "inline", "deep", "many"],
+)
+def test_a_file_made_to_be_slow_is_refused_at_once(text: str, words: str) -> None:
+    """Long keys, deep nesting and thousands of faults end in a short error, before they cost time or memory."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        parse_job(text)
+    assert len(str(caught.value)) < 5000
+
+
 def test_text_that_is_no_toml_names_file_and_place() -> None:
     """A syntax error gives file, line and column."""
     with pytest.raises(ConfigError, match=r"job.toml: not valid TOML: .*line 1"):

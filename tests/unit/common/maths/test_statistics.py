@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from random import Random
 
 import numpy as np
@@ -23,6 +24,7 @@ from kernfed.maths.statistics import (
     pooled_deviation,
     weighted_median,
 )
+from kernfed.rng import stream
 
 UNDERFLOW = 8 * 30 * np.finfo(np.float64).smallest_subnormal
 """Below the normal numbers a rounding is absolute, half the smallest of them: a sum over 30 rows and its merge round
@@ -61,10 +63,39 @@ def test_a_large_offset_does_not_cancel() -> None:
     assert pooled_deviation(pooled)[0] == pytest.approx(float((x - 1e9).std()), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("centre", "spread"),
+    [(1e12, 1e-3), (1.7e9, 1.0), (0.0, 1e-160), (0.0, 1e-300), (1e-290, 1e-300), (1e6, 0.01), (0.0, 1e150)],
+)
+@pytest.mark.parametrize("apart", [0.0, 2.0])
+def test_deviations_are_those_of_the_pooled_rows_at_any_magnitude(centre: float, spread: float, apart: float) -> None:
+    """Clients' moments pool to what exact arithmetic finds on all rows, to 1e-9, whatever offset and unit."""
+    random = np.random.default_rng(3)
+    parts = [centre + spread * (random.normal(size=(n, 1)) + apart * i) for i, n in enumerate([40, 7, 1, 90])]
+    pooled = pool_moments([moments(part) for part in parts])
+    rows = [Fraction(float(value)) for part in parts for value in part[:, 0]]
+    mean = sum(rows, Fraction()) / len(rows)
+    variance = sum(((row - mean) * (row - mean) for row in rows), Fraction()) / len(rows)
+    deviation = Fraction(float(pooled_deviation(pooled)[0]))
+    assert abs(deviation * deviation - variance) <= variance * Fraction(2, 10**9)
+    off = Fraction(float(pooled.mean[0])) + Fraction(float(pooled.rest[0])) - mean
+    assert off * off <= variance * Fraction(1, 10**18)
+
+
+def test_a_peer_that_states_squares_alone_is_pooled_as_before() -> None:
+    """An earlier release tells no deviations: its sums of squares give them."""
+    x = np.random.default_rng(4).normal(size=(30, 2))
+    old = [
+        Moments.of_squares(len(part), part.mean(axis=0), np.square(part - part.mean(axis=0)).sum(axis=0))
+        for part in (x[:10], x[10:])
+    ]
+    assert np.allclose(pooled_deviation(pool_moments(old)), x.std(axis=0), rtol=1e-12)
+
+
 def test_a_client_without_rows_has_no_weight() -> None:
     """Means stated beside a row count of 0 are not looked at."""
-    part = Moments(2, np.array([1.0]), np.array([2.0]))
-    empty = Moments(0, np.array([1e300]), np.array([1e300]))
+    part = Moments.of_squares(2, np.array([1.0]), np.array([2.0]))
+    empty = Moments.of_squares(0, np.array([1e300]), np.array([1e300]))
     for order in itertools.permutations([part, empty]):
         assert pool_moments(order) == part
 
@@ -109,31 +140,42 @@ def test_weighted_median_is_the_median_of_repeated_values(pairs: list[tuple[floa
 
 def test_median_distance_of_few_rows_uses_all_pairs() -> None:
     """Distances 3, 4, 5: the median is 4, pairs of a row with itself are not counted."""
-    found = median_distance(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]]))
+    found = median_distance(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]]), None)
     assert (found.value, found.ties) == (4.0, False)
 
 
 def test_median_distance_of_many_rows_is_that_of_evenly_spaced_ones() -> None:
     """More rows than the limit: the same rows every time, from the whole range."""
     x = np.arange(5000.0)[:, None]
-    found = median_distance(x)
-    assert found == median_distance(x.copy())
-    assert found.value == median_distance(x[::5]).value
+    found = median_distance(x, None)
+    assert found == median_distance(x.copy(), None)
+    assert found.value == median_distance(x[::5], None).value
+
+
+def test_drawn_rows_do_not_follow_the_order_of_the_file() -> None:
+    """2,000 patients with four visits each: every fourth row is a first visit, and only drawn rows see the others."""
+    visits = np.tile([0.0, 0.0, 5.0, 5.0], 1000)
+    x = np.column_stack([visits, np.random.default_rng(0).normal(size=4000)])
+    spaced, drawn = median_distance(x, None), median_distance(x, stream(1, "rows"))
+    whole = median_distance(x, None, max_rows=4000)
+    assert spaced.value < 0.5 * whole.value
+    assert drawn.value == pytest.approx(whole.value, rel=0.1)
+    assert drawn == median_distance(x, stream(1, "rows"))
 
 
 def test_ties_are_flagged_and_do_not_give_zero() -> None:
     """Mostly equal rows: the median of the distances that are not 0, and a flag."""
     x = np.zeros((20, 1))
     x[:2] = [[2.0], [6.0]]
-    assert median_distance(x).ties
-    assert median_distance(x).value == 2.0 or median_distance(x).value == 4.0
-    assert (median_distance(np.zeros((5, 1))).value, median_distance(np.zeros((5, 1))).ties) == (0.0, True)
+    assert median_distance(x, None).ties
+    assert median_distance(x, None).value == 2.0 or median_distance(x, None).value == 4.0
+    assert (median_distance(np.zeros((5, 1)), None).value, median_distance(np.zeros((5, 1)), None).ties) == (0.0, True)
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_fewer_than_two_rows_have_no_distance(rows: int) -> None:
     """No pairs: 0, and no ties either."""
-    found = median_distance(np.ones((rows, 2)))
+    found = median_distance(np.ones((rows, 2)), None)
     assert (found.value, found.ties) == (0.0, False)
 
 

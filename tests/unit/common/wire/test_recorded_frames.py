@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import json_format
 from pydantic import TypeAdapter
 
-from kernfed.federation.messages.base import validate
+from kernfed.federation.messages.base import fields_of, validate
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobUpdate, NumberedEvent
 from kernfed.v1 import federation_service_pb2, task_pb2
 from kernfed.wire import operator
@@ -53,7 +53,16 @@ def rounded(plain: Any) -> Any:
 
 def known(plain: dict[str, Any], message: Any) -> dict[str, Any]:
     """Fields of a message, of those that the earlier release knew."""
-    return {key: value for key, value in frames.to_plain(message).items() if key in plain}
+    fields: dict[str, Any] = _known(plain, frames.to_plain(message))
+    return fields
+
+
+def _known(plain: Any, found: Any) -> Any:
+    if isinstance(plain, dict) and isinstance(found, dict):
+        return {key: _known(plain[key], value) for key, value in found.items() if key in plain}
+    if isinstance(plain, list) and isinstance(found, list) and len(plain) == len(found):
+        return [_known(*pair) for pair in zip(plain, found, strict=True)]
+    return found
 
 
 def test_every_step_is_still_there() -> None:
@@ -76,13 +85,17 @@ def test_a_step_says_what_it_said(step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_messages_have_the_recorded_bytes(step: str) -> None:
-    """Request and reply of a step are sent as the same frames, in float64 and float32."""
+    """Request and reply of a step are sent as the same frames, in float64 and float32.
+
+    Statistics, shares and scales were once rounded in a float32 job; such frames are read still, and written no more.
+    """
     cls, said = REQUESTS[step], STEPS[step]
     request = frames.from_plain(cls, said["request_fields"])
     reply = frames.from_plain(cls.reply, said["reply_fields"])
     assert frames.task_frame(request) == recorded(said["request_frame"])
     assert frames.reply_frame(step, reply) == recorded(said["reply_frame"])
-    assert frames.reply_frame(step, reply, 32) == recorded(said["reply_frame_float32"])
+    if not any(field.exact for field in fields_of(cls.reply)):
+        assert frames.reply_frame(step, reply, 32) == recorded(said["reply_frame_float32"])
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -11,8 +11,9 @@ import pytest
 
 from kernfed.arrays import Floats
 from kernfed.errors import AlreadyConnectedError, InvalidTensorError, QuorumNotMetError, VersionMismatchError
-from kernfed.federation.cohort import Cohort, Fault, Quorum
+from kernfed.federation.cohort import Cohort, Fault
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.quorum import Quorum
 from kernfed.jobs.info import ClientInfo
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.v1 import federation_service_pb2 as pb
@@ -160,6 +161,21 @@ async def test_task_goes_to_those_there_and_to_those_who_come(registry: SessionR
     assert registry.call(TASK) is None
 
 
+async def test_another_request_of_a_known_task_is_sent(registry: SessionRegistry) -> None:
+    """A client that knows the task by another request gets it, and its answer to that one is not taken."""
+    a = connect(registry, "a", known_task_ids=[TASK], known_requests_sha256=[b"before"])
+    asked = await Asked(registry, ["a"], min_clients=1).begun()
+    [sent] = [f.task for f in await drain(a) if f.HasField("task")]
+    call = opened(registry)
+    assert not call.asked("a", b"before")
+    assert call.asked("a", sent.request_sha256)
+    registry.closed(a)
+    a = connect(registry, "a", known_task_ids=[TASK], known_requests_sha256=[sent.request_sha256])
+    assert await tasks(a) == []
+    asked.reply(a)
+    assert list(await asked.result()) == ["a"]
+
+
 async def test_answered_task_is_not_sent_again(registry: SessionRegistry) -> None:
     """A client that has answered and comes again does not get the task."""
     a = connect(registry, "a")
@@ -180,7 +196,7 @@ async def test_straggler_is_told_to_stop(registry: SessionRegistry) -> None:
     assert asked.of(EventKind.CLIENT_MISSING) == [("b", "no answer by the deadline")]
     cancels = [f.cancel for f in await drain(b) if f.HasField("cancel")]
     assert cancels == [task_pb2.Cancel(job_id="job", task_id=TASK, why="the step is closed")]
-    assert b.known_task_ids == set()
+    assert b.known_tasks == {}
 
 
 @pytest.mark.parametrize("connected", [True, False])

@@ -7,7 +7,8 @@ import pytest
 
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.data import LearningTask
-from kernfed_server.jobs.evaluation import collect
+from kernfed.federation.messages.evaluation import MetricSums
+from kernfed_server.jobs.evaluation import collect, implausible
 
 
 def test_pooled_metrics_are_those_of_all_rows_together() -> None:
@@ -38,3 +39,34 @@ def test_models_are_kept_apart_and_nothing_gives_nothing() -> None:
     assert found.pooled["local"]["accuracy"] == 0.0
     assert found.clients["bee"] == {}
     assert collect({}, task).pooled == {}
+
+
+def sums(mse: float, variance: float = 1.0) -> tuple[MetricSums, ...]:
+    """Of 15 test rows of a regression."""
+    return (
+        MetricSums(
+            model="global",
+            num_rows=15,
+            squared_error=15 * mse,
+            target_mean=0.0,
+            target_sum_squares=15 * variance,
+            num_correct=0,
+            log_loss=0.0,
+            auc=0.0,
+            auc_pairs=0.0,
+        ),
+    )
+
+
+@pytest.mark.parametrize("absurd", [sums(1e150), sums(0.1, 1e150)])
+def test_absurd_sums_of_one_client_are_named(absurd: tuple[MetricSums, ...]) -> None:
+    """A client whose errors or targets are far beyond those of all others is left out of the metrics."""
+    found = implausible({"ant": sums(0.1), "bee": sums(1e-30), "mole": absurd})
+    assert list(found) == ["mole"]
+    assert "its mean squared" in found["mole"]
+
+
+def test_other_units_and_perfect_models_are_plausible() -> None:
+    """A client with targets a thousand times larger stays, and so do errors where others have none."""
+    assert not implausible({"ant": sums(0.1), "bee": sums(1e5, 1e6), "cat": sums(0.2)})
+    assert not implausible({"ant": sums(0.0), "bee": sums(0.0), "cat": sums(2.0)})

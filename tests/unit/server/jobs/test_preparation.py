@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import DataError, JobError
-from kernfed.federation.messages.data import DataDescription, DataSchema, FeaturesMapped, LearningTask, MissingRule
-from kernfed_server.jobs.preparation import unite_classes
+from kernfed.errors import JobError
+from kernfed.federation.messages.data import DataDescription, FeaturesMapped
+from kernfed.maths.statistics import median_distance
+from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import (
     INDEPENDENT,
     bench,
@@ -26,40 +27,6 @@ from kernfed_testing.in_process import (
 THREE = {"ant": 40, "bee": 50, "cat": 60}
 
 
-def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
-    """A schema of a class column."""
-    return DataSchema(
-        task=task,
-        target="kind",
-        features=("x0",),
-        classes=classes,
-        missing=MissingRule.REFUSE,
-        test_fraction=0.25,
-        seed=0,
-    )
-
-
-def test_classes_are_united_and_numbers_sorted_as_numbers() -> None:
-    """Number 2 comes before 10; texts are sorted as texts; the job's own list wins."""
-    task = LearningTask.CLASSIFICATION
-    assert unite_classes(schema(task), [("10", "2"), ("2", "-1.5")]) == ("-1.5", "2", "10")
-    assert unite_classes(schema(task), [("10", "2"), ("b",)]) == ("10", "2", "b")
-    assert unite_classes(schema(task), [("nan", "2"), ("10",)]) == ("10", "2", "nan")
-    assert unite_classes(schema(task), [("007", "7")]) == ("007", "7")
-    assert unite_classes(schema(task, ("z", "a", "m")), [("a",)]) == ("z", "a", "m")
-    assert unite_classes(schema(LearningTask.REGRESSION), [()]) == ()
-
-
-def test_binary_needs_two_classes_and_classification_more_than_one() -> None:
-    """Other numbers of classes are refused with what was found."""
-    with pytest.raises(DataError, match=r"3 classes in 'kind' \(a, b, c\).*classification"):
-        unite_classes(schema(LearningTask.BINARY), [("a", "b"), ("c",)])
-    with pytest.raises(DataError, match=r"1 classes"):
-        unite_classes(schema(LearningTask.BINARY), [("a",)])
-    with pytest.raises(DataError, match="of one class"):
-        unite_classes(schema(LearningTask.CLASSIFICATION), [("a",), ("a",)])
-
-
 def test_scales_are_those_of_the_pooled_training_rows(tmp_path: Path) -> None:
     """Mean and deviation in the model equal those of all training rows together."""
     rows = regression_rows(THREE, shift=2.0)
@@ -68,6 +35,37 @@ def test_scales_are_those_of_the_pooled_training_rows(tmp_path: Path) -> None:
     assert outcome.model is not None
     assert np.allclose(outcome.model.mean, pooled.mean(axis=0), rtol=1e-12)
     assert np.allclose(outcome.model.deviation, pooled.std(axis=0), rtol=1e-12)
+
+
+def test_scales_keep_their_digits_in_a_float32_job(tmp_path: Path) -> None:
+    """Two clients at 1.7e9 + 63 and + 65: their moments travel in float64, and so do the scales that come back."""
+    random = np.random.default_rng(6)
+    rows = {}
+    for name, offset in (("ant", 63), ("bee", 65)):
+        x, y = 1.7e9 + offset + random.normal(size=(200, 1)), 1e9 + random.normal(size=200)
+        rows[name] = Rows(x[:150], y[:150], x[150:], y[150:])
+    model = bench(rows, tmp_path).run(make_job("dkrr", num_columns=1, top='precision = "float32"')).model
+    pooled = np.concatenate([r.x_train for r in rows.values()]) - 1.7e9
+    targets = np.concatenate([r.y_train for r in rows.values()]) - 1e9
+    assert model is not None
+    assert model.deviation[0] == pytest.approx(pooled.std(), rel=1e-9)
+    assert model.mean[0] - 1.7e9 == pytest.approx(pooled.mean(), abs=1e-6)
+    assert model.target_mean[0] - 1e9 == pytest.approx(targets.mean(), abs=1e-6)
+
+
+def test_evenly_spaced_rows_stay_a_choice_and_ties_are_told(tmp_path: Path) -> None:
+    """`median-spaced` takes every k-th row as before; repeated rows at a client are named."""
+    rows = regression_rows({"ant": 1300, "bee": 50})
+    bee = replace(rows["bee"], x_train=np.vstack([np.ones((45, 3)), rows["bee"].x_train[:5]]))
+    federation = bench({"ant": rows["ant"], "bee": bee}, tmp_path)
+    drawn = federation.run(make_job("dkrr"))
+    spaced = federation.run(make_job("dkrr", features='lengthscale = "median-spaced"'))
+    (scale,) = spaced.model.spec.lengthscales
+    x = (rows["ant"].x_train - spaced.model.mean) / spaced.model.deviation
+    assert scale == median_distance(x, None).value
+    assert drawn.model.spec.lengthscales != spaced.model.spec.lengthscales
+    assert drawn.model.spec.lengthscales == pytest.approx((scale,), rel=0.1)
+    assert any("distances between rows are 0 at bee" in note for note in drawn.notes)
 
 
 def test_the_agreed_lengthscale_is_told_and_stored(tmp_path: Path) -> None:
@@ -114,7 +112,7 @@ def test_models_without_standardisation_and_intercept_have_zeros(tmp_path: Path)
 
 
 def test_a_model_of_a_float32_job_subtracts_what_clients_subtract(tmp_path: Path) -> None:
-    """Scales and means are rounded before they are used, so that model and clients agree to the last bit."""
+    """Scales and means travel in float64, so that model and clients agree to the last bit."""
     federation = bench(regression_rows(THREE, shift=1.0), tmp_path)
     model = federation.run(make_job("dkrr", top='precision = "float32"')).model
     assert model is not None
@@ -132,6 +130,9 @@ BAD_DESCRIPTIONS = [
     pytest.param(with_rows(-1), "INVALID_MESSAGE", id="negative-rows"),
     pytest.param(with_rows(10**30), "INVALID_MESSAGE", id="absurd-rows"),
     pytest.param(lambda d: replace(d, sum_squares=-d.sum_squares), "INVALID_REPLY", id="negative-squares"),
+    pytest.param(lambda d: replace(d, deviation=d.deviation[:-1]), "INVALID_REPLY", id="few-deviations"),
+    pytest.param(lambda d: replace(d, deviation=(-1.0,) * 3), "INVALID_MESSAGE", id="negative-deviation"),
+    pytest.param(lambda d: replace(d, mean_rest=(0.0,) * 9), "INVALID_REPLY", id="many-rests"),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernfed.federation.cohort import Quorum
+from kernfed.federation.quorum import Quorum
 from kernfed.jobs.info import ClientInfo
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, plan
 

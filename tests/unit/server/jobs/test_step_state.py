@@ -10,7 +10,6 @@ from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 OPEN, CLOSE, FAIL = Decision.OPEN, Decision.CLOSE, Decision.FAIL
 ABC = ("a", "b", "c")
-EVERYBODY = frozenset(ABC)
 
 
 def step(needed: int = 2, everyone: bool = False, clients: tuple[str, ...] = ABC) -> StepState:
@@ -34,6 +33,29 @@ def test_waits_for_all_until_the_deadline() -> None:
     assert state.next_change(1009) == 1
     assert state.decide(1010) is CLOSE
     assert state.pending == ("c",)
+
+
+def test_a_client_without_a_session_holds_nobody_up_for_long() -> None:
+    """A step with its quorum, where none but absent clients are missing, closes when these were away for the grace."""
+    state = StepState(ABC, StepRules(2, everyone=False, deadline_s=100, wait_s=100, grace_s=5), now=1000)
+    away = {"c": 998.0}
+    state.on_reply("a")
+    assert state.decide(1050, away) is OPEN
+    state.on_reply("b")
+    assert state.decide(1002.9, away) is OPEN
+    assert state.next_change(1001, away) == 2
+    assert state.decide(1003, away) is CLOSE
+    assert state.decide(1003, {}) is OPEN
+
+
+def test_one_that_was_away_for_long_is_not_waited_for_at_all() -> None:
+    """The grace counts from when the session was lost, whichever step it was in; what needs everyone waits on."""
+    rules = {"deadline_s": 100, "wait_s": 100, "grace_s": 5}
+    for everyone, decision in ((False, CLOSE), (True, OPEN)):
+        state = StepState(ABC, StepRules(2, everyone=everyone, **rules), now=1000)
+        state.on_reply("a")
+        state.on_reply("b")
+        assert state.decide(1000, {"c": 900.0}) is decision
 
 
 def test_waits_for_the_quorum_beyond_the_deadline() -> None:
@@ -78,7 +100,7 @@ def test_everyone() -> None:
     state.on_reply("a")
     state.on_fault("b")
     assert state.decide(1050) is OPEN
-    assert state.waiting(frozenset("a"), 1001) == "waiting: 1 of 2 clients (missing: c)"
+    assert state.waiting({"b": 990.0, "c": 990.0}, 1001) == "waiting: 1 of 2 clients (missing: c)"
     state.on_reply("c")
     assert state.decide(1051) is CLOSE
     late = step(needed=1, everyone=True)
@@ -110,7 +132,7 @@ def test_waiting(answered: str, present: str, now: int, text: str) -> None:
     state = step()
     for client in answered:
         state.on_reply(client)
-    assert state.waiting(frozenset(present), now) == text
+    assert state.waiting({c: 990.0 for c in ABC if c not in present}, now) == text
 
 
 events = st.lists(

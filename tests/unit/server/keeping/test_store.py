@@ -12,9 +12,10 @@ import pytest
 import sqlalchemy as sa
 from safetensors.numpy import load_file
 
-from kernfed.errors import DiskFullError, JobError, UnavailableError, UnknownJobError
+from kernfed.errors import ConfigError, DiskFullError, JobError, UnavailableError, UnknownJobError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics
 from kernfed.jobs.info import ClientInfo, JobInfo, NumberedEvent
+from kernfed_server.commands.new_database import new_database
 from kernfed_server.jobs.outcomes import ClientOutcome, Tally
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import store as store_module
@@ -262,6 +263,32 @@ async def test_a_checkpoint_can_be_kept_as_a_file(store: Store, tmp_path: Path) 
     await store.drop_checkpoint("a-111111")
     assert await store.load_checkpoint("a-111111") is None
     assert not list((tmp_path / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+async def test_a_lost_checkpoint_is_not_copied(store: Store, tmp_path: Path, damage: str) -> None:
+    """A file that is gone or changed is a fault of the job, which no wait for the disk mends; nothing is left of it."""
+    await store.submit(job(), "")
+    await store.save_checkpoint(job(), Checkpoint(4, {"w": np.full(2, 0.5)}), {})
+    [path] = (tmp_path / "checkpoints").iterdir()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(JobError, match="checkpoint of round 4"):
+        await store.copy_checkpoint("a-111111", tmp_path / "kept.safetensors")
+    assert not (tmp_path / "kept.safetensors").exists()
+
+
+async def test_a_lost_database_is_refused(url: str, tmp_path: Path) -> None:
+    """Files of jobs beside a database without tables: the coordinator does not begin anew, unless it was told to."""
+    (tmp_path / "jobs" / "a-111111").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"the database is empty.*a-111111.*kernfed-coordinator new-database"):
+        await Store.open(url, tmp_path)
+    config = tmp_path / "coordinator.toml"
+    config.write_text(f'data = "{tmp_path}"\ndatabase = "{url}"\n')
+    new_database(config)
+    await (await Store.open(url, tmp_path)).close()
 
 
 async def test_unfinished_jobs_come_back_with_their_place_in_history(store: Store, url: str, tmp_path: Path) -> None:

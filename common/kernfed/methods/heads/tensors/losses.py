@@ -1,8 +1,8 @@
 """A linear head on frozen features: losses, gradients, and Hessian-vector products; softmax, logistic or squared.
 
-F(W) = (1/n) Σ_i loss(W'z_i, y_i) + (ridge/2) |W|² over n rows of D features, with C outputs. A bias is a last feature
-that is 1, which the ridge shrinks like the others: so F has one minimiser, and every Hessian is positive definite.
-Everything keeps the type and device of Z.
+F(W) = (1/n) Σ_i loss(W'z_i + o, y_i) + (ridge/2) |W|² over n rows of D features, with C outputs and an offset o. A bias
+is a last feature that is 1. A free bias is in no |W|², but for the mean of the biases of softmax, on which no
+prediction depends. So F has one minimiser on rows of all classes. Everything keeps the type and device of Z.
 
 Source: FedNewton paper, Section 3.1 and equation (11).
 """
@@ -39,6 +39,13 @@ class HeadHessian:
     """Targets, shape (n, C)."""
     shift: float
     """Ridge and damping, which are added to the diagonal."""
+    freed: float = 0.0
+    """The part of `shift`, a ridge, that the row of a free bias does without; 0 where the bias is like the others."""
+
+    @property
+    def bias_mean_ridge(self) -> float:
+        """Curvature along the mean of a free bias's outputs, which softmax itself does not have."""
+        return self.freed if FACTS[self.loss].couples_outputs else 0.0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -52,15 +59,18 @@ class HeadHessian:
     def product(self, v: Tensor) -> Tensor:
         """Compute H V, shape (D, C), for V of that shape: two products with Z."""
         u = ROW_LOSSES[self.loss].hessian_product(self.p, self.z @ v)
-        return torch.addmm(v, self.z.T, u, beta=self.shift, alpha=self._per_row)
+        product = torch.addmm(v, self.z.T, u, beta=self.shift, alpha=self._per_row)
+        if self.freed:
+            product[-1].sub_(v[-1] * self.freed - v[-1].mean() * self.bias_mean_ridge)
+        return product
 
     def diagonal(self) -> Tensor:
         """Compute the diagonal of H, shape (D, C)."""
         curvature = self.row_curvature()
         if curvature is None:
             column = self.z.square().sum(0) * self._per_row + self.shift
-            return column[:, None].expand(*self.shape).contiguous()
-        return self.z.square().T @ curvature * self._per_row + self.shift
+            return self._without_freed(column[:, None].expand(*self.shape).contiguous())
+        return self._without_freed(self.z.square().T @ curvature * self._per_row + self.shift)
 
     def fisher_diagonal(self) -> Tensor:
         """Compute the mean of squared per-row gradients plus the shift, shape (D, C).
@@ -69,7 +79,7 @@ class HeadHessian:
 
         Source: FedNewton paper, equation (12).
         """
-        return self.z.square().T @ (self.p - self.y).square() * self._per_row + self.shift
+        return self._without_freed(self.z.square().T @ (self.p - self.y).square() * self._per_row + self.shift)
 
     def mean_diagonal(self) -> float:
         """Compute the mean of the diagonal of H without ridge and damping: the curvature that the rows give."""
@@ -81,6 +91,11 @@ class HeadHessian:
     def row_curvature(self) -> Tensor | None:
         """The diagonals of the rows' Hessians by their scores, shape (n, C); None: 1 for every row and output."""
         return ROW_LOSSES[self.loss].curvature(self.p)
+
+    def _without_freed(self, diagonal: Tensor) -> Tensor:
+        if self.freed:
+            diagonal[-1].sub_(self.freed - self.bias_mean_ridge / self.shape[1])
+        return diagonal
 
     @property
     def _per_row(self) -> float:
@@ -100,6 +115,10 @@ class Head:
     y: Tensor = field(repr=False)
     """Targets, shape (n, C): one-hot, 0/1, or numbers."""
     ridge: float
+    free_bias: bool = False
+    """Whether the ridge leaves out the last feature."""
+    offset: Tensor | None = field(default=None, repr=False)
+    """Added to every row's scores, shape (C,)."""
 
     def __post_init__(self) -> None:
         """Check shapes.
@@ -123,12 +142,18 @@ class Head:
 
     def value(self, w: Tensor) -> float:
         """Compute F(W)."""
-        return mean_loss(self.loss, self.z @ w, self.y) + self._penalty(w)
+        return mean_loss(self.loss, self.scores(w), self.y) + self._penalty(w)
+
+    def scores(self, w: Tensor) -> Tensor:
+        """Compute W'z + o of every row, shape (n, C)."""
+        s = self.z @ w
+        return s if self.offset is None else s + self.offset
 
     def loss_and_slope(self, w: Tensor) -> tuple[float, float]:
-        """Compute the mean loss L(W), without the ridge, and ⟨∇L(W), W⟩; 0 and 0 without rows."""
-        s = self.z @ w
-        slope = float(((probabilities(self.loss, s) - self.y) * s).sum()) / max(self.num_rows, 1)
+        """Compute the mean loss L(W) and ⟨∇L(W), W⟩ over what the ridge shrinks, both without it; 0, 0 without rows."""
+        s = self.scores(w)
+        shrunk = self.z[:, :-1] @ w[:-1] if self.free_bias else self.z @ w
+        slope = float(((probabilities(self.loss, s) - self.y) * shrunk).sum()) / max(self.num_rows, 1)
         return mean_loss(self.loss, s, self.y), slope
 
     def value_and_gradient(self, w: Tensor) -> tuple[float, Tensor]:
@@ -137,10 +162,9 @@ class Head:
         Raises:
             NumericalError: One of them is not finite.
         """
-        s = self.z @ w
+        s = self.scores(w)
         value = mean_loss(self.loss, s, self.y) + self._penalty(w)
-        residual = probabilities(self.loss, s) - self.y
-        gradient = torch.addmm(w, self.z.T, residual, beta=self.ridge, alpha=1.0 / max(self.num_rows, 1))
+        gradient = self._gradient(w, s)
         if not (value < float("inf") and bool(torch.isfinite(gradient).all())):
             raise NumericalError(
                 "the head's loss or gradient left the range of numbers; lower the step size, or raise damping or ridge"
@@ -149,15 +173,29 @@ class Head:
 
     def gradient(self, w: Tensor) -> Tensor:
         """Compute ∇F(W), shape (D, C), unchecked: for steps that are checked together at their end."""
-        residual = probabilities(self.loss, self.z @ w) - self.y
-        return torch.addmm(w, self.z.T, residual, beta=self.ridge, alpha=1.0 / max(self.num_rows, 1))
+        return self._gradient(w, self.scores(w))
 
     def hessian(self, w: Tensor) -> HeadHessian:
         """∇²F at W, shape (D C, D C), as an operator."""
-        return HeadHessian(self.loss, self.z, probabilities(self.loss, self.z @ w), self.y, self.ridge)
+        freed = self.ridge if self.free_bias else 0.0
+        return HeadHessian(self.loss, self.z, probabilities(self.loss, self.scores(w)), self.y, self.ridge, freed)
+
+    def _gradient(self, w: Tensor, scores: Tensor) -> Tensor:
+        residual = probabilities(self.loss, scores) - self.y
+        gradient = torch.addmm(w, self.z.T, residual, beta=self.ridge, alpha=1.0 / max(self.num_rows, 1))
+        if self.free_bias:
+            gradient[-1].sub_(self.ridge * (w[-1] - self._bias_mean(w)))
+        return gradient
 
     def _penalty(self, w: Tensor) -> float:
-        return 0.5 * self.ridge * float(w.square().sum())
+        if not self.free_bias:
+            return 0.5 * self.ridge * float(w.square().sum())
+        square = float(w[:-1].square().sum()) + w.shape[1] * float(self._bias_mean(w)) ** 2
+        return 0.5 * self.ridge * square
+
+    def _bias_mean(self, w: Tensor) -> Tensor:
+        """The mean of the biases where predictions do not depend on it, else 0."""
+        return w[-1].mean() if FACTS[self.loss].couples_outputs else w.new_zeros(())
 
 
 def probabilities(loss: HeadLoss, scores: Tensor) -> Tensor:
@@ -177,11 +215,12 @@ def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
     return float(ROW_LOSSES[loss].total(scores, y)) / n if n else 0.0
 
 
-def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
-    """Minimise F by L-BFGS from W = 0, shape (D, C): a reference that has all rows in one place.
+def fit(head: Head, start: Tensor | None = None, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
+    """Minimise F by L-BFGS, shape (D, C): a reference that has all rows in one place.
 
     Args:
         head: The problem.
+        start: Where to begin, shape (D, C); unset: W = 0.
         tolerance: Stop where no component of the gradient is larger.
         max_iterations: Stop here in any case; F is then low enough for a reference.
     """
@@ -193,5 +232,6 @@ def fit(head: Head, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Te
         return f, gradient.cpu().numpy().astype(np.float64).reshape(-1)
 
     options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 0.0, "maxcor": 20}
-    found = minimize(value, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    begin = np.zeros(shape[0] * shape[1]) if start is None else start.cpu().numpy().astype(np.float64).reshape(-1)
+    found = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
     return torch.as_tensor(found.x.reshape(shape), dtype=head.z.dtype, device=head.z.device)

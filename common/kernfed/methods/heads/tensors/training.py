@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.errors import NumericalError
+from kernfed.errors import DivergedError
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.tensors.losses import Head
 
@@ -46,7 +46,7 @@ def descend(
         V, shape (D, C).
 
     Raises:
-        NumericalError: V left the range of numbers.
+        DivergedError: V left the range of numbers.
 
     Source: McMahan et al. (2017), Algorithm 1; Li et al. (2020), Algorithm 2, for the proximal term.
     """
@@ -92,7 +92,7 @@ def sophia(
         seed: Of batches and drawn labels.
 
     Raises:
-        NumericalError: V left the range of numbers.
+        DivergedError: V left the range of numbers.
 
     Source: Elbakary et al. (2024), Algorithm 1; Liu et al. (2024), Algorithm 3, for the estimator.
     """
@@ -110,20 +110,35 @@ def sophia(
 
 
 def bartlett_diagonal(head: Head, w: Tensor, labels: rng.Stream) -> Tensor:
-    """Estimate the diagonal of the Hessian, ridge included, by labels drawn from the model; shape (D, C)."""
+    """Estimate the diagonal of the Hessian, ridge included, by labels drawn from the model; shape (D, C).
+
+    Classes are counted in the order in which rows show them, so that another order of the job's classes draws the same.
+    """
     hessian = head.hessian(w)
     if hessian.row_curvature() is None:
         return hessian.diagonal()
     p = hessian.p
     u = torch.as_tensor(labels.uniform(len(p)), dtype=p.dtype, device=p.device)[:, None]
     if FACTS[head.loss].one_output:
-        drawn = (u < p).to(p.dtype)
+        first_is_positive = len(p) > 0 and bool(head.y[0, 0] > 0)
+        drawn = (u >= 1.0 - p if first_is_positive else u < p).to(p.dtype)
     else:
-        index = (u > p.cumsum(1)).sum(1, keepdim=True).clamp_max(p.shape[1] - 1)
-        drawn = torch.zeros_like(p).scatter_(1, index, 1.0)
+        order = _classes_as_shown(head.y, p)
+        index = (u > p[:, order].cumsum(1)).sum(1, keepdim=True).clamp_max(p.shape[1] - 1)
+        drawn = torch.zeros_like(p).scatter_(1, order[index], 1.0)
     n = max(len(p), 1)
     mean = head.z.T @ (p - drawn) / n
-    return mean.square_().mul_(n).add_(head.ridge)
+    estimate = mean.square_().mul_(n).add_(head.ridge)
+    if head.free_bias:
+        estimate[-1].sub_(head.ridge)
+    return estimate
+
+
+def _classes_as_shown(y: Tensor, p: Tensor) -> Tensor:
+    """The classes by the first row of each, shape (C,); those without a row follow, by their probabilities."""
+    first = (y.cumsum(0) == 0).sum(0).tolist()
+    total = p.sum(0).tolist()
+    return torch.tensor(sorted(range(len(first)), key=lambda c: (first[c], total[c])), device=p.device)
 
 
 def _batches(head: Head, num_epochs: int, batch_size: int, seed: int) -> Iterator[Head]:
@@ -140,5 +155,7 @@ def _batches(head: Head, num_epochs: int, batch_size: int, seed: int) -> Iterato
 
 def _finite(v: Tensor, learning_rate: float) -> Tensor:
     if not bool(torch.isfinite(v).all()):
-        raise NumericalError(f"local steps of learning rate {learning_rate:g} left the range of numbers; lower it")
+        raise DivergedError(
+            f"local steps of learning rate {learning_rate:g} left the range of numbers; lower method.learning_rate"
+        )
     return v

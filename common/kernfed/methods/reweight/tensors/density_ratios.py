@@ -131,7 +131,7 @@ def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
     With the constant free, the mean of r over the training rows is K exactly. Source: Kanamori et al. (2009), uLSIF.
     """
     union = torch.cat([train, test]).cpu().numpy()
-    scale = max(median_distance(union).value, 1e-12)
+    scale = max(median_distance(union, _distances(spec)).value, 1e-12)
     folds_tr = _folds(len(train), spec.seed, "train").to(train.device)
     folds_te = _folds(len(test), spec.seed, "test").to(train.device)
     best: tuple[float, float, float] | None = None
@@ -185,6 +185,11 @@ def _solve(h: Tensor, b: Tensor, ridge: float) -> Tensor:
     return cholesky(shifted, name=f"second moment of ratio features + {ridge:g} I").solve(b[:, None])[:, 0]
 
 
+def _distances(spec: RatioSpec) -> rng.Stream:
+    """Draws the rows whose distances give the lengthscale."""
+    return rng.stream(spec.seed, "ratios", "distances")
+
+
 def _folds(num: int, seed: int, name: str) -> Tensor:
     """Fold of each row, balanced, shape (num,)."""
     order = rng.stream(seed, "ratios", "folds", name).permutation(num)
@@ -208,7 +213,8 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
     """Algorithm 1 with Adam; ends at the least held-out divergence."""
     phi: Callable[[Tensor], Tensor] = lambda x: x  # noqa: E731
     if spec.model is RatioModel.LINEAR:
-        scale = max(median_distance(torch.cat([train, test]).cpu().numpy()).value, 1e-12)
+        union = torch.cat([train, test]).cpu().numpy()
+        scale = max(median_distance(union, _distances(spec)).value, 1e-12)
         phi = _feature_map(spec, train.shape[1], scale)
         network = make_network_spec(NetworkKind.LINEAR, LearningTask.REGRESSION, 1 + spec.num_frequencies, 1)
     else:

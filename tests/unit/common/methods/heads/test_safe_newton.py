@@ -188,6 +188,6 @@ def test_more_ridge_is_the_objective_with_that_ridge() -> None:
         value = (residual**2).sum() / 60 + ridge / 2 * (w**2).sum()
         return Point(w, float(value), z.T @ residual / 30 + ridge * w)
 
-    more, want = at(0.1).with_more_ridge(0.4), at(0.5)
+    more, want = at(0.1).with_other_ridge(0.4), at(0.5)
     assert more.value == pytest.approx(want.value, rel=1e-12)
     np.testing.assert_allclose(more.gradient, want.gradient, rtol=1e-12)

@@ -208,7 +208,7 @@ def test_pooled_choice_needs_more_than_chance_to_leave_fedavg() -> None:
         return decide(listed, Scores(losses.sum(axis=0), squares, np.zeros((2, 1))), 4, deviate=deviate)
 
     assert choose(0.1, 0.05).pooled == 0
-    assert choose(0.1, 0.5) == StageDecision(pooled=1, alternatives=(0,), local=0)
+    assert choose(0.1, 0.5) == StageDecision(pooled=1, alternatives=(0,), local=0, loss=1.0)
     assert choose(0.1, 0.5, deviate=False).alternatives == ()
 
 
@@ -237,11 +237,16 @@ def test_the_grid_is_smaller_where_systems_are_large() -> None:
 
 
 def test_too_few_rows_are_told() -> None:
-    """Folds leave too few rows to embed."""
-    x, y, phi = shifted(1, 9, 1)[0]
-    shared = targets([(x, y, phi)], SMALL)[0].shared
+    """Two rows say nothing about candidates; such a client takes the common choice."""
+    everyone = targets(shifted(9, 14, 2), SMALL)
+    chosen = decisions(everyone)
+    first = everyone[0]
+    few = Target(0, first.shared, first.x[:2], first.y[:2], first.phi[:2], SMALL, first.penalised)
     with pytest.raises(DataError, match="at least 3 training rows, there are 2"):
-        Target(0, shared, x[:2], y[:2], phi[:2], SMALL, np.ones(4))
+        few.scores([])
+    found = few.adopt(chosen)
+    assert found.index == chosen[-1].pooled
+    assert found.weights.sum() == pytest.approx(1.0)
 
 
 def test_clusters_find_groups_that_few_rows_hide() -> None:

@@ -16,6 +16,7 @@ from kernfed.methods.personalise.embeddings import (
     View,
     embed,
     squared_distances,
+    target_terms,
     view_spec,
 )
 from kernfed.methods.personalise.noise import add_noise, noise_factor, sensitivity
@@ -76,10 +77,15 @@ def test_view_maps_approximate_the_kernel_with_each_groups_lengthscale() -> None
         view_spec(View.XY, 4, 1, lengthscales=(1.0, 2.0, 3.0))
 
 
-def test_one_row_has_no_embedding_with_an_error() -> None:
-    """The message says how many rows are needed."""
-    with pytest.raises(DataError, match="at least 2 rows"):
-        embed(np.ones((1, 3)))
+def test_one_row_has_its_second_moment_for_an_error() -> None:
+    """|φ|² is no less than the trace of the covariance; no row at all is refused."""
+    phi = np.array([[1.0, 2.0, 2.0]])
+    assert embed(phi).trace == 9.0
+    terms = target_terms(phi, np.array([[1.0, 2.0, 2.0], [2.0, 2.0, 2.0]]))
+    assert (terms.num_rows, terms.trace) == (1, 9.0)
+    np.testing.assert_allclose(terms.spread, [0.0, 1.0])
+    with pytest.raises(DataError, match="at least 1 row"):
+        embed(np.ones((0, 3)))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-5), (8.0, 1e-6), (30.0, 1e-9)])

@@ -190,7 +190,7 @@ def test_the_order_of_answers_changes_no_bit(tmp_path: Path) -> None:
 def test_a_client_that_answers_wrongly_is_left_out_of_the_round(tmp_path: Path) -> None:
     """NaN from one client: the others' consensus, as if it had not been there."""
     rows = made_rows()
-    job, _, files = made_job(tmp_path, alpha=0.25)
+    job, _, files = made_job(tmp_path, alpha=0.25, deregularise="paper")
     bench = Bench(from_rows(rows, (), tmp_path), tamper={("site-2", "distill.distil"): with_nan})
     found = run(job, files, bench)
     assert isinstance(found.left, PublicConsensus)
@@ -295,7 +295,7 @@ def test_classes_are_distilled_as_scores(tmp_path: Path, task: str) -> None:
 
 def test_one_client_may_learn_from_itself(tmp_path: Path) -> None:
     """A cohort of one runs with alpha 1/2, and says so."""
-    job, _, files = made_job(tmp_path)
+    job, _, files = made_job(tmp_path, deregularise="paper")
     rows = made_rows(1)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert any("alpha is 0.5" in note for note in found.notes)
@@ -306,7 +306,7 @@ def test_one_client_may_learn_from_itself(tmp_path: Path) -> None:
 def test_repeated_public_points_are_noted(tmp_path: Path) -> None:
     """The job says on how many dimensions it de-regularises."""
     points = np.random.default_rng(2).random((10, 3))
-    job, _, files = made_job(tmp_path, points=np.vstack([points, points[:4]]))
+    job, _, files = made_job(tmp_path, points=np.vstack([points, points[:4]]), deregularise="paper")
     found = run(job, files, Bench(from_rows(made_rows(), (), tmp_path)))
     assert any("14 public points is singular" in note and "10 dimensions" in note for note in found.notes)
     np.testing.assert_allclose(found.values[:4], found.values[10:], atol=1e-9)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import JobError
+from kernfed.errors import ConfigError, JobError
 from kernfed.federation.messages.base import Reply
 from kernfed.methods.heads.messages import HeadOpened
 from kernfed_simulation.federation import Rows
@@ -85,6 +85,35 @@ def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
         clients(tmp_path).run(head_job("newton", rounds=4), resumed=replace(cut.journal.last, state=state))
 
 
+def test_a_job_that_began_with_a_penalised_bias_goes_on_with_it(tmp_path: Path) -> None:
+    """Its checkpoint says nothing of the bias: the model is, to the bit, the one of `penalise_bias = true`."""
+    former, now = (head_job("newton", rounds=5, penalise_bias=b, ridge=0.1) for b in (True, False))
+    whole = clients(tmp_path).run(former)
+    cut = clients(tmp_path).run(former, stop_before=3)
+    assert cut.journal.last is not None
+    state = {name: array for name, array in cut.journal.last.state.items() if name != "free_bias"}
+    rest = clients(tmp_path).run(now, resumed=replace(cut.journal.last, state=state))
+    assert np.array_equal(rest.weights, whole.weights)
+    assert not np.allclose(clients(tmp_path).run(now).weights, whole.weights)
+
+
+def test_a_bias_to_penalise_must_be_there(tmp_path: Path) -> None:
+    """Without an intercept the key would do nothing, and the job is refused."""
+    with pytest.raises(ConfigError, match="intercept = false leaves no bias; remove the key"):
+        clients(tmp_path).run(head_job("newton", penalise_bias=True, **BARE))
+
+
+def test_a_client_that_knows_no_free_bias_is_refused(tmp_path: Path) -> None:
+    """One of an earlier version does not say that it follows the request."""
+
+    def earlier(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"free_bias": False}
+        return replace(reply, **changed)
+
+    with pytest.raises(JobError, match=r"site-1: .*install the coordinator's version"):
+        clients(tmp_path, tamper={("site-1", "head.open"): earlier}).run(head_job("newton", rounds=2))
+
+
 @pytest.mark.parametrize(("apart", "fit"), [(60, 0), (0, 60), (12, 47), (70, 60)])
 def test_a_client_that_counts_its_rows_wrongly_is_refused(tmp_path: Path, apart: int, fit: int) -> None:
     """Weights of means come from these counts."""
@@ -115,11 +144,58 @@ def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -
     assert pooled["global"]["log_loss"] < pooled["central"]["log_loss"] + 0.05
 
 
-def test_a_ridge_that_is_enough_stays(tmp_path: Path) -> None:
-    """It is never lowered."""
-    done = clients(tmp_path).run(head_job("newton", rounds=20, ridge=50.0))
-    assert not any(note.startswith("ridge ") for note in done.notes)
-    assert facts(done)["ridge"] == 50.0
+def test_a_ridge_that_is_too_strong_is_lowered(tmp_path: Path) -> None:
+    """By tens while rows kept apart gain, from 50; the former rule keeps it; a cut on the way changes no bit."""
+    job = head_job("newton", rounds=30, ridge=50.0)
+    done = clients(tmp_path).run(job)
+    former = clients(tmp_path).run(head_job("newton", rounds=30, ridge=50.0, raise_ridge="up"))
+    assert any(note.startswith("ridge ") and "in place of 50" in note for note in done.notes)
+    assert facts(done)["ridge"] < 0.1
+    assert not any(note.startswith("ridge ") for note in former.notes)
+    assert facts(former)["ridge"] == 50.0
+    worth = [d.metrics[-1].pooled["global"]["log_loss"] for d in (done, former)]
+    assert worth[0] < 0.5 * worth[1]
+    apart = [m.round_num for m in done.journal.events if m.metrics and "step_size" in m.metrics.training][:4]
+    for stop in apart:
+        cut = clients(tmp_path).run(job, stop_before=stop)
+        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        assert np.array_equal(rest.weights, done.weights)
+
+
+def test_the_best_ridge_is_found_from_both_sides(tmp_path: Path) -> None:
+    """From a millionth, 10 and 10⁵, jobs on few noisy rows end within a tenth of each other's log-loss."""
+    worth = []
+    for ridge in (1e-6, 10.0, 1e5):
+        settings: dict[str, Any] = {"rounds": 40, "columns": 40, "ridge": ridge, "validation_fraction": 0.3}
+        done = bench(noisy_rows(), tmp_path / str(ridge), CLASSES).run(head_job(**settings))
+        assert 1e-2 < facts(done)["ridge"] < 2.0
+        worth.append(done.metrics[-1].pooled["global"]["log_loss"])
+    assert max(worth) < 1.1 * min(worth)
+
+
+def test_baselines_choose_their_ridge_as_the_job_does(tmp_path: Path) -> None:
+    """Under a ridge that is a million times too strong, own and pooled heads are as good as from a right one."""
+    worth = {}
+    for ridge, chosen in ((0.01, True), (1e4, True), (1e4, False)):
+        job = head_job("newton", rounds=12, ridge=ridge, raise_ridge=chosen)
+        pooled = simulate(job, clients(tmp_path / f"{ridge}{chosen}").jobs).final.pooled
+        worth[ridge, chosen] = {name: pooled[name]["log_loss"] for name in ("local", "central")}
+    for name in ("local", "central"):
+        assert worth[1e4, True][name] < 1.3 * worth[0.01, True][name]
+    assert worth[1e4, False]["central"] > 2.0 * worth[1e4, True]["central"]
+
+
+def test_a_head_alone_knows_nothing_of_the_others(tmp_path: Path) -> None:
+    """What `local` says of a client stays to the bit when another one measures in other units."""
+    rows = label_skewed_rows()
+    other = replace(rows["site-3"], x_train=1000.0 * rows["site-3"].x_train)
+    job = head_job("newton", rounds=1)
+    found = [
+        bench(r, tmp_path / str(i), CLASSES).run(job).metrics[0].clients["site-0"]
+        for i, r in enumerate((rows, rows | {"site-3": other}))
+    ]
+    assert found[0]["local"] == found[1]["local"]
+    assert found[0]["global"] != found[1]["global"]
 
 
 def test_few_rows_keep_more_of_them_apart(tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Kind, Reply
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
-from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.crossfit import MIN_ROWS, Shared, Target
 from kernfed.methods.personalise.embeddings import View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed_client.methods.personalise.state import noise_stream
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.newton import _Solver
 from kernfed_server.methods.personalise.state import Collaboration, targets_of
+from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, with_nan
 from kernfed_testing.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run, without
 
@@ -106,8 +108,68 @@ def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
             one: Any = load_kept_model(tmp_path / "a" / name / "model")
             other: Any = load_kept_model(tmp_path / "b" / name / "model")
             np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+            np.testing.assert_allclose(one.target_mean, other.target_mean, atol=1e-6)
         assert trained.final.training["largest_relative_distance_bound"] <= 1e-8
         np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]  # both trainers leave one
+
+
+def opposite_rows() -> dict[str, Rows]:
+    """Six clients of opposite rules y = ±(x'b + 3) + noise: none is served by the intercept of all."""
+    random = np.random.default_rng(31337)
+    rows = {}
+    for i, name in enumerate(NAMES):
+        x = random.normal(size=(160, 5))
+        y = (1 - 2 * (i % 2)) * (x @ np.array([1.5, -1, 0.8, 0, 0.5]) + 3) + 0.5 * random.normal(size=160)
+        rows[name] = Rows(x[:60], y[:60], x[60:], y[60:])
+    return rows
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trainer": "newton"},
+        {"weights": "paper"},
+        {"weights": "exact"},
+        {"weights": "paper", "trainer": "newton"},
+        {"weights": "crossfit", "grid": "lite"},
+    ],
+)
+def test_every_personal_ridge_model_has_an_intercept_of_its_own(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Clients whose means of y lie apart reach the noise, 0.25, by every way to weights and models."""
+    done = run(personal_job(num_columns=5, **settings), clients(opposite_rows(), tmp_path))
+    assert done.final.pooled["personal"]["mse"] < 0.32
+
+
+def test_a_run_that_began_without_own_intercepts_goes_on_without(tmp_path: Path, monkeypatch: Any) -> None:
+    """A checkpoint of an earlier release holds features alone; its models keep the intercept of all rows."""
+    rows, job = concept_rows(), personal_job(**TRAINERS["newton"])
+    start = _Solver.start
+
+    def as_before(job: Any, found: Any) -> _Solver:
+        solver = start(job, found)
+        solver.own = solver.moments = solver.own[:, 1:]
+        return solver
+
+    monkeypatch.setattr(_Solver, "start", as_before)
+    first = bench(rows, tmp_path).run(job, stop_before=3)
+    monkeypatch.undo()
+    second = bench(rows, tmp_path).run(job, resumed=first.journal.last)
+    assert second.metrics[-1].training["largest_relative_distance_bound"] <= 1e-8
+    kept: Any = [load_kept_model(tmp_path / name / "model") for name in rows]
+    assert all((one.target_mean == kept[0].target_mean).all() for one in kept)
+
+
+def test_metrics_of_all_rows_are_of_the_clients_with_a_personal_model(tmp_path: Path) -> None:
+    """Where one has none, local and global are pooled over the others, as personal is, and the job names it."""
+    rows = concept_rows()
+    job = personal_job(weights="paper", **TRAINERS["newton"])
+    done = run(job, clients(rows, tmp_path, cat=without(Kind.COLLABORATION_WEIGHTS)))
+    assert "cat: no personal model; the metrics of all rows together are of the other 5 clients" in notes(done)
+    found = done.final
+    for model in ("local", "global", "personal"):
+        parts = [found.clients[name][model]["mse"] for name in rows if name != "cat"]
+        assert found.pooled[model]["mse"] == pytest.approx(np.mean(parts))
+    assert "local" in found.clients["cat"]
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -141,17 +203,64 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, sto
     assert again.journal.checkpoints == []
 
 
-def test_without_normal_equations_the_job_says_so_and_falls_back(tmp_path: Path) -> None:
-    """One client that keeps them: weights as printed, models from gradients, and everyone still has a model."""
-    rows = concept_rows()
-    done = run(personal_job(), clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)))
+def test_a_client_that_keeps_its_normal_equations_learns_and_teaches_nobody(tmp_path: Path) -> None:
+    """The others keep the default; it is scored and served by its own rows, which stay there; the job says so."""
+    rows = opposite_rows()
+    federation = clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC))
+    done = run(personal_job(num_columns=5, grid="lite"), federation)
     told = notes(done)
     assert "bee: no normal equations" in told
     assert "sufficient_statistic" in told
-    assert 'weights = "paper", trainer = "newton"' in told
+    assert 'The other 5 keep weights = "crossfit", trainer = "exact"' in told
+    assert finding(done)["weights"] == "crossfit"
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
+    matrix, at = np.array(finding(done)["matrix"]), NAMES.index("bee")
+    assert matrix[:, at].sum() == matrix[at, at]
+    assert 0 < matrix[at, at] < 1
+    assert finding(done)["clients"][at]["choice"].endswith("; teaches nobody")
+
+
+def test_embeddings_alone_lead_past_a_client_without_normal_equations(tmp_path: Path) -> None:
+    """With weights of Q-aggregation and the exact trainer too, it is left out as a teacher and has its model."""
+    rows = opposite_rows()
+    done = run(
+        personal_job(num_columns=5, weights="exact"),
+        clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)),
+    )
+    assert finding(done)["trainer"] == "exact"
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
+
+
+def test_where_most_keep_their_normal_equations_all_go_on_by_embeddings(tmp_path: Path) -> None:
+    """Four of six: weights as printed, models from gradients, and everyone still has a model."""
+    rows = concept_rows()
+    quiet: Any = dict.fromkeys(NAMES[:4], without(Kind.SUFFICIENT_STATISTIC))
+    done = run(personal_job(), clients(rows, tmp_path, **quiet))
+    assert 'weights = "paper", trainer = "newton"' in notes(done)
     assert finding(done)["weights"] == "paper"
     assert all("personal" in done.final.clients[name] for name in rows)
-    assert not any("cat: no normal" in line for line in told.splitlines())
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_clients_of_one_or_two_rows_take_the_common_choice(tmp_path: Path, size: int) -> None:
+    """They have a model near those of their group, not the rubbish of their own rows, and teach as others do."""
+    rows = opposite_rows()
+    few = rows["fox"]
+    rows["fox"] = Rows(few.x_train[:size], few.y_train[:size], few.x_test, few.y_test)
+    done = run(personal_job(num_columns=5), clients(rows, tmp_path))
+    assert f"fox: fewer than {MIN_ROWS} training rows" in notes(done)
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
+    assert "the common choice" in finding(done)["clients"][5]["choice"]
+    for weights in ("paper", "exact"):
+        one = run(personal_job(num_columns=5, weights=weights), clients(rows, tmp_path / weights))
+        assert "personal" in one.final.clients["fox"]
+
+
+def test_nobody_with_enough_rows_is_told_what_to_do(tmp_path: Path) -> None:
+    """A federation of clients with two rows each cannot hold any out."""
+    rows = concept_rows(sizes=(2, 2, 2))
+    with pytest.raises(JobError, match=r"at least 3 training rows.*add rows"):
+        run(personal_job(), clients(rows, tmp_path))
 
 
 def test_weights_that_are_not_told_are_not_shown_and_harm_nobody(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from kernfed.arrays import Floats
-from kernfed.errors import JobError, QuorumNotMetError
+from kernfed.errors import DivergedError, JobError, QuorumNotMetError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
@@ -378,3 +379,51 @@ def _refused(reply: Any) -> Any:
     from kernfed.errors import PolicyError
 
     raise PolicyError(f"{type(reply).__name__} must not leave this client")
+
+
+def _scaled(factor: float) -> Any:
+    """Replies with every float array times a factor."""
+
+    def change(reply: Any) -> Any:
+        arrays = {n: getattr(reply, n) for n in reply.__dataclass_fields__}
+        return dataclasses.replace(
+            reply, **{n: a * factor for n, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype.kind == "f"}
+        )
+
+    return change
+
+
+@pytest.mark.parametrize("factor", [1e20, 1e290])
+@pytest.mark.parametrize(
+    ("method", "step", "settings"),
+    [
+        ("fedavg", "fedavg.local_update", {"rounds": 2}),
+        ("fedprox", "fedprox.local_update", {"rounds": 2}),
+        ("dkrr", "ridge.local_solve", {}),
+        ("newton", "newton.start", {"rounds": 3}),
+        ("newton", "newton.gradient", {"rounds": 3}),
+        ("newton", "newton.step", {"rounds": 3}),
+        ("newton", "newton.hessian_product", {"rounds": 3}),
+    ],
+)
+def test_a_client_with_absurd_numbers_is_out_and_named(
+    tmp_path: Path, method: str, step: str, settings: dict[str, Any], factor: float
+) -> None:
+    """Finite numbers far beyond all others leave their client out; the model is of the size that the others give it."""
+    rows = regression_rows({"ant": 40, "bee": 30, "cat": 20})
+    job = make_job(method, cohort="min_clients = 2", **settings)
+    honest = bench(rows, tmp_path).run(job)
+    outcome = bench(rows, tmp_path, tamper={("cat", step): _scaled(factor)}).run(job)
+    failed = [e for e in outcome.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert {e.client for e in failed} == {"cat"}
+    assert "check this client's data" in failed[0].message
+    assert np.linalg.norm(outcome.weights) < 10 * np.linalg.norm(honest.weights)
+    assert outcome.metrics[-1].pooled["global"]["mse"] < 3
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(1e30, 3), (1e300, 2), (1e3, 8)])
+def test_a_learning_rate_that_overflows_ends_diverged(tmp_path: Path, rate: float, rounds: int) -> None:
+    """A job that moves out of the range of numbers ends DIVERGED, with the key to lower."""
+    job = make_job("fedavg", learning_rate=rate, rounds=rounds, local_steps=2)
+    with pytest.raises(DivergedError, match=r"lower method\.learning_rate"):
+        bench(regression_rows({"ant": 40, "bee": 30, "cat": 20}), tmp_path).run(job)

@@ -4,7 +4,8 @@
 - Logistic loss: one d x d matrix.
 - Softmax: outputs are coupled, C d x C d, of which the blocks above the diagonal are mirrored.
 - Fewer rows than features: H = s I + X'X/n for some X with n (softmax: n C) rows, so that X X' is factored in place of
-  X'X (Woodbury), and nothing of d² numbers is ever formed.
+  X'X (Woodbury), and nothing of d² numbers is ever formed. A free bias, which has no ridge, is then eliminated last:
+  the block A of the other features is solved as before, for G and for the bias's columns.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ def dense(hessian: HeadHessian) -> Tensor:
                 full[b, :, a, :] = block.T
     matrix = full.reshape(c * d, c * d)
     matrix.diagonal().add_(hessian.shift)
+    if hessian.freed:
+        bias = matrix[d - 1 :: d, d - 1 :: d]
+        bias.diagonal().sub_(hessian.freed)
+        bias.add_(hessian.bias_mean_ridge / c)
     return matrix
 
 
@@ -72,25 +77,49 @@ def _softmax_few_rows(hessian: HeadHessian, rhs: Tensor) -> Tensor:
     q = hessian.p.sqrt()
     b = (torch.eye(c, dtype=q.dtype, device=q.device) - q[:, :, None] * q[:, None, :]) * q[:, None, :]  # (n, C, C)
     flat = b.reshape(n * c, c)
-    inner = (flat @ flat.T).reshape(n, c, n, c) * (hessian.z @ hessian.z.T)[:, None, :, None]
+    z, g = (hessian.z[:, :-1], rhs[:-1]) if hessian.freed else (hessian.z, rhs)
+    inner = (flat @ flat.T).reshape(n, c, n, c) * (z @ z.T)[:, None, :, None]
     kernel = inner.reshape(n * c, n * c)
     kernel.diagonal().add_(n * hessian.shift)
-    image = torch.einsum("iab,ib->ia", b, hessian.z @ rhs)
-    found = cholesky(kernel, name="softmax Hessian on rows").solve(image.reshape(n * c, 1)).reshape(n, c)
-    return (rhs - hessian.z.T @ torch.einsum("iab,ia->ib", b, found)) / hessian.shift
+    factor = cholesky(kernel, name="softmax Hessian on rows")
+    image = torch.einsum("iab,ib->ia", b, z @ g)
+    found = factor.solve(image.reshape(n * c, 1)).reshape(n, c)
+    inside = (g - z.T @ torch.einsum("iab,ia->ib", b, found)) / hessian.shift
+    if not hessian.freed:
+        return inside
+    along = factor.solve(flat).reshape(n, c, c)
+    border = torch.einsum("id,iab,iae->dbe", z, b, along)  # A⁻¹ times the bias's columns
+    own = hessian.shift * torch.einsum("iab,iae->be", b, along)
+    own.diagonal().add_(hessian.shift - hessian.freed)
+    own.add_(hessian.bias_mean_ridge / c)
+    bias = cholesky(own, name="softmax Hessian of the bias").solve(
+        (rhs[-1] - torch.einsum("dbe,db->e", border, g)).reshape(c, 1)
+    )
+    return torch.cat([inside - border @ bias.reshape(c), bias.T])
 
 
 def _uncoupled(hessian: HeadHessian, rhs: Tensor) -> Tensor:
     matrix = self_product(_weighted_rows(hessian)) / max(len(hessian.z), 1)
     matrix.diagonal().add_(hessian.shift)
+    matrix[-1, -1] -= hessian.freed
     return cholesky(matrix, name="Hessian").solve(rhs)
 
 
 def _uncoupled_few_rows(hessian: HeadHessian, rhs: Tensor) -> Tensor:
     rows = _weighted_rows(hessian)
-    kernel = rows @ rows.T
-    kernel.diagonal().add_(len(rows) * hessian.shift)
-    return (rhs - rows.T @ cholesky(kernel, name="Hessian on rows").solve(rows @ rhs)) / hessian.shift
+    x, g = (rows[:, :-1], rhs[:-1]) if hessian.freed else (rows, rhs)
+    kernel = x @ x.T
+    kernel.diagonal().add_(len(x) * hessian.shift)
+    factor = cholesky(kernel, name="Hessian on rows")
+    inside = (g - x.T @ factor.solve(x @ g)) / hessian.shift
+    if not hessian.freed:
+        return inside
+    one = rows[:, -1:]
+    along = factor.solve(one)
+    border = x.T @ along  # A⁻¹ times the bias's column, (D - 1, 1)
+    own = hessian.shift * float((one * along).sum()) + hessian.shift - hessian.freed
+    bias = (rhs[-1:] - border.T @ g) / own
+    return torch.cat([inside - border @ bias, bias])
 
 
 def _weighted_rows(hessian: HeadHessian) -> Tensor:

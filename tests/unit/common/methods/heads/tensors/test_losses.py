@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from kernfed.errors import DataError, NumericalError
+from kernfed.methods.heads.losses import start_scores
 from kernfed.methods.heads.messages import HeadLoss
 from kernfed.methods.heads.tensors.losses import Head, fit, mean_loss, probabilities
 from kernfed_testing.heads import HeadClients, tensor
@@ -30,20 +33,33 @@ def problem(loss: HeadLoss, n: int = 23, d: int = 5, seed: int = 0, ridge: float
 
 def objective(head: Head, w: Tensor) -> Tensor:
     """F(W) as torch's own loss functions have it."""
-    s = head.z @ w
+    s = head.z @ w + (0.0 if head.offset is None else head.offset)
     if head.loss is HeadLoss.SOFTMAX:
         loss = torch.nn.functional.cross_entropy(s, head.y)
     elif head.loss is HeadLoss.LOGISTIC:
         loss = torch.nn.functional.binary_cross_entropy_with_logits(s, head.y)
     else:
         loss = 0.5 * (s - head.y).square().sum() / head.num_rows
-    return loss + 0.5 * head.ridge * w.square().sum()
+    if not head.free_bias:
+        return loss + 0.5 * head.ridge * w.square().sum()
+    mean = w[-1].sum().square() / w.shape[1] if head.loss is HeadLoss.SOFTMAX else 0.0
+    return loss + 0.5 * head.ridge * (w[:-1].square().sum() + mean)
 
 
+def freed(head: Head) -> Head:
+    """The same rows with a bias that the ridge leaves out, and scores that begin elsewhere."""
+    z = head.z.clone()
+    z[:, -1] = 1.0
+    return replace(head, z=z, free_bias=True, offset=tensor(np.linspace(-1.0, 2.0, head.y.shape[1])))
+
+
+@pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("loss", HeadLoss)
-def test_values_gradients_and_products_are_those_of_autograd(loss: HeadLoss) -> None:
+def test_values_gradients_and_products_are_those_of_autograd(loss: HeadLoss, free: bool) -> None:
     """F, ∇F, the dense Hessian, its products and its diagonal agree with torch's differentiation to 1e-10."""
     head, w = problem(loss)
+    if free:
+        head = freed(head)
     value, gradient = head.value_and_gradient(w)
     leaf = w.clone().requires_grad_()
     expected = objective(head, leaf)
@@ -59,7 +75,8 @@ def test_values_gradients_and_products_are_those_of_autograd(loss: HeadLoss) -> 
     product = (dense + 0.2 * torch.eye(d * c, dtype=torch.float64)) @ v.reshape(-1)
     torch.testing.assert_close(hessian.product(v).reshape(-1), product, rtol=0, atol=1e-10)
     torch.testing.assert_close(hessian.diagonal().reshape(-1), dense.diagonal() + 0.2, rtol=0, atol=1e-10)
-    assert hessian.mean_diagonal() == pytest.approx(float(dense.diagonal().mean()) - head.ridge, abs=1e-12)
+    bare = torch.autograd.functional.hessian(lambda v: objective(replace(head, ridge=0.0), v), w).reshape(d * c, d * c)
+    assert hessian.mean_diagonal() == pytest.approx(float(bare.diagonal().mean()), abs=1e-12)
     (pearlmutter,) = torch.autograd.grad(
         (torch.autograd.grad(objective(head, leaf), leaf, create_graph=True)[0] * v).sum(), leaf
     )
@@ -110,6 +127,28 @@ def test_no_rows_leave_the_ridge() -> None:
     assert value == pytest.approx(0.5 * 0.03 * float(w.square().sum()))
     torch.testing.assert_close(gradient, 0.03 * w)
     torch.testing.assert_close(empty.hessian(w).product(w), 0.03 * w)
+
+
+@pytest.mark.parametrize("loss", HeadLoss)
+def test_a_free_bias_makes_the_mean_prediction_that_of_the_targets(loss: HeadLoss) -> None:
+    """At the minimum, whatever the ridge; a bias under the ridge does not."""
+    head = replace(freed(problem(loss)[0]), ridge=1.0)
+    for free in (True, False):
+        fitted = replace(head, free_bias=free)
+        mean = probabilities(loss, fitted.scores(fit(fitted, tolerance=1e-10))).mean(0)
+        assert torch.allclose(mean, head.y.mean(0), rtol=0, atol=1e-7) is free
+
+
+def test_a_start_predicts_the_pooled_mean() -> None:
+    """Log-odds and logarithms of shares; a class without rows starts at a share of 1e-4, not at minus infinity."""
+    assert start_scores(HeadLoss.SQUARED, np.array([140.0]))[0] == 140.0
+    assert start_scores(HeadLoss.LOGISTIC, np.array([0.021]))[0] == pytest.approx(np.log(0.021 / 0.979))
+    shares = np.array([0.2, 0.5, 0.3])
+    np.testing.assert_allclose(
+        probabilities(HeadLoss.SOFTMAX, tensor([start_scores(HeadLoss.SOFTMAX, shares)]))[0], shares
+    )
+    assert np.isfinite(start_scores(HeadLoss.SOFTMAX, np.array([0.0, 1.0, 0.0]))).all()
+    assert start_scores(HeadLoss.LOGISTIC, np.array([1.0]))[0] == pytest.approx(np.log(9999.0))
 
 
 @pytest.mark.parametrize("loss", HeadLoss)

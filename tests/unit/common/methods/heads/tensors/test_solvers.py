@@ -4,6 +4,8 @@ golden numbers.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -33,18 +35,24 @@ def problem(loss: HeadLoss, n: int, d: int = 7, seed: int = 0, c: int = 4) -> tu
     return head, tensor(rng.normal(size=(d, c))), tensor(rng.normal(size=(d, c)))
 
 
+@pytest.mark.parametrize("damping", [0.05, 0.0])
+@pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("loss", HeadLoss)
 @pytest.mark.parametrize("n", [3, 7, 40])
-def test_exact_and_cg_solve_the_system(loss: HeadLoss, n: int) -> None:
+def test_exact_and_cg_solve_the_system(loss: HeadLoss, n: int, free: bool, damping: float) -> None:
     """With more rows than features and with fewer, both solve it, and agree with the dense solution."""
     head, w, g = problem(loss, n)
-    hessian = head.hessian(w).with_damping(0.05)
+    if free:
+        z = head.z.clone()
+        z[:, -1] = 1.0
+        head = replace(head, z=z, free_bias=True)
+    hessian = head.hessian(w).with_damping(damping)
     size = g.numel()
     columns = [hessian.product(e.reshape(g.shape)).reshape(-1) for e in torch.eye(size, dtype=torch.float64)]
     expected = torch.linalg.solve(torch.stack(columns, 1), g.reshape(-1)).reshape(g.shape)
     for solver in (HeadSolver.EXACT, HeadSolver.CG):
         found = solve(solver, hessian, g, TIGHT)
-        torch.testing.assert_close(found.value, expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(found.value, expected, rtol=1e-8, atol=1e-9)
         assert found.residual < 1e-10
         assert found.residual == pytest.approx(relative_residual(hessian, found.value, g), abs=1e-11)
 

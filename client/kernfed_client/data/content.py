@@ -1,0 +1,56 @@
+"""The content of the data that a job was prepared on: other content under the same job is refused, not trained on.
+
+A daemon that starts again reads its files again. Factors, weights and the sums of all clients stand for the rows that
+were there before, so a job that went on with other rows would leave a model of neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernfed import files
+from kernfed.errors import DataError
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import LocalData
+
+_NAME = "content"
+
+
+def digest(data: LocalData) -> str:
+    """SHA-256 of the rows to train and test on, in their order, and of their targets."""
+    found = hashlib.sha256()
+    for part in (data.train, data.test):
+        _add(found, part)
+    return found.hexdigest()
+
+
+def check(folder: Path, data: LocalData, dataset: str) -> None:
+    """Keep the digest of the data in a job's folder, or compare it with the one that is kept there.
+
+    Raises:
+        DataError: The job was prepared on other content.
+    """
+    path, own = folder / _NAME, digest(data)
+    try:
+        known = path.read_text()
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.replace(path, own.encode(), durable=False)
+        return
+    if known != own:
+        raise DataError(
+            f"data set {dataset}: its rows changed since this job was prepared, so the job cannot go on with them; put "
+            "the former files back and start the client again, or cancel the job and submit it anew"
+        )
+
+
+def _add(found: Any, part: PartitionData) -> None:
+    found.update(f"{part.x.shape}\n".encode())
+    found.update(np.ascontiguousarray(part.x).data)
+    if part.y is not None:
+        found.update(np.ascontiguousarray(part.y).data)
+    found.update("\0".join(part.labels or ()).encode())

@@ -1,0 +1,143 @@
+"""What each client stated and sent so far, and what its later replies may therefore hold.
+
+Two rules for every reply of every method. What a client stated at preparation binds it: counts of rows are those, and
+sums fit them. And numbers that one client alone sends, far beyond those of all others, come from a fault or a foe: that
+client is left out of the step, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernfed.arrays import GREATEST
+from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError, KernfedError
+from kernfed.federation.messages.base import FieldInfo, R, Reply, Request, Stated, fields_of
+from kernfed.maths.aggregate import norm
+
+SPREAD = 1e6
+"""How many times the largest number of all other clients one client's may be, where a method states no other rule."""
+
+_REMEDY = "check this client's data and their units"
+
+
+class Ledger:
+    """The books on the clients of one job.
+
+    Attributes:
+        spread: See `SPREAD`; squared where one other client alone is at hand to compare with.
+    """
+
+    def __init__(self) -> None:
+        self.spread = SPREAD
+        self._stated: dict[str, Stated] = {}
+        self._largest: dict[tuple[str, str], dict[str, float]] = {}
+        """Largest norm by step and field, and by client."""
+        self._ever: dict[str, float] = {}
+        """Largest norm of any step that is no preparation, by client."""
+
+    @property
+    def num_rows(self) -> Mapping[str, int]:
+        """Training rows of each client that stated them."""
+        return {client: stated.num_rows for client, stated in self._stated.items()}
+
+    def register(self, stated: Mapping[str, Stated]) -> None:
+        """Keep what clients stated; replies that contradict it are refused from now on."""
+        for client, new in stated.items():
+            known = self._stated.get(client)
+            if new.num_test_rows is None and known is not None:
+                new = replace(new, num_test_rows=known.num_test_rows)
+            self._stated[client] = new
+
+    def accept(self, client: str, reply: Reply, float_bits: int) -> None:
+        """Check a reply by itself, and against what its client stated.
+
+        Raises:
+            InvalidReplyError: It contradicts that, or itself, or holds numbers beyond `GREATEST`.
+            InvalidTensorError: Its numbers are less precise than the job asks for.
+        """
+        name = type(reply).__name__
+        stated = self._stated.get(client, Stated())
+        for field, known, what in (
+            ("num_rows", stated.num_rows if client in self._stated else None, "training"),
+            ("num_test_rows", stated.num_test_rows, "test"),
+        ):
+            rows = getattr(reply, field, None)
+            if rows is not None and known is not None and rows != known:
+                raise InvalidReplyError(f"{name}.{field} is {rows}, but {client} stated {known} {what} rows before")
+        for problem in reply.contradictions(stated):
+            raise InvalidReplyError(f"{name}: {problem}")
+        for f, value in _numbers(reply):
+            bits = 64 if f.exact else float_bits
+            if isinstance(value, np.ndarray) and value.dtype.itemsize * 8 < bits:
+                raise InvalidTensorError(
+                    f"{name}.{f.name} is {value.dtype}, but the job asks for float{bits}; "
+                    "install the same release of kernfed at client and coordinator"
+                )
+
+    def outliers(self, request: Request[R], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+        """Clients whose numbers are beyond use, or far beyond those of all others in this step, now and before.
+
+        Numbers of one kind are compared by their norm: one field of one reply. A field may tend to 0 over the rounds,
+        so what others sent in earlier rounds counts as well; and nobody is left out for numbers that are no larger than
+        the largest that another client sent in any step after the preparation.
+
+        Returns:
+            For each the error that says so. What it sent is not remembered.
+        """
+        sizes = {client: _sizes(reply) for client, reply in replies.items()}
+        found: dict[str, KernfedError] = {}
+        name = request.reply.__name__
+        beyond = {client: field for client, own in sizes.items() for field, size in own.items() if size > GREATEST}
+        error = DivergedError if len(beyond) == len(sizes) > 1 else InvalidReplyError
+        for client, field in beyond.items():
+            remedy = _REMEDY if error is InvalidReplyError else "those of every client"
+            found[client] = error(f"{name}.{field} holds numbers beyond {GREATEST:g}; {remedy}")
+        for field in next(iter(sizes.values()), {}):
+            while far := self._farthest(request, field, {c: own for c, own in sizes.items() if c not in found}):
+                found[far] = InvalidReplyError(
+                    f"{name}.{field} has norm {sizes[far][field]:.3g}, more than {self.spread:g} times that of any "
+                    f"other client; {_REMEDY}"
+                )
+        for client in sizes.keys() - found.keys():
+            for field, size in sizes[client].items():
+                largest = self._largest.setdefault((request.step, field), {})
+                largest[client] = max(largest.get(client, 0.0), size)
+                if not request.setup:
+                    self._ever[client] = max(self._ever.get(client, 0.0), size)
+        return found
+
+    def _farthest(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> str:
+        """The client whose numbers lie beyond the others' by more than may be; empty: there is none."""
+        top = max(sizes, key=lambda client: sizes[client][field], default="")
+        others = dict(self._largest.get((request.step, field), {}))
+        for client, own in sizes.items():
+            others[client] = max(others.get(client, 0.0), own[field])
+        others.pop(top, None)
+        known = max(others.values(), default=0.0)
+        if not known > 0:
+            return ""
+        allowed = known * (self.spread if len(others) > 1 else self.spread**2)
+        ever = [size for client, size in self._ever.items() if client != top]
+        return top if sizes[top][field] > max([allowed, *ever]) else ""
+
+
+def _sizes(reply: Reply) -> dict[str, float]:
+    return {
+        f.name: abs(value) if isinstance(value, float) else norm(value)
+        for f, value in _numbers(reply)
+        if f.name not in reply.diagnostics
+    }
+
+
+def _numbers(reply: Reply) -> list[tuple[FieldInfo, Any]]:
+    """The fields of a reply that hold floats, each with its value."""
+    found = []
+    for f in fields_of(type(reply)):
+        value = getattr(reply, f.name)
+        if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+            found.append((f, value))
+    return found

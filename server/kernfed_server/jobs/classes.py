@@ -1,0 +1,117 @@
+"""The classes of all clients together, and refusals of names that are likely two spellings of one class.
+
+Names of classes come from files that were written by different people. `Benign` here and `benign` there, or `0` and `1`
+where others write words, would become classes of their own without a word, and the model one of spellings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from kernfed.errors import DataError
+from kernfed.federation.messages.data import DataSchema, LearningTask
+from kernfed.maths.tasks import TASKS
+from kernfed.wording import listed
+
+MAX_CLASSES = 1000
+"""Most classes of all clients together, where the job names none."""
+
+
+def unite_classes(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Agree on the classes: those that the job names, else all that any client has, in order.
+
+    The order is that of numbers where every class is one ("2" before "10"), else that of texts.
+
+    Args:
+        schema: Of the job.
+        found: The classes of each client.
+
+    Raises:
+        DataError: There are too few or too many, the task is binary and there are not two, or names look like
+            spellings of one class.
+    """
+    if not TASKS[schema.task].has_classes:
+        return ()
+    if not schema.classes:
+        _refuse_spellings(schema, found)
+        _refuse_strangers(schema, found)
+    classes = schema.classes or tuple(_sorted({c for classes in found.values() for c in classes}))
+    names = listed(classes, more=", ...")
+    if schema.task is LearningTask.BINARY and len(classes) != 2:
+        raise DataError(
+            f"task is binary, but the clients' data have {len(classes)} classes in {schema.target!r} ({names}); "
+            'name both in data.classes, or use task = "classification"'
+        )
+    if len(classes) < 2:
+        raise DataError(
+            f"all clients' rows are of one class in {schema.target!r} ({names}); name the others in data.classes, or "
+            "ask for another target"
+        )
+    if len(classes) > MAX_CLASSES and not schema.classes:
+        raise DataError(
+            f"the clients' data have {len(classes):,} classes in {schema.target!r}, more than {MAX_CLASSES:,}; name "
+            "them in data.classes, or ask for another target"
+        )
+    return classes
+
+
+def _refuse_spellings(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> None:
+    spellings: dict[str, dict[str, None]] = {}
+    for client in sorted(found):
+        for name in found[client]:
+            spellings.setdefault(_bare(name), {})[name] = None
+    alike = [tuple(names) for names in spellings.values() if len(names) > 1]
+    if alike:
+        told = "; ".join(" and ".join(repr(name) for name in names) for names in alike[:4])
+        mapped = ", ".join(f'"{name}" = "{names[0]}"' for names in alike[:4] for name in names[1:])
+        raise DataError(
+            f"classes in {schema.target!r} differ only by case, blanks, width or decimals: {told}.\n{_sets(found)}\n"
+            f"  write labels = {{ {mapped} }} into the client file of those who have them, or, if these are different "
+            "classes, name all in data.classes"
+        )
+
+
+def _refuse_strangers(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse clients of two or more classes of which no other client has any, beside others that have two or more.
+
+    A client whose rows are all of one class is no stranger: it may be the only one to have seen it.
+    """
+    for client in sorted(found):
+        others = [set(names) for other, names in found.items() if other != client]
+        known = set().union(*others)
+        own = found[client]
+        if len(own) > 1 and any(len(names) > 1 for names in others) and not known & set(own):
+            mapped = f'"{own[0]}" = "{sorted(known)[0]}"'
+            raise DataError(
+                f"{client} and the other clients have no class in {schema.target!r} in common.\n{_sets(found)}\n"
+                f"  if they mean the same, write labels = {{ {mapped}, ... }} into the client file of {client}; if "
+                "these are different classes, name all in data.classes"
+            )
+
+
+def _sets(found: Mapping[str, tuple[str, ...]]) -> str:
+    return "\n".join(
+        f"  {client}: {listed([repr(name) for name in found[client]], more=', ...')}" for client in sorted(found)
+    )
+
+
+def _bare(name: str) -> str:
+    """A name without what spellings of one class differ by."""
+    plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", plain).removeprefix("+")
+
+
+def _sorted(classes: set[str]) -> list[str]:
+    def number(name: str) -> float:
+        value = float(name)
+        if not math.isfinite(value):
+            raise ValueError(name)
+        return value
+
+    try:
+        return sorted(classes, key=lambda name: (number(name), name))
+    except ValueError:
+        return sorted(classes)

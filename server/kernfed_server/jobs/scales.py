@@ -1,0 +1,160 @@
+"""Agreement on the scales of the columns: from each client's moments to one mean and deviation for all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kernfed.arrays import Array
+from kernfed.errors import InvalidReplyError
+from kernfed.federation.messages.data import DataDescription
+from kernfed.jobs.job_file import DataSection
+from kernfed.maths.clipping import BOUND
+from kernfed.maths.statistics import Moments, constant_columns, pool_moments, pooled_deviation
+from kernfed.wording import listed
+from kernfed_server.jobs.run import Run
+
+TOO_FAR = 30.0
+"""A client stands apart beyond so many deviations of all the others."""
+
+FEWEST_CLIENTS = 3
+"""With two nobody can tell which of them stands apart."""
+
+APART_WORDS = f": its mean or deviation there is beyond {TOO_FAR:g} deviations of all the others; check units and rows"
+FAR_WORDS = ", and is taken at the farthest of the others; check the rows with `kernfed-client check-data`"
+
+
+class StatedMoments(Protocol):
+    """A reply that states moments of columns."""
+
+    @property
+    def num_rows(self) -> int:
+        """Training rows."""
+
+    @property
+    def mean(self) -> Array:
+        """Shape (P,)."""
+
+    @property
+    def sum_squares(self) -> Array:
+        """Of deviations from the mean, shape (P,)."""
+
+    @property
+    def deviation(self) -> tuple[float, ...]:
+        """Root of the mean squared deviation; empty where `sum_squares` tells it."""
+
+    @property
+    def mean_rest(self) -> tuple[float, ...]:
+        """What the mean lost to rounding; empty where nothing is known of it."""
+
+
+def check_moments(reply: StatedMoments) -> None:
+    """Refuse moments that no rows have.
+
+    Raises:
+        InvalidReplyError: A sum of squares is negative, or a list has another length than there are columns.
+    """
+    if (reply.sum_squares < 0).any():
+        raise InvalidReplyError("states a negative sum of squares")
+    for name, values in (("deviations", reply.deviation), ("rests of means", reply.mean_rest)):
+        if len(values) not in (0, len(reply.mean)):
+            raise InvalidReplyError(f"states {len(values)} {name} for {len(reply.mean)} columns")
+
+
+def moments_of(reply: StatedMoments) -> Moments:
+    """The moments that a client states; one of an earlier release states sums of squares alone."""
+    mean = reply.mean.astype(np.float64)
+    if not reply.deviation:
+        return Moments.of_squares(reply.num_rows, mean, reply.sum_squares.astype(np.float64))
+    rest = np.array(reply.mean_rest) if reply.mean_rest else np.zeros_like(mean)
+    return Moments(reply.num_rows, mean, np.array(reply.deviation), rest)
+
+
+def agree_scales(
+    data: DataSection, described: Mapping[str, DataDescription], run: Run
+) -> tuple[Array, Array, tuple[float, ...]]:
+    """Agree on the scale of each feature column, over all clients' training rows.
+
+    With `scales = "clipped"` a client that stands apart in a column (`stands_apart`) has no say in its scale, and rows
+    there are bounded.
+
+    Returns:
+        Mean, deviation, (P,) each; and bounds of the standardised training rows, empty where there is none.
+    """
+    num_columns = len(data.features)
+    if not data.standardise:
+        return np.zeros(num_columns), np.ones(num_columns), ()
+    stated = {client: moments_of(d) for client, d in sorted(described.items())}
+    bounds: tuple[float, ...] = ()
+    if data.scales == "clipped":
+        apart = stands_apart(stated)
+        found = np.any([a.columns for a in apart.values()], axis=0)
+        bounds = tuple(np.where(found, BOUND, 0.0).tolist()) if found.any() else ()
+        stated = {client: apart[client].without(m) for client, m in stated.items()}
+        for client in stated:
+            note_columns(run, data, apart[client].columns, f"{client} has no say in the scale of", APART_WORDS)
+            note_far_rows(run, data, client, described[client].far_rows)
+    pooled = pool_moments(list(stated.values()))
+    constant = [name for name, flat in zip(data.features, constant_columns(pooled), strict=True) if flat]
+    if constant:
+        run.note(f"columns that are the same everywhere and tell nothing: {listed(constant)}")
+    return pooled.mean, pooled_deviation(pooled), bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Columns in which a client stands apart from all others."""
+
+    columns: npt.NDArray[np.bool_]
+    """Shape (P,)."""
+    others: Moments | None
+    """Pooled moments of the others; None where there are fewer than two."""
+
+    def without(self, own: Moments) -> Moments:
+        """The client's moments with those of the others where it stands apart, which leaves the pooled ones alone."""
+        if self.others is None or not self.columns.any():
+            return own
+        put, o = self.columns, self.others
+        mean, deviation = np.where(put, o.mean, own.mean), np.where(put, o.deviation, own.deviation)
+        return Moments(own.num_rows, mean, deviation, np.where(put, o.rest, own.rest))
+
+
+def stands_apart(stated: Mapping[str, Moments]) -> dict[str, Apart]:
+    """Find the columns in which one client's mean or deviation is beyond `TOO_FAR` deviations of all the others.
+
+    Only a client with at most half of the rows can stand apart, and only where there are at least two others.
+    """
+    names, parts = list(stated), list(stated.values())
+    num_rows = sum(part.num_rows for part in parts)
+    none = np.zeros(len(parts[0].mean), np.bool_)
+    if len(parts) < FEWEST_CLIENTS:
+        return {name: Apart(none, None) for name in names}
+    before = list(itertools.accumulate(parts, lambda a, b: pool_moments([a, b])))
+    behind = list(itertools.accumulate(reversed(parts), lambda a, b: pool_moments([a, b])))[::-1]
+    found = {}
+    for i, (name, part) in enumerate(zip(names, parts, strict=True)):
+        others = pool_moments([*before[max(i - 1, 0) : i], *behind[i + 1 : i + 2]])
+        limit = TOO_FAR * others.deviation
+        beyond = (np.abs(part.mean - others.mean) > limit) | (part.deviation > limit)
+        found[name] = Apart(beyond & ~constant_columns(others) if 2 * part.num_rows <= num_rows else none, others)
+    return found
+
+
+def note_columns(run: Run, data: DataSection, columns: npt.NDArray[np.bool_], begin: str, end: str) -> None:
+    """Note the names of columns that are set, if any."""
+    if columns.any():
+        run.note(f"{begin} {listed([data.features[int(j)] for j in np.flatnonzero(columns)])}{end}")
+
+
+def note_far_rows(run: Run, data: DataSection, client: str, far_rows: Sequence[int]) -> None:
+    """Name a client whose rows stand far out, with the columns."""
+    columns = np.array(far_rows, dtype=np.int64) > 0
+    if len(columns) == len(data.features):
+        most = max(far_rows)
+        begin = f"{client}: up to {most} training rows stand far out" if most > 1 else f"{client}: a row stands far out"
+        note_columns(run, data, columns, f"{begin} in", FAR_WORDS)

@@ -1,0 +1,83 @@
+"""An alarm before round 1: a client whose column seems to be in another unit than at the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed.federation.messages.data import DataDescription, DataSchema
+from kernfed.wording import listed
+from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.scales import moments_of
+
+FEWEST_ROWS = 8
+"""Clients with fewer say little about a deviation."""
+
+SPREAD = 30.0
+"""Factor between deviations that is told whatever the means are."""
+
+AGREED = 4.0
+"""Factor between deviations that is told if the means, a deviation or more away from 0, differ by the same one..."""
+
+ALIKE = 1.5
+"""...up to this factor."""
+
+
+def unit_factors(mean: Floats, deviation: Floats) -> Floats:
+    """Tell by which factor each client's columns seem to be in another unit than the others'; 1 where they do not.
+
+    The others' mean and deviation are the medians over clients; with two clients each is held against the other.
+
+    Args:
+        mean: Shape (clients, columns).
+        deviation: The same; 0 says nothing.
+
+    Returns:
+        Factors, the same shape.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        known = np.where(deviation > 0, deviation, np.nan)
+        spread, centre = known[::-1], mean[::-1]
+        if len(mean) > 2:
+            some = ~np.isnan(known).all(axis=0)
+            spread = np.full(mean.shape[1], np.nan)
+            spread[some] = np.nanmedian(known[:, some], axis=0)
+            centre = np.median(mean, axis=0)
+        factor = known / spread
+        far = np.maximum(factor, 1 / factor)
+        ratio = (mean / centre) / factor
+        beside = (np.abs(mean) >= known) & (np.abs(centre) >= spread) & (ratio > 1 / ALIKE) & (ratio < ALIKE)
+    told = (far >= SPREAD) | (beside & (far >= AGREED))
+    return np.where(told, factor, 1.0)
+
+
+def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
+    """Note client, column and factor where a unit seems to differ, in features and in a regression's target."""
+    clients = [client for client, d in sorted(described.items()) if d.num_rows >= FEWEST_ROWS]
+    if len(clients) < 2:
+        return
+    stated = [moments_of(described[client]) for client in clients]
+    target = [(described[client].target_mean, described[client].target_deviation) for client in clients]
+    mean = np.column_stack([np.array([m.mean for m in stated]), [m for m, _ in target]])
+    deviation = np.column_stack([np.array([m.deviation for m in stated]), [d for _, d in target]])
+    names = [*schema.features, schema.target]
+    factors = unit_factors(mean, deviation)
+    for client, row in zip(clients, factors, strict=True):
+        columns = np.flatnonzero(row != 1.0)
+        if len(clients) == 2 and not (row > 1.0).any():
+            continue  # told of the other client
+        found = [f"{names[j]} {_times(float(row[j]))}" for j in columns if len(clients) > 2 or row[j] > 1.0]
+        if found:
+            others = "the other clients'" if len(clients) > 2 else f"those of {next(c for c in clients if c != client)}"
+            run.note(
+                f"{client}: values spread otherwise than {others}, as if in another unit: {listed(found)}; bring them "
+                "to one unit at every client"
+            )
+
+
+def _times(factor: float) -> str:
+    size = max(factor, 1 / factor)
+    words = f"{size:,.2g}" if size < 10 else f"{size:,.0f}"
+    return f"by {words} times" if factor > 1 else f"by 1/{words}"

@@ -1,0 +1,149 @@
+"""What clients stated binds their replies, and numbers of one client alone do not decide for all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError
+from kernfed.federation.ledger import SPREAD, Ledger
+from kernfed.federation.messages.base import Stated
+from kernfed.federation.messages.evaluation import Evaluation, MetricSums
+from kernfed.methods.heads.messages import HeadStep, HeadStepRequest
+from kernfed.methods.ridge.messages import Gradient, GradientRequest, NewtonStep, NewtonStepRequest
+
+SUMS = MetricSums(
+    model="global",
+    num_rows=15,
+    squared_error=2.0,
+    target_mean=0.1,
+    target_sum_squares=3.0,
+    num_correct=9,
+    log_loss=4.0,
+    auc=0.7,
+    auc_pairs=50.0,
+)
+ASKED = GradientRequest(ridge=1e-3, weights=np.zeros((2, 1)))
+STEP = NewtonStepRequest(ridge=1e-3, gradient=np.ones((2, 1)))
+
+
+def gradient(value: float, rows: int = 60) -> Gradient:
+    return Gradient(num_rows=rows, gradient=np.array([[value], [0.0]]))
+
+
+def ledger(*clients: str) -> Ledger:
+    books = Ledger()
+    books.register({client: Stated(60, 15) for client in clients})
+    return books
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_rows": 10**15},
+        {"num_correct": 16},
+        {"log_loss": 1e6},
+        {"auc_pairs": 1e9},
+        {"squared_error": 1e300},
+        {"target_sum_squares": 1e300},
+    ],
+)
+def test_sums_are_of_the_rows_that_were_stated(changes: dict[str, Any]) -> None:
+    """An evaluation of a client that stated 15 test rows holds counts and sums of 15 rows, else it is refused."""
+    books = ledger("a")
+    books.accept("a", Evaluation(num_test_rows=15, sums=(SUMS,)), 64)
+    with pytest.raises(InvalidReplyError, match="15"):
+        books.accept("a", Evaluation(num_test_rows=15, sums=(replace(SUMS, **changes),)), 64)
+
+
+def test_other_test_rows_are_refused() -> None:
+    """The number of test rows is the one stated at preparation; a client that stated none is not held to one."""
+    sums = replace(SUMS, num_rows=10**15, num_correct=0)
+    reply = Evaluation(num_test_rows=10**15, sums=(sums,))
+    with pytest.raises(InvalidReplyError, match="stated 15 test rows"):
+        ledger("a").accept("a", reply, 64)
+    books = Ledger()
+    books.register({"a": Stated(60)})
+    books.accept("a", reply, 64)
+
+
+def test_a_model_is_measured_once() -> None:
+    """Two entries for one model are refused, for they would count twice."""
+    with pytest.raises(InvalidReplyError, match="twice"):
+        ledger("a").accept("a", Evaluation(num_test_rows=15, sums=(SUMS, SUMS)), 64)
+
+
+def test_less_precise_numbers_are_refused() -> None:
+    """float32 where the job asks for float64 is refused; float64 where it asks for float32 is not."""
+    books = ledger("a")
+    narrow = replace(gradient(1.0), gradient=np.ones((2, 1), dtype=np.float32))
+    with pytest.raises(InvalidTensorError, match=r"float32.*asks for float64"):
+        books.accept("a", narrow, 64)
+    books.accept("a", narrow, 32)
+    books.accept("a", gradient(1.0), 32)
+
+
+@pytest.mark.parametrize("absurd", [1e9, 1e30, 1e308, -1e308])
+def test_one_client_far_beyond_all_others_is_named(absurd: float) -> None:
+    """Numbers that one client alone sends, far beyond those of all others, leave that client out."""
+    found = ledger().outliers(ASKED, {"a": gradient(1.0), "b": gradient(-2.0), "m": gradient(absurd)})
+    assert list(found) == ["m"]
+    assert "check this client's data" in str(found["m"])
+
+
+def test_what_is_absurd_is_not_remembered() -> None:
+    """The next client that sends the like is left out as well, and two foes do not cover each other."""
+    books = ledger()
+    assert books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(2.0), "m": gradient(1e30)})
+    found = books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(2.0), "c": gradient(1.0), "n": gradient(1e25)})
+    assert list(found) == ["n"]
+
+
+def test_honest_clients_may_be_done() -> None:
+    """A client whose gradient is not yet 0 stays in, when those of all others are: earlier rounds count."""
+    books = ledger()
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(2.0), "c": gradient(1.0)})
+    assert not books.outliers(ASKED, {"a": gradient(1e-17), "b": gradient(0.0), "c": gradient(0.5)})
+    assert not books.outliers(STEP, {c: NewtonStep(num_rows=60, newton_step=np.zeros((2, 1))) for c in "abc"})
+
+
+def test_numbers_below_those_of_another_step_stay() -> None:
+    """Where others send nothing but rounding, a client with ordinary numbers is no outlier."""
+    books = ledger()
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(2.0), "c": gradient(1.0)})
+    steps = {c: NewtonStep(num_rows=60, newton_step=np.full((2, 1), 1e-17)) for c in "ab"}
+    steps["c"] = NewtonStep(num_rows=60, newton_step=np.ones((2, 1)))
+    assert not books.outliers(STEP, steps)
+
+
+def test_one_other_client_is_a_weak_witness() -> None:
+    """Of two clients, one is left out only by the square of the factor."""
+    books = ledger()
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "m": gradient(SPREAD * 10)})
+    assert list(ledger().outliers(ASKED, {"a": gradient(1.0), "m": gradient(SPREAD**2 * 10)})) == ["m"]
+
+
+def test_all_beyond_is_divergence() -> None:
+    """Where every client sends numbers that are of no use, the iteration diverges, and nobody is at fault."""
+    found = ledger().outliers(ASKED, {"a": gradient(1e120), "b": gradient(1e130)})
+    assert all(isinstance(err, DivergedError) for err in found.values())
+
+
+def test_a_methods_own_rule_is_followed() -> None:
+    """A method may let clients differ by more."""
+    books = ledger()
+    books.spread = 1e12
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(1.0), "m": gradient(1e9)})
+
+
+def test_diagnostics_are_not_compared() -> None:
+    """Numbers that tell how a client came to its answer may differ by any factor."""
+    steps = {
+        c: HeadStep(num_rows=60, iterations=3, residual=r, newton_step=np.ones((2, 1)))
+        for c, r in (("a", 1e-15), ("b", 1e-16), ("c", 0.5))
+    }
+    asked = object.__new__(HeadStepRequest)
+    assert not ledger().outliers(asked, steps)

@@ -1,0 +1,38 @@
+"""Tests of `kernfed.methods.heads.tensors.ridge_choice`: the ridge by rows kept apart, all rows in one place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from kernfed.methods.heads.messages import HeadLoss
+from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
+from kernfed_testing.heads import tensor
+
+
+def noisy(num: int, seed: int) -> Head:
+    """A number in 30 columns, two of which tell it."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(num, 30))
+    return Head(HeadLoss.SQUARED, tensor(x), tensor(x[:, :1] + x[:, 1:2] + draw.normal(size=(num, 1))), 0.0)
+
+
+@pytest.mark.parametrize("begin", [1e-9, 1e-5, 1e2, 1e6])
+def test_the_ridge_that_predicts_best_is_found_from_both_sides(begin: float) -> None:
+    """Its loss on the rows kept apart is within a tenth of the least, however far off the search begins."""
+    fitting, validation = noisy(40, 1), noisy(40, 2)
+    found = chosen_ridge(fitting, validation, begin)
+    grid = np.logspace(-4, 3, 15)
+    losses = [validation.loss_and_slope(fit(replace(fitting, ridge=r)))[0] for r in (*grid, found)]
+    assert losses[-1] < 1.1 * min(losses)
+    assert 1e-2 <= found <= 10.0
+
+
+def test_without_rows_kept_apart_the_ridge_stays() -> None:
+    """There is nothing to choose by."""
+    head = noisy(20, 1)
+    assert chosen_ridge(head, head.take(torch.zeros(0, dtype=torch.long)), 0.3) == 0.3
