@@ -42,7 +42,7 @@ class Iteration:
     scale: float = 0.0
     """By which movements are judged; see `kernfed.methods.distill.growth`."""
     steadiest: Floats | None = None
-    """V of the round that moved least."""
+    """V before the least movement."""
     far_rows: dict[str, float] = field(default_factory=dict)
     """Of each client: share of its rows without a public point near them."""
 
@@ -117,7 +117,7 @@ class Iteration:
             self.movements.append(relative_movement(before, now))
             self.steps.append(rms(now - before))
             if self.steps[-1] <= min(self.steps):
-                self.steadiest = now
+                self.steadiest = before
         for client, reply in replies.items():
             distance = rms(reply.predictions - now)
             self.first.setdefault(client, distance)

@@ -98,5 +98,6 @@ def check_points(public: Floats, mean: Floats, deviation: Floats, names: Sequenc
         point, column = (int(i) for i in np.argwhere(far)[0])
         raise DataError(
             f"public set: point {point + 1} (counted from 1) has {public[point, column]:g} in column "
-            f"{names[column]!r}, more than {IMPLAUSIBLE:g} deviations off the clients' rows; correct the file, or leave the point out"
+            f"{names[column]!r}, more than {IMPLAUSIBLE:g} deviations off the clients' rows; correct the file, or "
+            "leave the point out"
         )

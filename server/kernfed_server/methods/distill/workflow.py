@@ -290,8 +290,8 @@ class _Distillation:
         size = state.steps[-1] if state.steps else float("inf")
         message = (
             f"round {round_num}: the consensus moves away instead of settling. It moved by {size:.3g} in this round, "
-            f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the models "
-            f"that they had; the job leaves the consensus of its steadiest round. Use {remedy}"
+            f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the "
+            f"models that they had; the job leaves the consensus from before its least movement. Use {remedy}"
         )
         return DivergedRunError(message, model=self._consensus(state.steadiest))
 
