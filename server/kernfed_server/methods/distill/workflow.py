@@ -189,7 +189,7 @@ class _Distillation:
     async def close(self, state: Iteration, round_num: int) -> None:
         """Measure where it is due, let clients keep their models at the end, and record the round."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
-        training = self._training(state)
+        training, better = self._training(state), self.settings.keep == "better"
         metrics = RoundMetrics(training=training)
         if state.finished or self.run.evaluates(round_num, self.settings.rounds):
             measure = MeasureDistilledRequest(
@@ -197,13 +197,13 @@ class _Distillation:
                 targets=state.consensus,
                 include_personal=True,
                 include_local=False,
-                choose=state.finished,
+                choose=state.finished and better,
             )
             metrics = replace(self.baseline.merged(await self._measure(measure)), training=training)
         if state.finished:
-            request = KeepDistilledRequest(trained_round=round_num, targets=state.consensus, choose=True)
+            request = KeepDistilledRequest(trained_round=round_num, targets=state.consensus, choose=better)
             kept = await self.run.optional(self.cohort.ask(request), "not all clients could keep their models")
-            for note in kept_notes(kept):
+            for note in kept_notes(kept) if better else ():
                 self.run.note(note)
             end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part)
             self.run.note(end.words)
