@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from kernfed import files, rng
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError, PolicyError, WireError
 from kernfed.maths.triangles import pack
+from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
@@ -40,6 +41,8 @@ class Personal:
     """Of the ridge model: the constant if there is an intercept, then the (centred) features, (n, Q)."""
     targets: Floats
     """Centred like the features, (n, C)."""
+    basis: Floats | None = None
+    """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
     weights: Floats | None = None
     """Over the clients of `shared`, (B,)."""
@@ -47,6 +50,36 @@ class Personal:
     scorer: Scorer | None = None
     """Of the personal model."""
     fits: dict[CandidateGrid, Target] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """Inputs before the features: 1 for an intercept, else 0."""
+        return 1 if self.request.intercept else 0
+
+    @property
+    def used(self) -> Floats:
+        """Inputs of ridge models: all, or the constant and the features' directions; (n, q)."""
+        if self.basis is None:
+            return self.inputs
+        return np.hstack([self.inputs[:, : self.first], self.inputs[:, self.first :] @ self.basis])
+
+    def use_directions(self, basis: Array, step: str) -> None:
+        """Let ridge models lie in these directions of the features from here on.
+
+        Raises:
+            WireError: They are of another number of features.
+        """
+        num_features = self.inputs.shape[1] - self.first
+        if basis.shape[0] != num_features:
+            raise WireError(f"{step}: directions of {basis.shape[0]} features, this client has {num_features}")
+        self.basis = np.asarray(basis, np.float64)
+        self.fits.clear()
+
+    def expanded(self, coefficients: Floats) -> Floats:
+        """Coefficients of all inputs, (Q, C), from those of the inputs that are used."""
+        if self.basis is None:
+            return coefficients
+        return np.vstack([coefficients[: self.first], self.basis @ coefficients[self.first :]])
 
     def target(self, job: LocalJob, grid: CandidateGrid) -> Target:
         """Cross-fit this client over a grid; made once.
@@ -59,11 +92,12 @@ class Personal:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
         if grid not in self.fits:
             sums = self.sums(job)
-            penalised = np.ones(self.inputs.shape[1])
-            if self.request.intercept:
-                penalised[0] = 0.0
+            inputs = self.used
+            penalised = np.ones(inputs.shape[1])
+            penalised[: self.first] = 0.0
+            scale = 1.0 if self.basis is None else self.basis.shape[1] / self.basis.shape[0]
             own = self.teachers(job).index(self.index(job))
-            self.fits[grid] = Target(own, sums, self.inputs, self.targets, self.phi, grid, penalised)
+            self.fits[grid] = Target(own, sums, inputs, self.targets, self.phi, grid, penalised, scale)
         return self.fits[grid]
 
     def teachers(self, job: LocalJob) -> list[int]:
@@ -84,9 +118,11 @@ class Personal:
             raise WireError("personalise: the clients have not shared normal equations")
         arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
         if not shared.withheld:
-            return Shared(*(np.asarray(array, np.float64) for array in arrays))
+            n, means, traces, grams, moments, squares = (np.asarray(array, np.float64) for array in arrays)
+            return Shared(n, means, traces, grams, moments, squares, _labels(shared))
         kept = self.teachers(job)
-        found = Shared(*(np.array(array, dtype=np.float64)[kept] for array in arrays))
+        n, means, traces, grams, moments, squares = (np.array(array, dtype=np.float64)[kept] for array in arrays)
+        found = Shared(n, means, traces, grams, moments, squares)
         if job.client in shared.withheld:
             i = kept.index(self.index(job))
             found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()
@@ -94,7 +130,7 @@ class Personal:
 
     def normal_equations(self) -> tuple[Floats, Floats, float]:
         """Of this client's rows: the upper triangle of X'X/n, X'Y/n, and the mean of |y|²."""
-        x, y = self.inputs, self.targets
+        x, y = self.used, self.targets
         return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
 
     def facts(self) -> dict[str, Any]:
@@ -133,6 +169,20 @@ class Personal:
         if job.client not in clients:
             raise WireError("personalise.share: this client is not among those whose embeddings are handed on")
         return clients.index(job.client)
+
+
+def _labels(shared: ShareRequest) -> dict[int, Labels]:
+    """Clusters by their number.
+
+    Raises:
+        WireError: A client is in a cluster that there is not.
+    """
+    found = {}
+    for c in shared.clusterings:
+        if c.labels.dtype.kind != "i" or not ((c.labels >= 0) & (c.labels < c.num_clusters)).all():
+            raise WireError(f"personalise.share: labels of {c.num_clusters} clusters that are not from 0 on")
+        found[c.num_clusters] = c.labels.astype(np.intp)
+    return found
 
 
 def begin(job: LocalJob, request: EmbedRequest) -> Personal:

@@ -27,7 +27,10 @@ from kernfed.methods.personalise.messages import (
     CrossfitScores,
     EmbedRequest,
     EvaluatePersonalRequest,
+    Factor,
+    FactorRequest,
     ModelAdopted,
+    ProjectRequest,
     Shared,
     ShareRequest,
     SolveModelRequest,
@@ -77,12 +80,35 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
     """Normal equations of the ridge model on this client's rows."""
     state = personal(job)
+    state.basis = None
+    return _statistics(job, state, request)
+
+
+def factor(job: LocalJob, request: FactorRequest) -> Factor:
+    """Normal equations of the ridge model on this client's rows, the matrix as the triangular factor of its inputs."""
+    state = personal(job)
     x, y = state.inputs, state.targets
+    _check_sizes(x, y, request)
+    return Factor(num_rows=job.num_rows, factor=np.linalg.qr(x, mode="r") / np.sqrt(len(x)), moment=x.T @ y / len(x))
+
+
+def project(job: LocalJob, request: ProjectRequest) -> Statistics:
+    """Go on with the features in the directions given; the normal equations of these."""
+    state = personal(job)
+    state.use_directions(request.basis, request.step)
+    return _statistics(job, state, request)
+
+
+def _check_sizes(x: Floats, y: Floats, request: StatisticsRequest | FactorRequest | ProjectRequest) -> None:
     if (request.num_inputs, request.num_outputs) != (x.shape[1], y.shape[1]):
         raise WireError(
             f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
             f"{x.shape[1]} and {y.shape[1]}"
         )
+
+
+def _statistics(job: LocalJob, state: Personal, request: StatisticsRequest | ProjectRequest) -> Statistics:
+    _check_sizes(state.used, state.targets, request)
     gram, moment, square = state.normal_equations()
     return Statistics(num_rows=job.num_rows, gram=gram, moment=moment, square=square)
 
@@ -95,6 +121,8 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
             f"{request.step}: embeddings of {request.means.shape[1]} numbers, this client's has {state.phi.shape[1]}; "
             "or a client without rows"
         )
+    for given in request.directions:
+        state.use_directions(given.basis, request.step)
     state.shared, state.weights, state.scorer = request, None, None
     state.fits.clear()
     state.index(job)
@@ -143,7 +171,7 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     if target.is_small:
         own_way = "; the common choice, for it has too few rows"
     state.learn(job, found.weights, f"{c.family}, {', '.join(facts)}{own_way}")
-    keep_linear(job, state, found.coefficients)
+    keep_linear(job, state, state.expanded(found.coefficients))
     state.fits.clear()
     return ModelAdopted(num_rows=job.num_rows)
 
@@ -161,13 +189,13 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     """
     state = personal(job)
     weights, shared = _weights(state)[state.teachers(job)], state.sums(job)
-    gram, moment = unpack(weights @ shared.grams, state.inputs.shape[1]), np.tensordot(weights, shared.moments, 1)
+    gram, moment = unpack(weights @ shared.grams, state.used.shape[1]), np.tensordot(weights, shared.moments, 1)
     if not state.request.intercept:
-        keep_linear(job, state, _ridge_solution(gram, moment, request.ridge))
+        keep_linear(job, state, state.expanded(_ridge_solution(gram, moment, request.ridge)))
         return ModelAdopted(num_rows=job.num_rows)
     mean, target_mean = gram[1:, :1], moment[:1]
     solved = _ridge_solution(gram[1:, 1:] - mean @ mean.T, moment[1:] - mean @ target_mean, request.ridge)
-    keep_linear(job, state, np.vstack([target_mean - mean.T @ solved, solved]))
+    keep_linear(job, state, state.expanded(np.vstack([target_mean - mean.T @ solved, solved])))
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -234,6 +262,8 @@ STEPS: dict[type[Any], Any] = {
     ColumnMomentsRequest: column_moments,
     EmbedRequest: embed_rows,
     StatisticsRequest: statistics,
+    FactorRequest: factor,
+    ProjectRequest: project,
     ShareRequest: share,
     SolveWeightsRequest: solve_weights,
     CrossfitRequest: crossfit,

@@ -17,6 +17,7 @@ from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Constant = Annotated[float, Field(ge=0, le=1e6)]
+Directions = Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto", "all"]
 
 
 class NoiseSection(Section):
@@ -83,6 +84,11 @@ class PersonaliseSettings(MethodSection):
         "auto",
         description="Candidates: full (525), lite (87), wide (116, larger ridges); auto: full up to 64 "
         "inputs, wide above.",
+    )
+    directions: Annotated[Directions, Only(weights="crossfit"), Only(trainer="exact")] = Field(
+        "auto",
+        description="Directions of the features in which ridge models lie: a number; auto: all up to 64, above the "
+        "leading ones, at most 64; all.",
     )
     folds: Annotated[int, Only(weights="crossfit")] = Field(
         0, ge=0, le=1000, description="Of each client's rows; 0: 10, or 5 from 20 rows on."
