@@ -142,6 +142,8 @@ def lenet_job(seed: int, rounds: int, num_columns: int = 784, **parts: Any) -> J
         "batch_size": 64,
         "average_last": max(1, rounds // 5),
         "network": {"kind": "cnn", "image": [1, 28, 28]},
+        "client_weights": "equal",
+        "deliver": "weighted",
         "ratios": {"source": "labels"},
     }
     data = {"task": "classification", "target": "y", "features": [f"x{i}" for i in range(num_columns)]}

@@ -15,6 +15,7 @@ from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetric
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.registry import method_of
+from kernfed.models.beside import ModelsBeside
 from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
@@ -133,14 +134,15 @@ def simulate(
     kept = tuple(e for e in journal.numbered if e.event.kind in KEPT_KINDS)
     if out is not None:
         _write(out, info, job, kept, journal.answers, model)
+    delivered = model.model if isinstance(model, ModelsBeside) else model
     return Simulated(
         info,
         job,
-        model if isinstance(model, GlobalModel) else None,
+        delivered if isinstance(delivered, GlobalModel) else None,
         kept,
         final,
         error,
-        left=model,
+        left=delivered,
     )
 
 

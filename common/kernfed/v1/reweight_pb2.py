@@ -26,21 +26,21 @@ from kernfed.v1 import personal_training_pb2 as kernfed_dot_v1_dot_personal__tra
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/reweight.proto\x12\nkernfed.v1\x1a\"kernfed/v1/personal_training.proto\x1a\x17kernfed/v1/tensor.proto\"\x8f\x01\n\rRatioFeatures\x12&\n\x06source\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.RatioInput\x12\x10\n\x08\x62\x61\x63kbone\x18\x02 \x01(\t\x12\r\n\x05image\x18\x03 \x03(\x04\x12\x11\n\tpixel_max\x18\x04 \x01(\x01\x12\x14\n\x0cnum_features\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\xb3\x03\n\tRatioSpec\x12*\n\ndivergence\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.Divergence\x12%\n\x05model\x18\x02 \x01(\x0e\x32\x16.kernfed.v1.RatioModel\x12\x14\n\x0cnon_negative\x18\x03 \x01(\x08\x12\x14\n\x0cnum_clusters\x18\x04 \x01(\x04\x12\x18\n\x10min_cluster_rows\x18\x05 \x01(\x04\x12\x17\n\x0fnum_frequencies\x18\x06 \x01(\x04\x12\x0e\n\x06widths\x18\x07 \x03(\x04\x12\r\n\x05image\x18\x08 \x03(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x10\n\x08hold_out\x18\n \x01(\x01\x12\x12\n\nbatch_size\x18\x0b \x01(\x04\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x14\n\x0cweight_decay\x18\r \x01(\x01\x12\r\n\x05power\x18\x0e \x01(\x01\x12\x15\n\rlsif_constant\x18\x0f \x01(\x08\x12\x0c\n\x04\x63lip\x18\x10 \x01(\x01\x12\x15\n\rclip_at_bound\x18\x11 \x01(\x08\x12\x0c\n\x04seed\x18\x12 \x01(\x04\x12\x16\n\x0enum_components\x18\x13 \x01(\x04\"z\n\nRatiosHeld\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04held\x18\x02 \x03(\t\x12\x0e\n\x06shares\x18\x03 \x01(\x08\x12\x12\n\nnum_points\x18\x04 \x01(\x04\x12\x13\n\x0bnum_columns\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\"V\n\x13LookUpRatiosRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"6\n\x10UnlabelledSample\x12\"\n\x06points\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x12ShareSampleRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"\x1e\n\nRatiosKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"\xd5\x01\n\x12MatchRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\"\n\x06points\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rpoint_weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\x06ratios\x18\x05 \x01(\x0b\x32\x15.kernfed.v1.RatioSpec\x12+\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"t\n\nClassPrior\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05prior\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x1f\n\x17smallest_singular_value\x18\x03 \x01(\x01\x12\x10\n\x08\x66\x61llback\x18\x04 \x01(\t\"J\n\x11\x43lassPriorRequest\x12\'\n\x06source\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x02 \x01(\x04\"\x92\x01\n\x12LabelRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\'\n\x0btest_priors\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x06source\x18\x04 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"\xb6\x02\n\x0cRatioSummary\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x10\n\x08greatest\x18\x04 \x01(\x01\x12\x16\n\x0e\x65\x66\x66\x65\x63tive_rows\x18\x05 \x01(\x01\x12\x0f\n\x07num_cut\x18\x06 \x01(\x04\x12\r\n\x05\x62ound\x18\x07 \x01(\x01\x12\x11\n\tuncovered\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12%\n\thistogram\x18\n \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x0b \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rtarget_square\x18\x0c \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04note\x18\r \x01(\t\"$\n\x10UseRatiosRequest\x12\x10\n\x08variants\x18\x01 \x03(\t\"W\n\x0cNetworkScale\x12 \n\x04mean\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"K\n\x10WeightedGradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tgradients\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xb4\x01\n\x17WeightedGradientRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nbatch_size\x18\x04 \x01(\x04\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"J\n\x10WeightedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x97\x02\n\x15WeightedUpdateRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x04 \x01(\x01\x12\x11\n\tnum_steps\x18\x05 \x01(\x04\x12\x12\n\nbatch_size\x18\x06 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x07 \x01(\x01\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\x11\n\tround_num\x18\t \x01(\x04\x12\x10\n\x08own_norm\x18\n \x01(\x08\"\xb2\x01\n\x16MeasureNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05names\x18\x04 \x03(\t\x12\x10\n\x08own_norm\x18\x05 \x01(\x08\"3\n\x0bNetworkKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\nnormalised\x18\x02 \x01(\x08\"\x90\x01\n\x15KeepOwnNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor*\x94\x01\n\nDivergence\x12\x1a\n\x16\x44IVERGENCE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IVERGENCE_LSIF\x10\x01\x12\x12\n\x0e\x44IVERGENCE_UKL\x10\x02\x12\x17\n\x13\x44IVERGENCE_LOGISTIC\x10\x03\x12\x11\n\rDIVERGENCE_PU\x10\x04\x12\x15\n\x11\x44IVERGENCE_ROBUST\x10\x05*k\n\nRatioModel\x12\x1b\n\x17RATIO_MODEL_UNSPECIFIED\x10\x00\x12\x16\n\x12RATIO_MODEL_LINEAR\x10\x01\x12\x13\n\x0fRATIO_MODEL_MLP\x10\x02\x12\x13\n\x0fRATIO_MODEL_CNN\x10\x03*z\n\nRatioInput\x12\x1b\n\x17RATIO_INPUT_UNSPECIFIED\x10\x00\x12\x17\n\x13RATIO_INPUT_COLUMNS\x10\x01\x12\x1c\n\x18RATIO_INPUT_CONVOLUTIONS\x10\x02\x12\x18\n\x14RATIO_INPUT_BACKBONE\x10\x03*`\n\x0bPriorSource\x12\x1c\n\x18PRIOR_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PRIOR_SOURCE_LABELS\x10\x01\x12\x1a\n\x16PRIOR_SOURCE_BLACK_BOX\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/reweight.proto\x12\nkernfed.v1\x1a\"kernfed/v1/personal_training.proto\x1a\x17kernfed/v1/tensor.proto\"\x8f\x01\n\rRatioFeatures\x12&\n\x06source\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.RatioInput\x12\x10\n\x08\x62\x61\x63kbone\x18\x02 \x01(\t\x12\r\n\x05image\x18\x03 \x03(\x04\x12\x11\n\tpixel_max\x18\x04 \x01(\x01\x12\x14\n\x0cnum_features\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\xb3\x03\n\tRatioSpec\x12*\n\ndivergence\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.Divergence\x12%\n\x05model\x18\x02 \x01(\x0e\x32\x16.kernfed.v1.RatioModel\x12\x14\n\x0cnon_negative\x18\x03 \x01(\x08\x12\x14\n\x0cnum_clusters\x18\x04 \x01(\x04\x12\x18\n\x10min_cluster_rows\x18\x05 \x01(\x04\x12\x17\n\x0fnum_frequencies\x18\x06 \x01(\x04\x12\x0e\n\x06widths\x18\x07 \x03(\x04\x12\r\n\x05image\x18\x08 \x03(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x10\n\x08hold_out\x18\n \x01(\x01\x12\x12\n\nbatch_size\x18\x0b \x01(\x04\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x14\n\x0cweight_decay\x18\r \x01(\x01\x12\r\n\x05power\x18\x0e \x01(\x01\x12\x15\n\rlsif_constant\x18\x0f \x01(\x08\x12\x0c\n\x04\x63lip\x18\x10 \x01(\x01\x12\x15\n\rclip_at_bound\x18\x11 \x01(\x08\x12\x0c\n\x04seed\x18\x12 \x01(\x04\x12\x16\n\x0enum_components\x18\x13 \x01(\x04\"z\n\nRatiosHeld\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04held\x18\x02 \x03(\t\x12\x0e\n\x06shares\x18\x03 \x01(\x08\x12\x12\n\nnum_points\x18\x04 \x01(\x04\x12\x13\n\x0bnum_columns\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\"V\n\x13LookUpRatiosRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"6\n\x10UnlabelledSample\x12\"\n\x06points\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x12ShareSampleRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"/\n\nRatiosKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0f\n\x07lacking\x18\x02 \x01(\t\"\xe7\x01\n\x12MatchRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\"\n\x06points\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rpoint_weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\x06ratios\x18\x05 \x01(\x0b\x32\x15.kernfed.v1.RatioSpec\x12+\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12\x10\n\x08optional\x18\x07 \x01(\x08\"t\n\nClassPrior\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05prior\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x1f\n\x17smallest_singular_value\x18\x03 \x01(\x01\x12\x10\n\x08\x66\x61llback\x18\x04 \x01(\t\"J\n\x11\x43lassPriorRequest\x12\'\n\x06source\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x02 \x01(\x04\"\xa4\x01\n\x12LabelRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\'\n\x0btest_priors\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x06source\x18\x04 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x10\n\x08optional\x18\x06 \x01(\x08\"\xb6\x02\n\x0cRatioSummary\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x10\n\x08greatest\x18\x04 \x01(\x01\x12\x16\n\x0e\x65\x66\x66\x65\x63tive_rows\x18\x05 \x01(\x01\x12\x0f\n\x07num_cut\x18\x06 \x01(\x04\x12\r\n\x05\x62ound\x18\x07 \x01(\x01\x12\x11\n\tuncovered\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12%\n\thistogram\x18\n \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x0b \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rtarget_square\x18\x0c \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04note\x18\r \x01(\t\"$\n\x10UseRatiosRequest\x12\x10\n\x08variants\x18\x01 \x03(\t\"W\n\x0cNetworkScale\x12 \n\x04mean\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"K\n\x10WeightedGradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tgradients\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xb4\x01\n\x17WeightedGradientRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nbatch_size\x18\x04 \x01(\x04\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"J\n\x10WeightedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x97\x02\n\x15WeightedUpdateRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x04 \x01(\x01\x12\x11\n\tnum_steps\x18\x05 \x01(\x04\x12\x12\n\nbatch_size\x18\x06 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x07 \x01(\x01\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\x11\n\tround_num\x18\t \x01(\x04\x12\x10\n\x08own_norm\x18\n \x01(\x08\"\xb2\x01\n\x16MeasureNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05names\x18\x04 \x03(\t\x12\x10\n\x08own_norm\x18\x05 \x01(\x08\"3\n\x0bNetworkKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\nnormalised\x18\x02 \x01(\x08\"\x90\x01\n\x15KeepOwnNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor*\x94\x01\n\nDivergence\x12\x1a\n\x16\x44IVERGENCE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IVERGENCE_LSIF\x10\x01\x12\x12\n\x0e\x44IVERGENCE_UKL\x10\x02\x12\x17\n\x13\x44IVERGENCE_LOGISTIC\x10\x03\x12\x11\n\rDIVERGENCE_PU\x10\x04\x12\x15\n\x11\x44IVERGENCE_ROBUST\x10\x05*k\n\nRatioModel\x12\x1b\n\x17RATIO_MODEL_UNSPECIFIED\x10\x00\x12\x16\n\x12RATIO_MODEL_LINEAR\x10\x01\x12\x13\n\x0fRATIO_MODEL_MLP\x10\x02\x12\x13\n\x0fRATIO_MODEL_CNN\x10\x03*z\n\nRatioInput\x12\x1b\n\x17RATIO_INPUT_UNSPECIFIED\x10\x00\x12\x17\n\x13RATIO_INPUT_COLUMNS\x10\x01\x12\x1c\n\x18RATIO_INPUT_CONVOLUTIONS\x10\x02\x12\x18\n\x14RATIO_INPUT_BACKBONE\x10\x03*`\n\x0bPriorSource\x12\x1c\n\x18PRIOR_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PRIOR_SOURCE_LABELS\x10\x01\x12\x1a\n\x16PRIOR_SOURCE_BLACK_BOX\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.reweight_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DIVERGENCE']._serialized_start=3086
-  _globals['_DIVERGENCE']._serialized_end=3234
-  _globals['_RATIOMODEL']._serialized_start=3236
-  _globals['_RATIOMODEL']._serialized_end=3343
-  _globals['_RATIOINPUT']._serialized_start=3345
-  _globals['_RATIOINPUT']._serialized_end=3467
-  _globals['_PRIORSOURCE']._serialized_start=3469
-  _globals['_PRIORSOURCE']._serialized_end=3565
+  _globals['_DIVERGENCE']._serialized_start=3139
+  _globals['_DIVERGENCE']._serialized_end=3287
+  _globals['_RATIOMODEL']._serialized_start=3289
+  _globals['_RATIOMODEL']._serialized_end=3396
+  _globals['_RATIOINPUT']._serialized_start=3398
+  _globals['_RATIOINPUT']._serialized_end=3520
+  _globals['_PRIORSOURCE']._serialized_start=3522
+  _globals['_PRIORSOURCE']._serialized_end=3618
   _globals['_RATIOFEATURES']._serialized_start=103
   _globals['_RATIOFEATURES']._serialized_end=246
   _globals['_RATIOSPEC']._serialized_start=249
@@ -54,33 +54,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARESAMPLEREQUEST']._serialized_start=954
   _globals['_SHARESAMPLEREQUEST']._serialized_end=1053
   _globals['_RATIOSKEPT']._serialized_start=1055
-  _globals['_RATIOSKEPT']._serialized_end=1085
-  _globals['_MATCHRATIOSREQUEST']._serialized_start=1088
-  _globals['_MATCHRATIOSREQUEST']._serialized_end=1301
-  _globals['_CLASSPRIOR']._serialized_start=1303
-  _globals['_CLASSPRIOR']._serialized_end=1419
-  _globals['_CLASSPRIORREQUEST']._serialized_start=1421
-  _globals['_CLASSPRIORREQUEST']._serialized_end=1495
-  _globals['_LABELRATIOSREQUEST']._serialized_start=1498
-  _globals['_LABELRATIOSREQUEST']._serialized_end=1644
-  _globals['_RATIOSUMMARY']._serialized_start=1647
-  _globals['_RATIOSUMMARY']._serialized_end=1957
-  _globals['_USERATIOSREQUEST']._serialized_start=1959
-  _globals['_USERATIOSREQUEST']._serialized_end=1995
-  _globals['_NETWORKSCALE']._serialized_start=1997
-  _globals['_NETWORKSCALE']._serialized_end=2084
-  _globals['_WEIGHTEDGRADIENT']._serialized_start=2086
-  _globals['_WEIGHTEDGRADIENT']._serialized_end=2161
-  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_start=2164
-  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_end=2344
-  _globals['_WEIGHTEDNETWORKS']._serialized_start=2346
-  _globals['_WEIGHTEDNETWORKS']._serialized_end=2420
-  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_start=2423
-  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_end=2702
-  _globals['_MEASURENETWORKSREQUEST']._serialized_start=2705
-  _globals['_MEASURENETWORKSREQUEST']._serialized_end=2883
-  _globals['_NETWORKKEPT']._serialized_start=2885
-  _globals['_NETWORKKEPT']._serialized_end=2936
-  _globals['_KEEPOWNNETWORKREQUEST']._serialized_start=2939
-  _globals['_KEEPOWNNETWORKREQUEST']._serialized_end=3083
+  _globals['_RATIOSKEPT']._serialized_end=1102
+  _globals['_MATCHRATIOSREQUEST']._serialized_start=1105
+  _globals['_MATCHRATIOSREQUEST']._serialized_end=1336
+  _globals['_CLASSPRIOR']._serialized_start=1338
+  _globals['_CLASSPRIOR']._serialized_end=1454
+  _globals['_CLASSPRIORREQUEST']._serialized_start=1456
+  _globals['_CLASSPRIORREQUEST']._serialized_end=1530
+  _globals['_LABELRATIOSREQUEST']._serialized_start=1533
+  _globals['_LABELRATIOSREQUEST']._serialized_end=1697
+  _globals['_RATIOSUMMARY']._serialized_start=1700
+  _globals['_RATIOSUMMARY']._serialized_end=2010
+  _globals['_USERATIOSREQUEST']._serialized_start=2012
+  _globals['_USERATIOSREQUEST']._serialized_end=2048
+  _globals['_NETWORKSCALE']._serialized_start=2050
+  _globals['_NETWORKSCALE']._serialized_end=2137
+  _globals['_WEIGHTEDGRADIENT']._serialized_start=2139
+  _globals['_WEIGHTEDGRADIENT']._serialized_end=2214
+  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_start=2217
+  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_end=2397
+  _globals['_WEIGHTEDNETWORKS']._serialized_start=2399
+  _globals['_WEIGHTEDNETWORKS']._serialized_end=2473
+  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_start=2476
+  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_end=2755
+  _globals['_MEASURENETWORKSREQUEST']._serialized_start=2758
+  _globals['_MEASURENETWORKSREQUEST']._serialized_end=2936
+  _globals['_NETWORKKEPT']._serialized_start=2938
+  _globals['_NETWORKKEPT']._serialized_end=2989
+  _globals['_KEEPOWNNETWORKREQUEST']._serialized_start=2992
+  _globals['_KEEPOWNNETWORKREQUEST']._serialized_end=3136
 # @@protoc_insertion_point(module_scope)

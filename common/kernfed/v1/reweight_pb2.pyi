@@ -403,14 +403,18 @@ class RatiosKept(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
+    LACKING_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    lacking: builtins.str
+    """Why there are none, where `optional` allowed that; empty where they are kept. At most 512 characters."""
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
+        lacking: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lacking", b"lacking", "num_rows", b"num_rows"]) -> None: ...
 
 Global___RatiosKept: typing_extensions.TypeAlias = RatiosKept
 
@@ -426,10 +430,13 @@ class MatchRatiosRequest(google.protobuf.message.Message):
     POINT_WEIGHTS_FIELD_NUMBER: builtins.int
     RATIOS_FIELD_NUMBER: builtins.int
     FEATURES_FIELD_NUMBER: builtins.int
+    OPTIONAL_FIELD_NUMBER: builtins.int
     variant: builtins.str
     """Name of the variant. At most 256 characters."""
     own: builtins.bool
     """Whether the test points are the client's own, which then stay there; `points` is empty."""
+    optional: builtins.bool
+    """Whether the job goes on where there are no such ratios: then the reply says why, and nothing fails."""
     @property
     def points(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Test points of all clients that count, in an order that tells nothing. Shape (N, P)."""
@@ -455,9 +462,10 @@ class MatchRatiosRequest(google.protobuf.message.Message):
         point_weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
         ratios: Global___RatioSpec | None = ...,
         features: Global___RatioFeatures | None = ...,
+        optional: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["features", b"features", "point_weights", b"point_weights", "points", b"points", "ratios", b"ratios"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "own", b"own", "point_weights", b"point_weights", "points", b"points", "ratios", b"ratios", "variant", b"variant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "optional", b"optional", "own", b"own", "point_weights", b"point_weights", "points", b"points", "ratios", b"ratios", "variant", b"variant"]) -> None: ...
 
 Global___MatchRatiosRequest: typing_extensions.TypeAlias = MatchRatiosRequest
 
@@ -527,6 +535,7 @@ class LabelRatiosRequest(google.protobuf.message.Message):
     TEST_PRIORS_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    OPTIONAL_FIELD_NUMBER: builtins.int
     variant: builtins.str
     """Name of the variant. At most 256 characters."""
     own: builtins.bool
@@ -535,6 +544,8 @@ class LabelRatiosRequest(google.protobuf.message.Message):
     """Of the own prior."""
     seed: builtins.int
     """Seed of the classifier's folds. From 0 to 2^63 - 1."""
+    optional: builtins.bool
+    """As in `MatchRatiosRequest`."""
     @property
     def test_priors(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (K, C)."""
@@ -547,9 +558,10 @@ class LabelRatiosRequest(google.protobuf.message.Message):
         test_priors: kernfed.v1.tensor_pb2.Tensor | None = ...,
         source: Global___PriorSource.ValueType = ...,
         seed: builtins.int = ...,
+        optional: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["test_priors", b"test_priors"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["own", b"own", "seed", b"seed", "source", b"source", "test_priors", b"test_priors", "variant", b"variant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["optional", b"optional", "own", b"own", "seed", b"seed", "source", b"source", "test_priors", b"test_priors", "variant", b"variant"]) -> None: ...
 
 Global___LabelRatiosRequest: typing_extensions.TypeAlias = LabelRatiosRequest
 

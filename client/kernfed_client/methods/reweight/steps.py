@@ -106,9 +106,13 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
         order = np.lexsort((weights, *points.T[::-1]))
         points, weights = points[order], weights[order]
     x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
-    fitted = match(x, xt, w, request.ratios)
-    raw, total = fitted.ratio(x), float(weights.sum())
-    ratios, num_cut = limited(raw, fitted.bins, request.ratios, total)
+    total = float(weights.sum())
+    try:
+        fitted = match(x, xt, w, request.ratios)
+        raw = fitted.ratio(x)
+        ratios, num_cut = limited(raw, fitted.bins, request.ratios, total)
+    except DataError as err:
+        return _lacking(job, request.optional, err)
     facts = Facts(
         total=total,
         mean=float(raw.mean()),
@@ -118,7 +122,7 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
         num_steps=fitted.num_steps,
     )
     keep_ratios(job, request.variant, Ratios(ratios.cpu().numpy() / total, facts))
-    return RatiosKept(num_rows=job.num_rows)
+    return RatiosKept(num_rows=job.num_rows, lacking="")
 
 
 def class_prior(job: LocalJob, request: ClassPriorRequest) -> ClassPrior:
@@ -146,7 +150,8 @@ def fit_label_ratios(job: LocalJob, request: LabelRatiosRequest) -> RatiosKept:
     ratios = label_ratios(test, train)
     weights = ratios[_classes(job, job.targets_train)] / len(test)
     if not (weights > 0).any():
-        raise DataError("no training row is of a class that occurs among the test rows; leave this client out")
+        err = DataError("no training row is of a class that occurs among the test rows; leave this client out")
+        return _lacking(job, request.optional, err)
     total = float(len(test))
     facts = Facts(
         total=total,
@@ -156,7 +161,7 @@ def fit_label_ratios(job: LocalJob, request: LabelRatiosRequest) -> RatiosKept:
         note=note[:512],
     )
     keep_ratios(job, request.variant, Ratios(weights, facts))
-    return RatiosKept(num_rows=job.num_rows)
+    return RatiosKept(num_rows=job.num_rows, lacking="")
 
 
 def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
@@ -250,6 +255,17 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
         # Test points by the same models as the held-out rows, so that both have the same error rates.
         predicted += np.bincount((zt @ weights).argmax(dim=1).numpy(), minlength=num)
     return black_box_shift(confusion, predicted)
+
+
+def _lacking(job: LocalJob, optional: bool, err: DataError) -> RatiosKept:
+    """Say why there are no ratios, where the job can do without; else fail.
+
+    Raises:
+        DataError: It cannot.
+    """
+    if not optional:
+        raise err
+    return RatiosKept(num_rows=job.num_rows, lacking=str(err)[:512])
 
 
 def _classes(job: LocalJob, targets: Array) -> Array:

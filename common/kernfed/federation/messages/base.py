@@ -123,8 +123,8 @@ class Reply(Message):
     """A client's typed answer to a request.
 
     Class attributes:
-        diagnostics: Floats that tell how a client came to its answer and enter no result; honest ones may differ by
-            any factor, so they are not compared between clients.
+        diagnostics: Floats of which honest ones may differ by any factor, as they tell how a client came to its answer,
+            or have a rule of their own; they are not compared between clients.
     """
 
     diagnostics: ClassVar[tuple[str, ...]] = ()

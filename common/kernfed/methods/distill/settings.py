@@ -10,14 +10,17 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import PointKernel
 from kernfed.methods.base import MedianRule
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.shared_settings import Rounds
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
 
 
 class DistillSettings(MethodSection):
     """Ensemble distillation: clients learn from each other's predictions on public points; models stay private."""
 
-    unused = (Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),)
+    unused = (
+        Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),
+        NO_RIDGE_ALONE,
+    )
 
     name: Literal["distill"]
     public: str = Field(

@@ -108,6 +108,8 @@ class RatiosKept(Reply):
     """The ratios are fitted, and kept at the client."""
 
     num_rows: Rows
+    lacking: Annotated[str, MaxLength(512)] = ""
+    """Why there are none, where `optional` allowed that; empty where they are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,8 @@ class MatchRatiosRequest(Request[RatiosKept]):
     ratios: RatioSpec
     features: RatioFeatures
     """The map under which the points came."""
+    optional: bool = False
+    """Whether the job goes on where there are no such ratios: then the reply says why, and nothing fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +186,8 @@ class LabelRatiosRequest(Request[RatiosKept]):
     """Of the own prior."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Seed of the classifier's folds."""
+    optional: bool = False
+    """As in `MatchRatiosRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,13 @@ _SOURCES = {
     "labels": "from the shares of the classes",
     "black-box": "from the shares of the classes, estimated without test labels",
 }
-_OTHERS = {"fedavg": "without weights (fedavg)", "own": "with own ratios", "local": "alone (local)"}
+_CLIENTS = {"equal": "alike", "rows": "by their rows", "effective": "by what their weighted rows are worth"}
+_OTHERS = {
+    "fedavg": "without weights (fedavg)",
+    "own": "with own ratios",
+    "weighted": "with weights (weighted)",
+    "local": "alone (local)",
+}
 
 
 def reweight_section(finding: ReweightFinding) -> Section:
@@ -42,7 +48,7 @@ def reweight_section(finding: ReweightFinding) -> Section:
     text = (
         f"Weights are for {_SCOPES.get(finding.scope, finding.scope)}{target}, found "
         f"{_SOURCES.get(finding.source, finding.source)}. "
-        f"In means clients count {'alike' if finding.client_weights == 'equal' else 'by their rows'}. "
+        f"In means clients count {_CLIENTS.get(finding.client_weights, finding.client_weights)}. "
         + " ".join(f"{w}." for w in finding.words)
         + f" {verdict(clients)}"
     )
@@ -82,7 +88,7 @@ def verdict(clients: Sequence[RatiosOfClient]) -> str:
     if metric is None:
         return ""
     words = []
-    for other in ("fedavg", "own"):
+    for other in ("fedavg", "own", "weighted"):
         found = gains(clients, other)
         if found:
             better = [c for c, gain in found.items() if gain > 0]
@@ -104,7 +110,7 @@ def _bin_of_one() -> float:
 def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
     metric = metric_of(clients)
     columns = ["client", "rows", "worth", "greatest weight", "mean ratio / wanted", "cut", "uncovered", "shared"]
-    others = [o for o in ("fedavg", "own", "local") if metric and gains(clients, o)]
+    others = [o for o in ("fedavg", "own", "weighted", "local") if metric and gains(clients, o)]
     if metric:
         columns += [METRICS[metric], *(f"better than {_OTHERS[o]} by" for o in others)]
     found = {o: gains(clients, o) for o in others}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,7 +19,7 @@ from kernfed.methods.reweight.ratio_spec import (
     RatioModel,
     RatioSpec,
 )
-from kernfed.methods.shared_settings import NetworkSection, Width
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE, NetworkSection, Width
 from kernfed.models.network_spec import NetworkKind, make_network_spec
 from kernfed.section import GIVEN, MethodSection, Only, Section, Unused
 
@@ -191,7 +192,10 @@ class NormedNetworkSection(NetworkSection):
 class ReweightSettings(MethodSection):
     """One model that is right for the clients' test distributions: rows are weighed by density ratios."""
 
-    unused = (Unused("features", "trains a network on the columns, without a feature map", NETWORK),)
+    unused = (
+        Unused("features", "trains a network on the columns, without a feature map", NETWORK),
+        replace(NO_RIDGE_ALONE, where=NETWORK),
+    )
 
     name: Literal["reweight"]
     scope: Literal["all", "own", "target"] = Field(
@@ -217,8 +221,10 @@ class ReweightSettings(MethodSection):
         description="newton: weighted ridge on the feature map; adam: a network, by the clients' weighted gradients "
         "and a step of Adam at the coordinator (the paper's); fedavg: a network, by averaged local steps.",
     )
-    client_weights: Literal["equal", "rows"] = Field(
-        "equal", description="Weight of a client in means: the same for all, as in the paper, or by training rows."
+    client_weights: Literal["rows", "effective", "equal"] = Field(
+        "rows",
+        description="Weight of a client in means: by its training rows, by what its weighted rows are worth, or the "
+        "same for all, as in the paper.",
     )
     ridge: Annotated[float, Only(trainer="newton")] = Field(1e-3, gt=0, le=1e6, description="Ridge of the objective.")
     tolerance: Annotated[float, Only(trainer="newton")] = Field(
@@ -244,6 +250,11 @@ class ReweightSettings(MethodSection):
     compare: bool = Field(
         True,
         description="Train without weights (fedavg) and with own ratios (own) beside, from the same start and batches.",
+    )
+    deliver: Annotated[Literal["better", "weighted"], Only(compare=True)] = Field(
+        "better",
+        description="better: the job's model is the weighted or the unweighted one, whichever is better on the "
+        "clients' test rows, and the other lies beside it; weighted: the weighted one in any case.",
     )
     network: Annotated[NormedNetworkSection, NETWORK] = Field(NormedNetworkSection(), description="What is trained.")
     ratios: RatiosSection = Field(RatiosSection(), description="How density ratios are found.")

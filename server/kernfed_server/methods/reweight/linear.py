@@ -15,16 +15,20 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.methods.reweight.messages import UNWEIGHTED
-from kernfed.models.global_model import GlobalModel
+from kernfed.models.beside import ModelsBeside
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import PART
+from kernfed_server.jobs.run import PART, Model
 from kernfed_server.jobs.state import State, json_array
+from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 from kernfed_server.methods.ridge import newton
 from kernfed_server.methods.ridge.newton import NewtonPlan
+
+_UNWEIGHTED = ("unweighted", "unweighted.feature_mean", "unweighted.target_mean")
+"""Names of the unweighted model in checkpoints."""
 
 _MODELS = {
     UNWEIGHTED: "without weights, to compare with",
@@ -34,7 +38,7 @@ _MODELS = {
 }
 
 
-async def train_linear(job: Reweighting) -> GlobalModel:
+async def train_linear(job: Reweighting) -> Model:
     """Minimise Σ_k p_k Σ_i w_ki |z_ki W - y_ki|²/(2 n_k) + (ridge/2) |W|², centred by weighted means.
 
     A client's weighted rows are rows times the roots of their weights, so its steps are those of `newton`.
@@ -46,6 +50,7 @@ async def train_linear(job: Reweighting) -> GlobalModel:
     if job.run.resumed is not None:
         phase, start, told, inner = _resume(job.run.resumed)
     weights: Array | None = None
+    unweighted = _kept(job)
     setup = job.setup
     for i in range(phase, len(order)):
         variant = order[i]
@@ -58,27 +63,53 @@ async def train_linear(job: Reweighting) -> GlobalModel:
             "phase": np.array([i]),
             "start": np.array([start]),
             "told": json_array({k: asdict(v) for k, v in told.items()}),
+            **({} if unweighted is None else dict(zip(_UNWEIGHTED, unweighted, strict=True))),
         }
-        run = job.run.part(keep, inner, partial(_named, variant=variant, told=dict(told), scope=job.scope))
+        run = job.run.part(keep, inner, partial(_shown, job=job, variant=variant, told=dict(told)))
         inner = None
-        plan = NewtonPlan(job.settings.ridge, start + job.settings.rounds, job.settings.tolerance)
+        rounds = start + job.settings.rounds
+        plan = NewtonPlan(
+            job.settings.ridge, rounds, job.settings.tolerance, client_weights=job.client_weights(variant)
+        )
         weights = await newton.run(setup, plan, job.cohort, run)
         if weights is None:
             raise JobError("no round was closed, so there is no model; submit the job again")
         measured = await evaluate(setup, job.cohort, job.run, weights)
         told[variant] = _named(measured, variant=variant, told=told, scope=job.scope)
+        if variant == UNWEIGHTED:
+            unweighted = weights, setup.feature_mean, setup.target_mean
     assert weights is not None  # noqa: S101  # there is at least one variant
-    publish(job, told[job.scope])
-    return feature_model(setup, weights, job_facts(setup, job.settings))
+    found = told[job.scope]
+    tell(job, found)
+    publish(job, chosen(job, found))
+    model = feature_model(setup, weights, job_facts(setup, job.settings))
+    if unweighted is None or not unweighted_wins(job, found):
+        return model
+    plain, feature_mean, target_mean = unweighted
+    centred = replace(setup, feature_mean=feature_mean, target_mean=target_mean)
+    delivered = feature_model(centred, plain, {**job_facts(centred, job.settings), "variant": UNWEIGHTED})
+    return ModelsBeside(delivered, {WEIGHTED: model})
+
+
+def _kept(job: Reweighting) -> tuple[Array, Array, Array] | None:
+    """The unweighted model of an earlier life of the run: weights, and the means that belong to them."""
+    state = job.run.resumed
+    if state is None or _UNWEIGHTED[0] not in state:
+        return None
+    weights, feature_mean, target_mean = (state[name] for name in _UNWEIGHTED)
+    return weights, feature_mean, target_mean
+
+
+def _shown(metrics: RoundMetrics, *, job: Reweighting, variant: str, told: Mapping[str, RoundMetrics]) -> RoundMetrics:
+    """Metrics of a round as people see them."""
+    found = _named(metrics, variant=variant, told=told, scope=job.scope)
+    return chosen(job, found) if variant == job.scope else found
 
 
 async def _centred(job: Reweighting, variant: str) -> Setup:
     """Have clients use a variant's weights, and subtract the means that belong to them."""
     await job.use((variant,))
     setup = job.setup
-    equal = job.settings.client_weights == "equal"
-    if equal:
-        setup = replace(setup, num_rows=dict.fromkeys(setup.num_rows, 1))
     if not setup.intercept:
         return setup
     # Means are taken where others were subtracted: from the same ones each time, or a resumed run has other last bits.
@@ -86,7 +117,8 @@ async def _centred(job: Reweighting, variant: str) -> Setup:
     found = await job.gate.ask(
         MeanEmbeddingRequest(num_features=setup.num_features, num_outputs=setup.num_outputs), fresh=True
     )
-    mean = weighted_mean([Weighted(float(setup.num_rows[c]), found[c]) for c in sorted(found)])
+    weights = job.client_weights(variant)
+    mean = weighted_mean([Weighted(float(weights[c]), found[c]) for c in sorted(found)])
     await job.gate.ask(CentreRequest(feature_mean=mean.feature_mean, target_mean=mean.target_mean), fresh=True)
     return replace(setup, feature_mean=mean.feature_mean, target_mean=mean.target_mean)
 

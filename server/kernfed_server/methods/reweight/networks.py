@@ -11,27 +11,29 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError, QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.base import R
 from kernfed.maths.adam import Adam
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
+    UNWEIGHTED,
     KeepOwnNetworkRequest,
     MeasureNetworksRequest,
     NetworkScale,
     WeightedGradientRequest,
     WeightedUpdateRequest,
 )
+from kernfed.models.beside import ModelsBeside
 from kernfed.models.network_model import NetworkModel
 from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
+from kernfed_server.jobs.run import Model
+from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 
 
-async def train_networks(job: Reweighting) -> NetworkModel | None:
+async def train_networks(job: Reweighting) -> Model | None:
     """Each round the clients' weighted gradients, or what they trained to, are averaged and taken.
 
     With batch normalisation that clients keep to themselves (FedBN) each keeps a model, and there is none for all.
@@ -47,11 +49,17 @@ async def train_networks(job: Reweighting) -> NetworkModel | None:
         if last or job.run.evaluates(round_num, settings.rounds):
             metrics = metrics.merged(await networks.measure())
         if last:
+            networks.plain = unweighted_wins(job, metrics)
             if networks.own_norm:
                 await networks.keep_at_clients()
-            publish(job, metrics)
-        await job.run.record(round_num, networks.to_arrays(), metrics)
-    return None if networks.own_norm else networks.model()
+            tell(job, metrics)
+            publish(job, chosen(job, metrics))
+        await job.run.record(round_num, networks.to_arrays(), chosen(job, metrics))
+    if networks.own_norm:
+        return None
+    if not networks.plain:
+        return networks.model()
+    return ModelsBeside(networks.model(job.variants.index(UNWEIGHTED)), {WEIGHTED: networks.model()})
 
 
 @dataclass
@@ -67,6 +75,8 @@ class _Networks:
     total: Floats
     """Sum of the parameters over the last rounds that are averaged, shape (V, Q)."""
     num_summed: int
+    plain: bool = False
+    """Whether the unweighted network is the job's."""
     lost: tuple[str, ...] = ()
     """Clients that said that they hold no ratios any more."""
 
@@ -87,7 +97,8 @@ class _Networks:
         if job.run.resumed is not None:
             found = {name: np.array(a, dtype=np.float64) for name, a in job.run.resumed.items()}
             adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
-            return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed)
+            plain = bool(found.get("plain", np.zeros(1))[0])
+            return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
         start = np.tile(initial_parameters(spec, job.seed("network")), (len(job.variants), 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
@@ -103,7 +114,7 @@ class _Networks:
                 network=self.spec, scale=self.scale, networks=before, batch_size=settings.batch_size, seed=seed
             )
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
-            mean = (await asyncio.to_thread(weighted_mean, self._by_client(slopes))).gradients
+            mean = await self._mean({client: reply.gradients for client, reply in slopes.items()})
             decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
             slope = mean + settings.weight_decay * decayed
             self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
@@ -124,17 +135,26 @@ class _Networks:
                 own_norm=self.own_norm,
             )
             trained = await job.cohort.ask(update, clients=drawn, drawn=few)
-            self.parameters = (await asyncio.to_thread(weighted_mean, self._by_client(trained))).networks
+            self.parameters = await self._mean({client: reply.networks for client, reply in trained.items()})
         faults = job.cohort.faults
         self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
         if round_num > settings.rounds - settings.average_last:
             self.total, self.num_summed = self.total + self.parameters, self.num_summed + 1
         return float(np.sqrt(np.square(self.parameters[0] - before[0]).mean()))
 
-    def _by_client(self, replies: Mapping[str, R]) -> list[Weighted[R]]:
-        rows = self.job.setup.num_rows
-        equal = self.job.settings.client_weights == "equal"
-        return [Weighted(1.0 if equal else float(rows[c]), replies[c]) for c in sorted(replies)]
+    async def _mean(self, found: Mapping[str, Array]) -> Floats:
+        """Mean of what clients sent, (V, Q), each variant by its own weights of the clients."""
+        clients, variants = sorted(found), self.job.variants
+        weights = np.array([[float(self.job.client_weights(v)[c]) for c in clients] for v in variants])
+
+        def make() -> Floats:
+            shares = weights / weights.sum(axis=1, keepdims=True)
+            mean = np.zeros(np.shape(found[clients[0]]))
+            for i, client in enumerate(clients):
+                mean += shares[:, i : i + 1] * found[client]
+            return mean
+
+        return await asyncio.to_thread(make)
 
     @property
     def own_norm(self) -> bool:
@@ -186,16 +206,17 @@ class _Networks:
                 "started with; do not predict with it"
             )
 
-    def model(self) -> NetworkModel:
-        """The job's model."""
+    def model(self, variant: int = 0) -> NetworkModel:
+        """The model of a variant, by its place among them."""
         setup = self.job.setup
+        facts = job_facts(setup, self.job.settings)
         return NetworkModel(
             **agreed(setup),
             network=self.spec,
-            parameters=self.result[0],
+            parameters=self.result[variant],
             target_mean=np.asarray(self.scale.mean, np.float64),
             target_deviation=np.asarray(self.scale.deviation, np.float64),
-            job=job_facts(setup, self.job.settings),
+            job=facts if variant == 0 else {**facts, "variant": self.job.variants[variant]},
         )
 
     def to_arrays(self) -> dict[str, Array]:
@@ -205,6 +226,7 @@ class _Networks:
             **self.adam.to_arrays(),
             "total": self.total,
             "num_summed": np.array([self.num_summed]),
+            "plain": np.array([self.plain]),
         }
 
 
@@ -214,7 +236,8 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     if TASKS[job.setup.schema.task].has_classes:
         return NetworkScale(mean=np.zeros(num), deviation=np.ones(num))
     told = job.summaries[job.scope]
-    mean = np.mean([told[c].target_mean for c in sorted(told)], axis=0)
-    square = np.mean([told[c].target_square for c in sorted(told)], axis=0)
+    weights = [float(job.client_weights(job.scope)[c]) for c in sorted(told)]
+    mean = np.average([told[c].target_mean for c in sorted(told)], axis=0, weights=weights)
+    square = np.average([told[c].target_square for c in sorted(told)], axis=0, weights=weights)
     deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))
     return NetworkScale(mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -22,6 +22,7 @@ from kernfed.methods.reweight.messages import (
     MatchRatiosRequest,
     PriorSource,
     RatiosHeld,
+    RatiosKept,
     RatioSummary,
     ShareSampleRequest,
     UnlabelledSample,
@@ -54,6 +55,8 @@ class Reweighting:
     words: list[str] = field(default_factory=list)
     num_columns: int = 0
     """Columns of what ratios are fitted on."""
+    skipped: tuple[str, ...] = ()
+    """Variants to compare with whose ratios do not exist at some client, so that they are not trained."""
 
     def __post_init__(self) -> None:
         """Begin with the scope asked for."""
@@ -68,7 +71,22 @@ class Reweighting:
     def variants(self) -> tuple[str, ...]:
         """Variants that are trained, the job's own model first."""
         others = [UNWEIGHTED, *(["own"] if self.scope != "own" else [])] if self.settings.compare else []
-        return (self.scope, *others)
+        return (self.scope, *(o for o in others if o not in self.skipped))
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the unweighted model can be the job's; with normalisation that clients keep there is no choice."""
+        settings = self.settings
+        return settings.deliver == "better" and UNWEIGHTED in self.variants and settings.network.batch_norm != "own"
+
+    def client_weights(self, variant: str) -> Mapping[str, float]:
+        """Weight of each client in means of a variant's training; unweighted rows are all worth themselves."""
+        rule = self.settings.client_weights
+        if rule == "equal":
+            return dict.fromkeys(self.setup.num_rows, 1.0)
+        if rule == "rows" or variant == UNWEIGHTED:
+            return self.setup.num_rows
+        return {client: found.effective_rows for client, found in self.summaries[variant].items()}
 
     def seed(self, *names: str) -> int:
         """A seed of the job's, by name."""
@@ -173,6 +191,7 @@ class Reweighting:
             test_priors=np.zeros((0, self._num_classes)),
             source=source,
             seed=self.seed("black box"),
+            optional=variant != self.scope,
         )
         if variant != "own":
             asked = [settings.target] if settings.target else None
@@ -185,10 +204,32 @@ class Reweighting:
                 self.say(f"smallest singular values of the classifiers' confusion matrices: {told}")
             priors = np.array([_rounded(found[c].prior) for c in sorted(found)])
             request = LabelRatiosRequest(
-                variant=variant, own=False, test_priors=priors, source=source, seed=self.seed("black box")
+                variant=variant,
+                own=False,
+                test_priors=priors,
+                source=source,
+                seed=self.seed("black box"),
+                optional=False,
             )
             self.sharing = dict.fromkeys(found, "shares of its classes")
-        await self.gate.ask(request, clients=clients, fresh=True)
+        await self._kept(request, clients)
+
+    async def _kept(self, request: MatchRatiosRequest | LabelRatiosRequest, clients: list[str]) -> None:
+        """Have ratios fitted; a model that is only compared with is left out where they do not exist."""
+
+        def check(client: str, reply: RatiosKept) -> None:
+            if reply.lacking and not request.optional:
+                raise InvalidReplyError(f"{client} found no ratios and did not fail")
+
+        found = await self.gate.ask(request, check, clients, fresh=True)
+        lacking = {client: found[client].lacking for client in sorted(found) if found[client].lacking}
+        if lacking:
+            self.skipped = (*self.skipped, request.variant)
+            reasons = "; ".join(f"{client}: {reason}" for client, reason in lacking.items())
+            self.say(
+                f"the model with each client's {request.variant} ratios, to compare with, is left out, for these do "
+                f"not exist everywhere ({reasons})"
+            )
 
     async def _match(self, variant: str, clients: list[str], looked: Mapping[str, RatiosHeld]) -> None:
         spec = self.settings.ratios.spec(self.seed("ratios"))
@@ -201,8 +242,9 @@ class Reweighting:
                 point_weights=np.zeros(0),
                 ratios=spec,
                 features=self.features,
+                optional=variant != self.scope,
             )
-            await self.gate.ask(request, clients=clients, fresh=True)
+            await self._kept(request, clients)
             return
         wanted = [self.settings.target] if self.settings.target else list(self.cohort.clients)
         givers = [c for c in wanted if c is not None and looked[c].shares and looked[c].num_points > 0]
@@ -222,9 +264,15 @@ class Reweighting:
         )
         del shared
         request = MatchRatiosRequest(
-            variant=variant, own=False, points=points, point_weights=weights, ratios=spec, features=self.features
+            variant=variant,
+            own=False,
+            points=points,
+            point_weights=weights,
+            ratios=spec,
+            features=self.features,
+            optional=False,
         )
-        await self.gate.ask(request, clients=clients, fresh=True)
+        await self._kept(request, clients)
 
     def _check_sample(self, client: str, sample: UnlabelledSample) -> None:
         if sample.points.shape[1] != self.num_columns:

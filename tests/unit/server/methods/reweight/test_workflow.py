@@ -15,6 +15,7 @@ from kernfed.errors import ConfigError, JobError
 from kernfed.features.spec import draw_frequencies
 from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import LearningTask
+from kernfed.jobs.client_file import DatasetSection
 from kernfed.methods.reweight.label_shift import label_ratios, priors
 from kernfed.methods.reweight.messages import MatchRatiosRequest, UnlabelledSample
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
@@ -351,6 +352,7 @@ def test_the_order_of_the_pool_changes_no_bit(tmp_path: Path) -> None:
             point_weights=np.full(50, 1 / 50),
             ratios=RatiosSection().spec(3),
             features=PLAIN_COLUMNS,
+            optional=False,
         )
         steps.match_ratios(local, request)
         found.append(ratios_of(local, "all").weights)
@@ -410,6 +412,48 @@ def test_warnings_reach_the_operator(tmp_path: Path) -> None:
     rows["bee"].x_test[:] += 300.0
     with pytest.raises(JobError, match="do not overlap"):
         run(reweight_job(scope="own"), sharing(rows, tmp_path / "b"))
+
+
+@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
+def test_the_model_that_test_rows_prefer_is_delivered(tmp_path: Path, trainer: str) -> None:
+    """Weights for points far from the test rows lose: the unweighted model is the job's, the other lies beside it."""
+    rows = shifted_rows(60)
+    jobs = sharing(rows, tmp_path)
+    for name, local in jobs.items():
+        wrong = tmp_path / f"{name}.csv"
+        points = np.random.default_rng(0).normal([-1.5, 0.0], 0.5, (40, 2))
+        wrong.write_text("x0,x1\n" + "\n".join(f"{a},{b}" for a, b in points.tolist()) + "\n")
+        section = DatasetSection.model_validate({"train": {"path": str(wrong)}, "unlabelled": {"path": str(wrong)}})
+        local.file = local.file.model_copy(update={"datasets": {"default": section}})
+    kept = {**TRAINERS[trainer], "rounds": 20}
+    done = run(reweight_job(**kept), jobs, tmp_path / "out")
+    assert "the weighted model is worse than the unweighted one: mean squared error" in notes(done)
+    assert done.final.pooled["global"] == done.final.pooled["fedavg"] != done.final.pooled["weighted"]
+    for name, model in (("", "global"), ("weighted-", "weighted")):
+        folder = tmp_path / f"as {model}"
+        folder.mkdir()
+        for file in ("model.json", "model.safetensors"):
+            (folder / file).write_bytes((tmp_path / "out" / f"{name}{file}").read_bytes())
+        scores = load_predictor(folder).predict_scores(rows["ant"].x_test)
+        mse = np.square(scores[:, 0] - rows["ant"].y_test).mean()
+        assert mse == pytest.approx(done.final.clients["ant"][model]["mse"], rel=1e-6)
+    all_the_same = run(reweight_job(**kept, deliver="weighted"), jobs)
+    assert all_the_same.final.pooled["global"] == done.final.pooled["weighted"]
+    assert "The weighted one is the job's model all the same" in notes(all_the_same)
+
+
+def test_a_comparison_that_cannot_be_made_does_not_refuse_the_job(tmp_path: Path) -> None:
+    """Own ratios that do not exist at one client leave out the model that is compared with, and the job says so."""
+    rows = shifted_rows(60)
+    rows["ant"].x_test[:] += 40.0
+    one = {n: type(r)(r.x_train, r.y_train, r.x_test[:1], r.y_test[:1]) for n, r in shifted_rows(60).items()}
+    one = {**shifted_rows(60), "bee": one["bee"]}
+    for given, client in ((rows, "ant"), (one, "bee")):
+        done = run(reweight_job(), sharing(given, tmp_path / client))
+        assert set(done.final.pooled) - {"weighted"} == {"global", "fedavg", "local"}
+        assert re.search(f"to compare with, is left out, .*{client}: ", notes(done))
+        with pytest.raises(JobError, match=client):
+            run(reweight_job(scope="own"), sharing(given, tmp_path / f"{client} own"))
 
 
 def test_a_policy_without_gradients_refuses_the_trainer(tmp_path: Path) -> None:
