@@ -47,4 +47,5 @@ class Unshrunk:
     def __call__(self, consensus: Tensor) -> Tensor:
         """W, (N_p, C), for V, (N_p, C)."""
         varying = consensus - consensus.mean(dim=0) if self._free else consensus
-        return consensus + self._vectors @ (self._gains[:, None] * (self._vectors.mT @ varying))
+        gained: Tensor = self._vectors @ (self._gains[:, None] * (self._vectors.mT @ varying))
+        return consensus + gained
