@@ -62,7 +62,7 @@ async def execute(
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except DivergedError as err:
-        if isinstance(err, DivergedRunError):
+        if isinstance(err, DivergedRunError) and err.weights is not None:
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
         if "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
