@@ -146,6 +146,7 @@ class OnlineStepRequest(Request[OnlineStep]):
     step = "online.step"
     reply = OnlineStep
     kinds = (Kind.GRADIENT,)
+    once = True
 
     round_num: Count
     """The round."""
@@ -198,6 +199,7 @@ class SharedStepRequest(Request[SharedStep]):
     step = "online.shared_step"
     reply = SharedStep
     kinds = (Kind.GRADIENT, Kind.METRIC)
+    once = True
 
     round_num: Count
     """The round."""
@@ -254,6 +256,7 @@ class LocalStepRequest(Request[LocalStep]):
     step = "online.local_step"
     reply = LocalStep
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+    once = True
 
     round_num: Count
     """The round."""
@@ -308,6 +311,7 @@ class MetaStepRequest(Request[MetaStep]):
     step = "online.meta_step"
     reply = MetaStep
     kinds = (Kind.MODEL_UPDATE,)
+    once = True
 
     round_num: Count
     """The round."""
