@@ -148,8 +148,8 @@ class Request(Message, Generic[R_co]):
         reply: Type of the answer.
         kinds: What the answer lets out of the site; the client's policy must allow each.
         setup: Whether the client keeps this request to rebuild its state for the job after a restart.
-        once: Whether the step moves what the client keeps, so that an answer that was given counts by the task's id, even
-            if a coordinator that was restarted words the request otherwise.
+        once: Whether the step moves what the client keeps, so that an answer that was given counts by the task's id,
+            even if a coordinator that was restarted words the request otherwise.
     """
 
     step: ClassVar[str]
