@@ -54,6 +54,9 @@ class Method(Generic[S]):
     measured: str = "on test rows"
     """What its metrics are of, in the titles of tables."""
 
+    unscaled: Callable[[S], str] = lambda _settings: ""
+    """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""
+
     @property
     def name(self) -> str:
         """The method's key in a job file."""

@@ -255,6 +255,7 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     BIN_SIZE_FIELD_NUMBER: builtins.int
     EXPLORATION_FIELD_NUMBER: builtins.int
     REGULARISATION_FIELD_NUMBER: builtins.int
+    OWN_FREQUENCIES_FIELD_NUMBER: builtins.int
     mixing: Global___Mixing.ValueType
     """Rules by which a client weighs the kernels."""
     weight_learning_rate: builtins.float
@@ -265,6 +266,8 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     """ξ: share of the draw of a bin that is uniform. From 1e-06 to 1."""
     regularisation: builtins.float
     """λ of loss + λ |theta_i|². From 0 to 1,000,000,000."""
+    own_frequencies: builtins.int
+    """Frequencies of each kernel of the client's own model, which stays there; 0: it has none. From 0 to 100,000."""
     @property
     def dictionary(self) -> Global___Dictionary:
         """Kernels and the seed of their frequencies."""
@@ -278,9 +281,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
         bin_size: builtins.int = ...,
         exploration: builtins.float = ...,
         regularisation: builtins.float = ...,
+        own_frequencies: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dictionary", b"dictionary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
 
 Global___DrawDictionaryRequest: typing_extensions.TypeAlias = DrawDictionaryRequest
 
@@ -751,6 +755,7 @@ class StreamMetrics(google.protobuf.message.Message):
     BEST_KERNEL_LOSS_FIELD_NUMBER: builtins.int
     REGRET_BOUND_FIELD_NUMBER: builtins.int
     EFFECTIVE_KERNELS_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
     total_loss: builtins.float
     """In the learner's scale, where targets lie in [0, 1]."""
     best_kernel_loss: builtins.float
@@ -763,6 +768,10 @@ class StreamMetrics(google.protobuf.message.Message):
     def sums(self) -> kernfed.v1.evaluation_pb2.MetricSums:
         """Of all predictions, in the units of the targets; the AUC is not measured."""
 
+    @property
+    def alone(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.evaluation_pb2.MetricSums]:
+        """Of the predictions that the client would have made alone, where it has a model of its own. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -771,9 +780,10 @@ class StreamMetrics(google.protobuf.message.Message):
         best_kernel_loss: builtins.float = ...,
         regret_bound: builtins.float = ...,
         effective_kernels: builtins.float = ...,
+        alone: collections.abc.Iterable[kernfed.v1.evaluation_pb2.MetricSums] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sums", b"sums"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_kernel_loss", b"best_kernel_loss", "effective_kernels", b"effective_kernels", "regret_bound", b"regret_bound", "sums", b"sums", "total_loss", b"total_loss"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "best_kernel_loss", b"best_kernel_loss", "effective_kernels", b"effective_kernels", "regret_bound", b"regret_bound", "sums", b"sums", "total_loss", b"total_loss"]) -> None: ...
 
 Global___StreamMetrics: typing_extensions.TypeAlias = StreamMetrics
 

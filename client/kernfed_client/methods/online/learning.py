@@ -33,6 +33,7 @@ from kernfed.methods.online.messages import (
     SharedStep,
     SharedStepRequest,
 )
+from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online import answers
@@ -73,6 +74,9 @@ class OnlineClient:
         """The coordinator's weights, where they are used."""
         self._draws: tuple[int, list[float]] | None = None
         self._features: RowFeatures | None = None
+        self.own_dictionary: Dictionary | None = None
+        """Of the client's own model."""
+        self._own_features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
 
     def draw_dictionary(self, request: DrawDictionaryRequest) -> str:
@@ -93,7 +97,13 @@ class OnlineClient:
         )
         self._features = RowFeatures(online.draw(dictionary), self.stream, self.scaled, self._job)
         theta = np.zeros((dictionary.num_kernels, dictionary.num_features))
-        self._open_keeper(Learner.start(self.rules, dictionary.num_kernels), theta)
+        own = None
+        if request.own_frequencies:
+            seed = rng.seed(self._request.seed, "online", "own")
+            self.own_dictionary = Dictionary(LENGTHSCALES, request.own_frequencies, dictionary.num_columns, seed)
+            own = OwnModel.start(self.own_dictionary.num_features + 1, dictionary.num_kernels)
+            self._own_features = RowFeatures(online.draw(self.own_dictionary), self.stream, self.scaled, self._job)
+        self._open_keeper(Learner.start(self.rules, dictionary.num_kernels, own), theta)
         return online.fingerprint(dictionary)
 
     def scaled(self, x: Floats) -> Floats:
@@ -248,7 +258,8 @@ class OnlineClient:
         def predict(x: Floats) -> float:
             assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
             f = online.predictions(self._features.of_row(x), state.theta)
-            return state.learner.predict(self.rules, f, shared)
+            own = None if self._own_features is None else own_features(self._own_features.of_row(x))
+            return state.learner.predict(self.rules, f, shared, own)
 
         taken = self._taker.take(state, request.batch_rows, request.wait_s, predict)
         taken, moved = self._guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
@@ -282,7 +293,9 @@ class OnlineClient:
 
     def _batch(self, taken: Taken) -> Batch:
         assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
-        return Batch(self._features.of_rows(taken.x, taken.numbers), taken.y, taken.told)
+        own = self._own_features
+        own_z = None if own is None else own_features(own.of_rows(taken.x, taken.numbers))
+        return Batch(self._features.of_rows(taken.x, taken.numbers), taken.y, taken.told, own_z)
 
     def _gradient(self, taken: Taken, learned: Learned, theta: Floats, kernels: Array) -> Floats:
         assert self._features is not None  # noqa: S101  # as above

@@ -109,6 +109,8 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     """ξ: share of the draw of a bin that is uniform."""
     regularisation: Rate
     """λ of loss + λ |theta_i|²."""
+    own_frequencies: Annotated[int, Range(0, 100_000)] = 0
+    """Frequencies of each kernel of the client's own model, which stays there; 0: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,7 @@ class OnlineStepRequest(Request[OnlineStep]):
     step = "online.step"
     reply = OnlineStep
     kinds = (Kind.GRADIENT,)
+    once = True
 
     round_num: Count
     """The round."""
@@ -196,6 +199,7 @@ class SharedStepRequest(Request[SharedStep]):
     step = "online.shared_step"
     reply = SharedStep
     kinds = (Kind.GRADIENT, Kind.METRIC)
+    once = True
 
     round_num: Count
     """The round."""
@@ -252,6 +256,7 @@ class LocalStepRequest(Request[LocalStep]):
     step = "online.local_step"
     reply = LocalStep
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+    once = True
 
     round_num: Count
     """The round."""
@@ -306,6 +311,7 @@ class MetaStepRequest(Request[MetaStep]):
     step = "online.meta_step"
     reply = MetaStep
     kinds = (Kind.MODEL_UPDATE,)
+    once = True
 
     round_num: Count
     """The round."""
@@ -337,6 +343,8 @@ class StreamMetrics(Reply):
     """Upper bound of the regret; -1: there is none."""
     effective_kernels: Annotated[float, Range(0)]
     """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
+    alone: Annotated[tuple[MetricSums, ...], MaxLength(1)] = ()
+    """Of the predictions that the client would have made alone, where it has a model of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

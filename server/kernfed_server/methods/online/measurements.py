@@ -32,6 +32,8 @@ class Measurements:
             if not m.sums.num_rows:
                 continue
             clients[client] = {"personal": metrics(m.sums, self._task)}
+            if m.alone:
+                clients[client]["local"] = metrics(m.alone[0], self._task)
             rows, error = self._before.get(client, (0, 0.0))
             if m.sums.num_rows > rows:
                 new, more = m.sums.num_rows - rows, max(m.sums.squared_error - error, 0.0)
@@ -40,6 +42,9 @@ class Measurements:
             self._before[client] = m.sums.num_rows, m.sums.squared_error
         parts: list[MetricSums] = [m.sums for _, m in sorted(found.items()) if m.sums.num_rows]
         pooled: dict[str, Scores] = {"personal": pool(parts, self._task)} if parts else {}
+        alone = [sums for _, m in sorted(found.items()) for sums in m.alone if sums.num_rows]
+        if alone:
+            pooled["local"] = pool(alone, self._task)
         if recent_rows:
             pooled["recent"] = {"mse": recent_error / recent_rows}
         if found:

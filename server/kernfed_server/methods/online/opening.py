@@ -98,6 +98,7 @@ async def draw_dictionary(
     bin_size: int,
     exploration: float = 1.0,
     weight_learning_rate: float = 0.0,
+    own_frequencies: int = 0,
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
     seed = rng.seed(setup.schema.seed, "online", "dictionary")
@@ -117,6 +118,7 @@ async def draw_dictionary(
         bin_size=bin_size,
         exploration=exploration,
         regularisation=settings.regularisation,
+        own_frequencies=own_frequencies,
     )
     if recall_opening(run.resumed) is not None:
         cohort.recall(request, check)

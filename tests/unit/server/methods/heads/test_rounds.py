@@ -13,7 +13,7 @@ import pytest
 
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.maths.losses import Link
-from kernfed.models.global_model import load_model, sha256
+from kernfed.models.global_model import GlobalModel, load_model, sha256
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
@@ -234,7 +234,7 @@ def test_divergence_is_found_and_says_what_to_change(tmp_path: Path) -> None:
     job = head_job("newton-paper", rounds=30, damping=1e-6, ridge=1e-6, step_size=1.0, solver="exact")
     with pytest.raises(DivergedRunError, match="line_search = true, or a step_size below 1") as caught:
         clients(tmp_path).run(job)
-    assert caught.value.model is not None
+    assert isinstance(caught.value.model, GlobalModel)
     assert caught.value.model.link is Link.SOFTMAX
     searched = head_job(
         "newton-paper", rounds=10, damping=1e-6, ridge=1e-6, step_size=1.0, solver="exact", line_search=True

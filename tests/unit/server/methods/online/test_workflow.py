@@ -14,7 +14,9 @@ from kernfed.errors import ConfigError, DivergedError, JobError
 from kernfed.federation.cohort import Fault
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
+from kernfed.methods.online.dictionary import predictions
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
+from kernfed.methods.online.own_model import own_features
 from kernfed.methods.online.parameters import load_parameters
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.state import ClientState
@@ -278,7 +280,7 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     import pandas as pd
 
     made = clients(tmp_path, num_rows=300)
-    model, _ = made.run(stream_job(**SMALL))
+    model, _ = made.run(stream_job(**SMALL, experts="kernels"))
     x, y = stream_rows(100, seed=9)
     own = load_kept_model(tmp_path / "c0" / "model")
     scores = own.predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
@@ -292,6 +294,33 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     lines = (tmp_path / "c0" / "online" / "weights.csv").read_text().splitlines()
     assert len(lines) == 1 + 30
     assert abs(sum(float(w) for w in lines[-1].split(",")[3:]) - 1.0) < 1e-4
+
+
+def test_a_client_sees_whether_taking_part_pays(tmp_path: Path) -> None:
+    """What it reaches alone is measured beside its model, which is not far behind; common parameters are as before."""
+    made = clients(tmp_path / "own", num_rows=120)
+    model, journal = made.run(stream_job(**SMALL))
+    plain, _ = clients(tmp_path / "plain", num_rows=120).run(stream_job(**SMALL, experts="kernels"))
+    np.testing.assert_array_equal(model.theta, plain.theta)
+    last = [e for e in journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics and e.metrics.pooled][-1]
+    assert last.metrics is not None
+    assert last.metrics.pooled["personal"]["mse"] < 1.15 * last.metrics.pooled["local"]["mse"]
+    assert set(last.metrics.clients["c0"]) == {"personal", "local", "recent"}
+
+
+def test_the_kept_model_is_that_which_predicts(tmp_path: Path) -> None:
+    """With all experts, what a client keeps predicts a row as its learner does."""
+    import pandas as pd
+
+    made = clients(tmp_path, num_rows=60)
+    made.run(stream_job(**SMALL, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false"))
+    x, _ = stream_rows(5, seed=9)
+    scores = load_kept_model(tmp_path / "c0" / "model").predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
+    client: Any = made.jobs["c0"].memo("online client", lambda: None)
+    for row, score in zip(x, scores, strict=True):
+        f = predictions(client._features.of_row(row), client.state.theta)
+        own = own_features(client._own_features.of_row(row))
+        assert score == pytest.approx(client.state.learner.predict(client.rules, f, None, own), abs=1e-9)
 
 
 def test_the_papers_rates(tmp_path: Path) -> None:
