@@ -156,7 +156,16 @@ def test_a_target_without_its_row_is_left_out(tmp_path: Path) -> None:
     assert (reply.num_samples, reply.num_skipped) == (1, 1)
 
 
-@pytest.mark.parametrize("row", ["r1,1,0,1e200", "r1,1,0,-1e308", "r1,1e308,0,0.4", "r1,1,0,9999", "r1,400,1,"])
+@pytest.mark.parametrize("row", ["r1,1,0,1e200", "r1,1,0,-1e308", "r1,1e308,0,0.4"])
+def test_a_number_beyond_use_is_a_faulty_value(tmp_path: Path, row: str) -> None:
+    """What no table may hold is counted as a fault of the row, and the stream goes past it."""
+    site = Site(tmp_path)
+    site.tell(row, "r2,0,1,0.7")
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_far, reply.num_skipped, reply.num_waiting) == (1, 0, 1, 0)
+
+
+@pytest.mark.parametrize("row", ["r1,1,0,1e30", "r1,1e99,0,0.4", "r1,1,0,9999", "r1,400,1,"])
 def test_an_absurd_number_is_left_out_and_counted(tmp_path: Path, row: str) -> None:
     """A row more than five spans beyond the agreed ranges teaches nothing, and the stream goes past it."""
     site = Site(tmp_path)
