@@ -128,7 +128,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "central": {"rounds": 1},
     "one-shot": {"rounds": 1},
     "plain": {"rounds": ROUNDS, "deregularise": False},
-    "de-regularised": {"rounds": ROUNDS},
+    "de-regularised": {"rounds": ROUNDS, "deregularise": "paper"},
 }
 
 
@@ -197,9 +197,10 @@ def run_job(data: DataSet, drawn: Draw, ridge: float, settings: Mapping[str, Any
                 "public": "public",
                 "kernel": data.kernel.kernel,
                 "lengthscale": data.kernel.lengthscales[0],
-                "intercept": data.kernel.intercept,
+                "intercept": "penalised" if data.kernel.intercept else False,
                 "ridge": ridge,
                 "alpha": 1 / len(drawn.train),
+                "keep": "distilled",
                 **({} if "memory_exponent" in settings else {"tolerance": 0.0}),
                 **settings,
             },

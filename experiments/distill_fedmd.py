@@ -52,6 +52,7 @@ def fedmd(data: DataSet, drawn: Draw, rounds: int) -> tuple[float, float]:
                 "public": "public",
                 "rounds": rounds,
                 "deregularise": False,
+                "keep": "distilled",
                 "tolerance": 0.0,
             },
             "data": {

@@ -110,7 +110,12 @@ def agree(problem: Problem, m: int) -> None:
     """The workflow's consensus after ten rounds, each way, is that of the maps."""
     fraction = 0.2 if m > 5 else 1.0
     for uploads in ("current", "stale"):
-        settings: dict[str, Any] = {"rounds": 10, "client_fraction": fraction, "memory_exponent": 0.501}
+        settings: dict[str, Any] = {
+            "deregularise": "paper",
+            "rounds": 10,
+            "client_fraction": fraction,
+            "memory_exponent": 0.501,
+        }
         if fraction < 1:
             settings["uploads"] = uploads
         done = run_job(D3, problem.drawn, RIDGE, settings)

@@ -13,7 +13,8 @@ from kernfed.federation.events import EventKind, JobEvent, Scores
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.jobs.named_files import attach_files
-from kernfed.maths.tasks import TASKS
+from kernfed.maths.tasks import TASKS, shown_metrics
+from kernfed.methods.registry import method_of
 from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation import sweep as sweeps
 from kernfed_simulation.federation import from_client_files, from_data_file
@@ -144,7 +145,7 @@ class _Progress:
     """One line per round on stderr."""
 
     def __init__(self, job: JobFile, *, quiet: bool) -> None:
-        self._metric = TASKS[job.data.task].main_metric if job.data else ""
+        self._task = job.data.task if job.data else None
         self._quiet = quiet
 
     def __call__(self, event: JobEvent) -> None:
@@ -156,9 +157,10 @@ class _Progress:
             print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.text}")
         elif event.kind is EventKind.ROUND_CLOSED and event.metrics is not None:
             facts = [
-                f"{model} {self._metric} {scores[self._metric]:.4f}"
+                f"{model} {metric} {scores[metric]:.4f}"
                 for model, scores in event.metrics.pooled.items()
-                if self._metric in scores
+                if self._task is not None
+                for metric in shown_metrics(self._task, scores)[:1]
             ]
             facts += [f"{name} {value:.6g}" for name, value in event.metrics.training.items()]
             print_note(f"round {event.round_num}: {', '.join(facts) or 'closed'}")
@@ -166,11 +168,11 @@ class _Progress:
 
 def _print_scores(job: JobFile, clients: Mapping[str, Mapping[str, Scores]], pooled: Mapping[str, Scores]) -> None:
     assert job.data is not None  # noqa: S101  # scores are of data
-    metric = TASKS[job.data.task].main_metric
     models = [m for m in _MODELS if m in pooled]
-    rows = [[name, *(_score(clients[name].get(m, {}), metric) for m in models)] for name in sorted(clients)]
-    rows.append(["pooled", *(_score(pooled[m], metric) for m in models)])
-    print_table(["client", *models], rows, title=f"{metric} on test rows")
+    for metric in shown_metrics(job.data.task, {name for m in models for name in pooled[m]}):
+        rows = [[name, *(_score(clients[name].get(m, {}), metric) for m in models)] for name in sorted(clients)]
+        rows.append(["pooled", *(_score(pooled[m], metric) for m in models)])
+        print_table(["client", *models], rows, title=f"{metric} {method_of(job.method).measured}")
 
 
 def _score(scores: Scores, metric: str) -> str:

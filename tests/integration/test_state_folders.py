@@ -26,7 +26,6 @@ from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.models.kept_models import find_kept_model, kept_models, load_kept_model
 from kernfed_server.keeping.store import Store
 from kernfed_testing.federation import COLUMNS, Federation
-from kernfed_testing.platform import platform
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -125,7 +124,10 @@ async def test_artifacts_and_models(fed: Federation, tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("name", OPEN)
 async def test_interrupted_jobs_are_taken_up(fed: Federation, tmp_path: Path, name: str) -> None:
-    """A job that was cut off goes on from its checkpoint and its clients' state, to the model of one left in peace."""
+    """A job that was cut off goes on from its checkpoint and its clients' state, to the model of one left in peace.
+
+    Not to the bit: the release that began it rounded means and deviations otherwise.
+    """
     ended = await fed.end(OPEN[name]["job_id"])
     assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
     assert "the coordinator was restarted" in {event.message for event in ended.of(EventKind.NOTE)}
@@ -134,10 +136,6 @@ async def test_interrupted_jobs_are_taken_up(fed: Federation, tmp_path: Path, na
     assert rounds == Counter(range(1, ended.info.round_num + 1))
     twin = await fed.run(OPEN[name]["text"])
     models = [await _models(fed, job.info.job_id, tmp_path / job.info.job_id) for job in (ended, twin)]
-    if platform() == SAID["platform"]:
-        assert [{path.name: path.read_bytes() for path in found} for found in models] == [
-            {path.name: path.read_bytes() for path in models[1]}
-        ] * 2
     for taken_up, undisturbed in zip(*models, strict=True):
         arrays, expected = load_file(taken_up), load_file(undisturbed)
         assert arrays.keys() == expected.keys()

@@ -41,7 +41,7 @@ def _draw(draw: st.DrawFn, cls: type, dims: dict[str, int]) -> Any:
             shape = tuple(_size(draw, dims, d) if isinstance(d, str) else d for d in f.shape.dims)
             values[f.name] = draw(npst.arrays(np.float64, shape, elements=FINITE))
         elif f.type is tuple:
-            count = draw(st.integers(0, 3))
+            count = draw(st.integers(0, min(3, f.max_length.limit if f.max_length else 3)))
             values[f.name] = tuple(_item(draw, f, f.item, dims) for _ in range(count))
         else:
             values[f.name] = _item(draw, f, f.type, dims)

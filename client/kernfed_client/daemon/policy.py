@@ -50,5 +50,7 @@ class Policy:
         if request.kinds and num_rows is not None and num_rows < section.min_rows:
             raise PolicyError(
                 f"step {request.step} would tell about fewer than {section.min_rows} training rows; "
-                "add rows, or let this client's administrator lower policy.min_rows"
+                "add rows, or let this client's administrator lower policy.min_rows. Rows that are held out for tests "
+                "do not count: a test partition in the client file, or a smaller data.test_fraction in the job, leaves "
+                "more of them"
             )

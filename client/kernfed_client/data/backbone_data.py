@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kernfed import files
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
-from kernfed.tables.cells import merge_labels
-from kernfed.tables.raw_table import RawTable, Source
+from kernfed.tables.cells import label_text, merge_labels, read_number
+from kernfed.tables.csv import read_text_columns
+from kernfed.tables.raw_table import Faults, RawTable, Source
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_images
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.feature_cache import FeatureCache, Features
@@ -38,8 +40,8 @@ class _Input:
     num_rows: int
     batch: Callable[[int], Sequence[Any]]
     """Rows from an index on, at most a batch, as the backbone takes them."""
-    labels: Sequence[str]
-    """Targets as text; empty: no value."""
+    targets: Sequence[Any]
+    """Of the rows, as stored; None: no value."""
     digest: str
     """Of the content."""
     row_word: str
@@ -84,13 +86,15 @@ class BackboneReader:
         rows = np.arange(1, found.num_rows + 1, dtype=np.int64)
         x = features.astype(np.float64)
         if source.has_labels:
-            texts = [text or None for text in found.labels]
-            distinct = sorted({text for text in texts if text is not None})
-            index: dict[str | None, int] = {text: i for i, text in enumerate(distinct)}
-            codes = np.array([index.get(text, -1) for text in texts], dtype=np.int64)
-            table = RawTable(x, None, *merge_labels(list(distinct), codes), rows, found.row_word)
+            texts = [label_text(target) or "" for target in found.targets]
+            index: dict[str, int] = {text: i for i, text in enumerate(sorted(set(texts)))}
+            codes = np.array([index[text] for text in texts], dtype=np.int64)
+            table = RawTable(x, None, *merge_labels(list(index), codes, file.missing), rows, found.row_word)
         else:
-            table = RawTable(x, _numbers(source, found.labels), None, (), rows, found.row_word)
+            faults, name = Faults(source, found.row_word), source.target or ""
+            y = [read_number(target, source, faults, name, row) for row, target in enumerate(found.targets, start=1)]
+            faults.raise_if_any()
+            table = RawTable(x, np.array(y), None, (), rows, found.row_word)
         return check_table(source, self._schema, table)
 
     def _features(self, found: _Input) -> Features:
@@ -215,8 +219,8 @@ def _arrays(source: Source, backbone: Backbone) -> _Input:
         rows = x[start : start + section.batch_size]
         return prepare_images(rows, section) if images else rows.astype(np.float32)
 
-    labels = [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in y.tolist()]
-    return _Input(len(x), batch, labels, digest, "row")
+    targets = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in y.tolist()]
+    return _Input(len(x), batch, targets, digest, "row")
 
 
 def _texts(source: Source, backbone: Backbone) -> _Input:
@@ -229,28 +233,14 @@ def _texts(source: Source, backbone: Backbone) -> _Input:
     target = source.in_file(source.target)
     try:
         if file.path.suffix.lower() in (".parquet", ".pq") or file.format == "parquet":
-            frame = pd.read_parquet(file.path, columns=[file.text, target]).astype("string").fillna("")
+            table = pq.read_table(file.path, columns=[file.text, target])
+            texts = ["" if text is None else str(text) for text in table[file.text].to_pylist()]
+            targets = table[target].to_pylist()
         else:
-            frame = pd.read_csv(
-                file.path,
-                usecols=[file.text, target],
-                dtype="string",
-                sep=file.delimiter,
-                encoding=file.encoding,
-                keep_default_na=False,
-            )
-    except (ValueError, KeyError, UnicodeDecodeError, UnicodeError) as err:
+            texts, targets = read_text_columns(source, (file.text, target))
+    except (ValueError, KeyError, pa.ArrowException) as err:
         source.refuse(
             f"columns {file.text!r} and {target!r} cannot be read ({type(err).__name__}); correct the client file"
         )
-    texts = [str(t) for t in frame[file.text]]
-    labels = ["" if str(v) in file.missing else str(v) for v in frame[target]]
     digest = hashlib.sha256("\x00".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    return _Input(len(texts), lambda start: texts[start : start + section.batch_size], labels, digest, "row")
-
-
-def _numbers(source: Source, labels: Sequence[str]) -> Any:
-    try:
-        return np.array([float(text) if text else np.nan for text in labels])
-    except ValueError:
-        source.refuse("the target holds text where a number is needed; correct it, or use another task")
+    return _Input(len(texts), lambda start: texts[start : start + section.batch_size], targets, digest, "row")

@@ -12,6 +12,7 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
+from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
 
 MAX_CLASSES = 1000
@@ -81,7 +82,7 @@ def check_table(source: Source, schema: DataSchema, table: RawTable) -> Partitio
     faults.add_infinite(table)
     if schema.missing is MissingRule.REFUSE:
         faults.add_gaps(table, 'complete the data, or set data.missing to "drop-rows" in the job')
-    names = tuple(source.file.labels.get(name, name) for name in table.names)
+    names = tuple(class_name(name, source.file.labels, schema.classes) for name in table.names)
     if table.codes is not None:
         _check_labels(source, schema, names, table.codes, ~absent, rows, faults)
     faults.raise_if_any()

@@ -17,13 +17,16 @@ from kernfed_client.models.private_model import PrivateModel, Scorer
 log = structlog.get_logger(__name__)
 
 
-def keep_own_model(job: LocalJob, weights: Array, offset: Array | None = None) -> Path:
+def keep_own_model(
+    job: LocalJob, weights: Array, offset: Array | None = None, facts: Mapping[str, Any] | None = None
+) -> Path:
     """Write a model of this client, from which it can predict with `kernfed predict`.
 
     Args:
         job: With features mapped, and centred where the job has an intercept.
         weights: On centred features, shape (M, C).
         offset: An intercept of the model's own beside the pooled means, shape (C,).
+        facts: What `job` in `model.json` tells beside the job and the client, JSON values.
 
     Returns:
         The folder with `model.safetensors` and `model.json`, below the client's state folder.
@@ -40,7 +43,7 @@ def keep_own_model(job: LocalJob, weights: Array, offset: Array | None = None) -
         weights=weights,
         feature_mean=job.feature_mean,
         target_mean=job.target_mean if offset is None else job.target_mean + offset,
-        job={"job_id": job.job_id, "client": job.client},
+        job={"job_id": job.job_id, "client": job.client, **(facts or {})},
     )
     folder = job.folder / "model"
     model.save(folder)
@@ -49,7 +52,12 @@ def keep_own_model(job: LocalJob, weights: Array, offset: Array | None = None) -
 
 
 def keep_private_model(
-    job: LocalJob, kind: str, arrays: Mapping[str, Array], details: Mapping[str, Any], scorer: Scorer
+    job: LocalJob,
+    kind: str,
+    arrays: Mapping[str, Array],
+    details: Mapping[str, Any],
+    scorer: Scorer,
+    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a model of this client of any kind, from which it can predict with `kernfed-client predict`.
 
@@ -59,6 +67,7 @@ def keep_private_model(
         arrays: What it is made of.
         details: What it is made of, JSON values.
         scorer: Scores of standardised rows.
+        facts: What `job` in `model.json` tells beside the job and the client, JSON values.
 
     Returns:
         The folder with `model.safetensors` and `model.json`, below the client's state folder.
@@ -74,7 +83,7 @@ def keep_private_model(
         arrays=arrays,
         details=details,
         scorer=scorer,
-        job={"job_id": job.job_id, "client": job.client},
+        job={"job_id": job.job_id, "client": job.client, **(facts or {})},
     )
     folder = job.folder / "model"
     model.save(folder)

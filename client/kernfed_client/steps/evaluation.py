@@ -11,12 +11,15 @@ from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation
 from kernfed.maths.tasks import TASKS
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.ridge import LocalRidge
+from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.own_ridge import own_weights
 
 
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
-    """Metric sums of the global model, and of this client's own ridge model where asked."""
+    """Metric sums of the global model, and of the ridge models of this client's rows where asked."""
     want = (job.z_test.shape[1], job.num_outputs)
     if request.weights.shape != want:
         raise InvalidTensorError(f"{request.step}: weights {request.weights.shape}, this client has {want}")
@@ -25,7 +28,10 @@ def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
     if request.include_global:
         sums.append(measure("global", job.task, predict(job, request.weights), targets))
     if request.local_ridge > 0:
-        sums.append(measure("local", job.task, predict(job, own_weights(job, request.local_ridge)), targets))
+        found = _alone if request.alone else _as_agreed
+        sums.append(measure("local", job.task, found(job, request.local_ridge), targets))
+    if request.local_shared:
+        sums.append(measure("local-shared", job.task, _shared(job, request.local_ridge), targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
@@ -38,6 +44,32 @@ def predict(job: LocalJob, weights: Array) -> Array:
     """
     scores: Array = (job.z_test @ torch.tensor(weights, dtype=torch.float64, device=job.device)).cpu().numpy()
     return scores + job.target_mean
+
+
+def _as_agreed(job: LocalJob, ridge: float) -> Array:
+    return predict(job, own_weights(job, ridge))
+
+
+def _alone(job: LocalJob, ridge: float) -> Array:
+    def make() -> Array:
+        own = alone(job)
+        return predict(own, own_weights(own, ridge))
+
+    return job.memo(("scores alone", ridge), make)
+
+
+def _shared(job: LocalJob, ridge: float) -> Array:
+    """Scores with the agreed scales and features, centred by this client's own means where the job centres."""
+
+    def make() -> Array:
+        z, y = job.z_train, job.y_train
+        if not job.centred:
+            return _as_agreed(job, ridge)
+        z_mean, y_mean = z.mean(0), y.mean(0)
+        weights = LocalRidge(z - z_mean, y - y_mean, ridge).solve()
+        return to_array((job.z_test - z_mean) @ weights + y_mean) + job.target_mean
+
+    return job.memo(("scores shared", ridge), make)
 
 
 def held_out_targets(job: LocalJob) -> Array:

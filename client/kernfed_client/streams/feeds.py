@@ -82,7 +82,11 @@ class Spool:
             OSError: The disk is full, or gone.
         """
         text = line.strip()
-        if not isinstance(json.loads(text), dict):
+        try:
+            record = json.loads(text)
+        except RecursionError:
+            raise ValueError("lists or objects inside of each other, too deep; send numbers and text") from None
+        if not isinstance(record, dict):
             raise ValueError("not a JSON object; send one object with the columns by name on each line")
         if b"\n" in text or b"\r" in text:
             raise ValueError("a line break inside of a line")

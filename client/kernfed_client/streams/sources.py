@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernfed.errors import ConfigError
+from kernfed.jobs.client_file import StreamFile
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
 from kernfed_client.streams.streams import FolderStream, Stream, TableStream, spool_folder
@@ -23,6 +24,7 @@ def open_stream(job: LocalJob) -> Stream:
     if file.source == "file":
         return TableStream(read_partition(file, job.schema, dataset, "stream"), job.classes)
     if file.source == "follow":
+        _check_encoding(file, dataset)
         return FolderStream(file.path, file, job.schema, dataset, job.classes)
     folder = spool_folder(job.file.state, dataset)
     if not folder.is_dir():
@@ -31,3 +33,20 @@ def open_stream(job: LocalJob) -> Stream:
             "`kernfed-client run`, or use a file"
         )
     return FolderStream(folder, file, job.schema, dataset, job.classes)
+
+
+def _check_encoding(file: StreamFile, dataset: str) -> None:
+    """Refuse an encoding whose lines cannot be told by their last byte: a file that grows is read line by line.
+
+    Raises:
+        ConfigError: Names the key and what to write there.
+    """
+    try:
+        told = "\n,1".encode(file.encoding) == b"\n,1"
+    except (LookupError, UnicodeError):
+        told = False
+    if not told and "sig" not in file.encoding:
+        raise ConfigError(
+            f"data set {dataset!r}: a stream that is followed cannot be read as {file.encoding!r}; write it as utf-8, "
+            f"and correct `encoding` of [datasets.{dataset}.stream] in the client file"
+        )

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import structlog
 
-from kernfed.arrays import Floats
+from kernfed.arrays import GREATEST, Floats
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
-from kernfed.tables.cells import label_text
+from kernfed.tables.cells import class_name, label_text, read_value
 from kernfed.tables.raw_table import Source, locate_columns
 from kernfed_client.data.partition_data import PartitionData, partition_source
 
@@ -269,26 +269,24 @@ class FolderStream:
     def _json_row(self, text: str) -> Row | None:
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return self._record_row(record) if isinstance(record, dict) else None
 
     def _record_row(self, record: Mapping[str, Any]) -> Row | None:
         mapped = self.file.columns
-        values = [_as_number(record.get(mapped.get(name, name))) for name in self.schema.features]
+        values = [self._number(record.get(mapped.get(name, name))) for name in self.schema.features]
         target = record.get(mapped.get(self.schema.target, self.schema.target))
         key = record.get(self.file.key) if self.file.key is not None else None
         text = None if key is None else label_text(key) if isinstance(key, str | int | float | bool) else None
         return self._row(values, self._target(target), text)
 
-    def _number(self, cell: str) -> float | None:
-        text = cell.strip()
-        if cell in self.file.missing or text in self.file.missing:
-            return None
-        try:
-            return float(text)
-        except ValueError:
+    def _number(self, cell: object) -> float | None:
+        """A cell as a number; None: no value; NaN: not usable."""
+        value = read_value(cell, self.file)
+        if not isinstance(value, float) or abs(value) > GREATEST:
             return math.nan
+        return None if math.isnan(value) else value
 
     def _target(self, value: object) -> float | None:
         """Target as a number or 0/1; None: not there; NaN: not usable."""
@@ -299,9 +297,9 @@ class FolderStream:
             text = (text or "").strip()
             if not text or text in self.file.missing:
                 return None
-            name = self.file.labels.get(text, text)
+            name = class_name(text, self.file.labels, self.classes)
             return float(self.classes.index(name)) if name in self.classes else math.nan
-        return self._number(value) if isinstance(value, str) else _as_number(value)
+        return self._number(value)
 
     def _row(self, values: list[float | None], y: float | None, key: str | None) -> Row | None:
         if y is not None and not math.isfinite(y):
@@ -363,18 +361,6 @@ class _Columns:
     start: int
     """Bytes of the header."""
     width: int
-
-
-def _as_number(value: object) -> float | None:
-    """A JSON or Parquet value as a number; None: not there; NaN: not one."""
-    if value is None:
-        return None
-    if isinstance(value, bool | int | float):
-        return float(value)
-    try:
-        return float(value)  # type: ignore[arg-type]  # a decimal, or text that is a number
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def spool_folder(state: Path, dataset: str) -> Path:

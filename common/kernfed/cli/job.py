@@ -21,6 +21,7 @@ from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import load_job, parse_job
 from kernfed.jobs.named_files import attach_files
+from kernfed.methods.registry import METHODS
 from kernfed.report.sections import Overview, overviews
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean, flat
@@ -138,7 +139,7 @@ def show(
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")
-        print_table(columns, rows, title="last metrics, on each client's own test rows")
+        print_table(columns, rows, title=f"last metrics, {METHODS[job.method].measured}")
     for overview in told_at_a_glance:
         typer.echo("")
         rows = [[clean(cell) for cell in row] for row in overview.table.rows]

@@ -24,7 +24,8 @@ def predict(
     The file written has every column of the data as it was, then `prediction`, and `score` (or one `score_CLASS` per
     class): least-squares fits of 0/1 targets, of which the largest decides; they are not probabilities.
     """
-    num_rows = write_predictions(
-        load_predictor(model), data, out, delimiter=delimiter, encoding=encoding, device=device
-    )
+    predictor = load_predictor(model)
+    if note := predictor.job.get("note"):
+        typer.echo(f"{model}: {note}", err=True)
+    num_rows = write_predictions(predictor, data, out, delimiter=delimiter, encoding=encoding, device=device)
     typer.echo(f"{out}: {num_rows} rows predicted")

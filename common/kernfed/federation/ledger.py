@@ -88,14 +88,16 @@ class Ledger:
         Returns:
             For each the error that says so. What it sent is not remembered.
         """
-        sizes = {client: _sizes(reply) for client, reply in replies.items()}
+        every = {client: _sizes(reply) for client, reply in replies.items()}
         found: dict[str, KernfedError] = {}
         name = request.reply.__name__
-        beyond = {client: field for client, own in sizes.items() for field, size in own.items() if size > GREATEST}
-        error = DivergedError if len(beyond) == len(sizes) > 1 else InvalidReplyError
+        beyond = {client: field for client, own in every.items() for field, size in own.items() if size > GREATEST}
+        error = DivergedError if len(beyond) == len(every) > 1 else InvalidReplyError
         for client, field in beyond.items():
             remedy = _REMEDY if error is InvalidReplyError else "those of every client"
             found[client] = error(f"{name}.{field} holds numbers beyond {GREATEST:g}; {remedy}")
+        told = request.reply.diagnostics
+        sizes = {client: {f: s for f, s in own.items() if f not in told} for client, own in every.items()}
         for field in next(iter(sizes.values()), {}):
             while far := self._farthest(request, field, {c: own for c, own in sizes.items() if c not in found}):
                 found[far] = InvalidReplyError(
@@ -126,11 +128,7 @@ class Ledger:
 
 
 def _sizes(reply: Reply) -> dict[str, float]:
-    return {
-        f.name: abs(value) if isinstance(value, float) else norm(value)
-        for f, value in _numbers(reply)
-        if f.name not in reply.diagnostics
-    }
+    return {f.name: abs(value) if isinstance(value, float) else norm(value) for f, value in _numbers(reply)}
 
 
 def _numbers(reply: Reply) -> list[tuple[FieldInfo, Any]]:

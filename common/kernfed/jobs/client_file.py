@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from kernfed.features.kernels import PointKernel
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.toml_file import parse_toml, read_toml
-from kernfed.section import GIVEN, Only, Section
+from kernfed.section import Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
@@ -35,8 +35,8 @@ class PartitionFile(Section):
     delimiter: Annotated[str, Only(format="csv")] = Field(
         ",", min_length=1, max_length=1, description="Column separator, e.g. ; or a tab."
     )
-    missing: Annotated[list[str], Only(format="csv"), Only(format="parquet", text=GIVEN)] = Field(
-        ["", "NA", "NaN", "nan", "null", "?"], description="Cells that stand for a gap."
+    missing: Annotated[list[str], Only(format=("csv", "parquet", "npz"))] = Field(
+        ["", "NA", "NaN", "nan", "null", "?"], description="Cells that stand for a gap, as text or as numbers."
     )
     columns: Annotated[dict[str, str], Only(format=("csv", "parquet", "npz"))] = Field(
         {}, description="Column names of the job, each with the name used in this file."

@@ -164,6 +164,11 @@ class JobFile(Section):
     seed: int = Field(0, ge=0, lt=2**63, description="Every random draw of the job comes from it.")
     precision: Literal["float64", "float32"] = Field("float64", description="Float type on the wire.")
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
+    local_shared: bool = Field(
+        False,
+        description="Measure beside `local`, each client's ridge model without the others, also `local-shared`: of its "
+        "own rows, with the scales and lengthscale of all clients.",
+    )
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
     method: AnyMethod
     cohort: CohortSection = CohortSection()
@@ -198,6 +203,14 @@ class JobFile(Section):
                 refused.append(f"method {self.method.name} {reason}; remove {what}")
         if refused:
             raise ValueError("\n".join(refused))
+        return self
+
+    @model_validator(mode="after")
+    def _may_scale(self, info: ValidationInfo) -> Self:
+        reason = method_of(self.method).unscaled(self.method)
+        accepted = bool(info.context and info.context.get(ACCEPTED))
+        if reason and self.data is not None and self.data.standardise and not accepted:
+            raise ValueError(f"data.standardise is true, but {reason}; set data.standardise = false")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ the positive class, which is predicted from 1/2 on; of several classes the large
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -129,3 +129,12 @@ TASKS: Mapping[LearningTask, Task] = {
     LearningTask.BINARY: Binary(),
     LearningTask.CLASSIFICATION: Classification(),
 }
+
+
+def shown_metrics(task: LearningTask, measured: Collection[str]) -> tuple[str, ...]:
+    """Metrics to show of those measured: the main one, or, where it cannot be measured, accuracy and log-loss.
+
+    A stream's predictions are summed row by row, and an AUC needs all scores at once.
+    """
+    main = TASKS[task].main_metric
+    return (main,) if main in measured else tuple(m for m in ("accuracy", "log_loss") if m in measured)

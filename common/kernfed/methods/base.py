@@ -51,6 +51,11 @@ class Method(Generic[S]):
     """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
     check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None
     """(settings, `data.task`) -> nothing; raises ValueError where the two do not fit, and names key and remedy."""
+    measured: str = "on test rows"
+    """What its metrics are of, in the titles of tables."""
+
+    unscaled: Callable[[S], str] = lambda _settings: ""
+    """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""
 
     @property
     def name(self) -> str:

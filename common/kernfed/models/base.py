@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
@@ -33,6 +33,11 @@ class Model(Protocol):
     @property
     def classes(self) -> tuple[str, ...]:
         """Binary: negative, positive; empty for regression."""
+        ...
+
+    @property
+    def job(self) -> Mapping[str, Any]:
+        """Where it comes from, JSON values; a `note` is told to who predicts with it."""
         ...
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:

@@ -146,7 +146,7 @@ class Identity:
         if now >= self.not_after:
             raise CertificateError(
                 f"the certificate of {self.principal} in {self.folder} expired on {_date(self.not_after)} (it is now "
-                f"{_date(now)}): {_new_certificate(self.principal)}"
+                f"{_date(now)}; if that is wrong, set this machine's clock): {_new_certificate(self.principal)}"
             )
         if now < self.not_before:
             raise CertificateError(

@@ -41,7 +41,6 @@ from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
 
 _STEP_TIMEOUT_S = 2.0
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_CLOCK_HINT = timedelta(days=2)
 
 
 class Layer(enum.StrEnum):
@@ -218,7 +217,7 @@ def _check_server(host: str, port: int, identity: Identity, now: datetime) -> Fi
     if now >= leaf.not_valid_after_utc:
         return _bad_server(
             f"the coordinator's certificate expired on {_date(leaf.not_valid_after_utc)} (it is now {_date(now)} here)",
-            _clock_hint(now - leaf.not_valid_after_utc) + "its operator runs `kernfed pki renew coordinator`",
+            "if this machine's clock is wrong, set it; else its operator runs `kernfed pki renew coordinator`",
         )
     if now < leaf.not_valid_before_utc:
         return _bad_server(
@@ -383,10 +382,6 @@ def _load_pair(context: ssl.SSLContext, identity: Identity) -> None:
 
 def _ca(identity: Identity) -> x509.Certificate:
     return x509.load_pem_x509_certificate(identity.ca_pem)
-
-
-def _clock_hint(by: timedelta) -> str:
-    return "if this machine's clock is wrong, set it; else " if by < _CLOCK_HINT else ""
 
 
 def _span(span: timedelta) -> str:

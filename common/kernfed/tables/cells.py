@@ -1,56 +1,145 @@
-"""The meaning of a cell, the same for files of text and for typed ones: a number, a class label, or no value."""
+"""The meaning of a cell, the same for files of text, typed files and streams: a number, a class label, or no value.
+
+A number is written as Python writes one, in ASCII: a sign, digits, a point, an exponent. `1_000`, digits of other
+scripts and no-break spaces are text. `true` and `false`, in any case, are 1 and 0, as booleans are. An integer beyond
+2^53 is refused, for a float cannot tell it from its neighbours: such columns hold names of things. NaN and null are no
+value, and so is whatever equals a token of `missing`, as text or as a number.
+"""
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
-from kernfed.arrays import Integers
+from kernfed.arrays import Floats, Integers
+from kernfed.jobs.client_file import PartitionFile
 from kernfed.tables.raw_table import Faults, Source
+
+EXACT = 2**53
+"""Greatest integer up to which every integer is a float64."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+class Misread(enum.Enum):
+    """Why a cell is not a number."""
+
+    TEXT = "text where a number is needed"
+    NAN = "nan"
+    INTEGER = "an integer beyond 2^53, which would be rounded; leave the column out, or write a number with an exponent"
 
 
 def plain_numbers(cells: Sequence[str]) -> list[float] | None:
-    """All cells as numbers; None where one of them is not plainly a number."""
+    """All cells as numbers; None where one of them is not plainly one, and has to be looked at by itself."""
     try:
         values = [float(cell) for cell in cells]
     except ValueError:
         return None
-    # float() also takes "nan", 1_000 and the digits of other scripts.
+    # float() also takes "nan", 1_000, digits of other scripts, and integers that it rounds.
     text = "".join(cells)
-    return None if any(v != v for v in values) or "_" in text or not text.isascii() else values
+    odd = any(v != v or abs(v) >= EXACT for v in values)
+    return None if odd or "_" in text or not text.isascii() else values
 
 
 def number(cell: str) -> float | None:
     """A cell as a number, infinite ones included; None where it is not plainly one."""
-    values = plain_numbers([cell.strip()])
-    return values[0] if values else None
+    value = _read_text(cell)
+    return value if isinstance(value, float) else None
 
 
-def read_number(cell: str, source: Source, faults: Faults, column: str, row: int) -> float:
-    """A cell as a number; NaN: no value, or a fault that is noted."""
-    if cell in source.file.missing or cell.strip() in source.file.missing:
-        return float("nan")
-    value = number(cell)
+def _read_text(cell: str) -> float | Misread:
+    text = cell.strip(" \t\r\n\f\v")
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    if _INTEGER.fullmatch(text):
+        return float(text) if len(text) < 16 or (len(text) < 400 and abs(int(text)) <= EXACT) else Misread.INTEGER
+    if not text.isascii() or "_" in text:
+        return Misread.TEXT
+    try:
+        value = float(text)
+    except ValueError:
+        return Misread.TEXT
+    return Misread.NAN if value != value else value
+
+
+def read_value(value: object, file: PartitionFile) -> float | Misread:
+    """A cell of text, JSON or a typed column as a number; NaN: no value.
+
+    Args:
+        value: None: no value.
+        file: Says which tokens mean that there is none.
+    """
+    found: float | Misread
     if value is None:
-        nan = cell.strip().lower().lstrip("+-") == "nan"
-        faults.add(column, row, source.not_finite if nan else _text_problem(source))
-        return float("nan")
-    return value
+        return math.nan
+    if isinstance(value, str):
+        if value in file.missing or value.strip() in file.missing:
+            return math.nan
+        found = _read_text(value)
+    elif isinstance(value, bool):
+        found = float(value)
+    elif isinstance(value, int):
+        found = float(value) if abs(value) <= EXACT else Misread.INTEGER
+    elif isinstance(value, Decimal):
+        whole = value.is_finite() and value == value.to_integral_value()
+        found = Misread.INTEGER if whole and abs(value) > EXACT else float(value)
+    elif isinstance(value, float):
+        found = value
+    else:
+        found = Misread.TEXT
+    return math.nan if isinstance(found, float) and found in missing_numbers(file) else found
+
+
+def missing_numbers(file: PartitionFile) -> frozenset[float]:
+    """The numbers among the tokens that mean that there is no value, e.g. -999."""
+    return frozenset(value for token in file.missing if (value := number(token)) is not None)
+
+
+def blank_missing(values: Floats, file: PartitionFile) -> Floats:
+    """Values with NaN in place of the numbers that mean that there is none; the same array where there are none."""
+    tokens = missing_numbers(file)
+    return np.where(np.isin(values, sorted(tokens)), np.nan, values) if tokens else values
+
+
+def read_numbers(values: Any, source: Source, faults: Faults, column: str) -> Floats:
+    """A typed column of booleans, integers or floats, (n,), as numbers; integers beyond 2^53 are noted as faults."""
+    if values.dtype.kind in "iu":
+        beyond = (values > EXACT) | (values < -EXACT if values.dtype.kind == "i" else False)
+        faults.add_rows(column, np.flatnonzero(beyond) + 1, Misread.INTEGER.value)
+    with np.errstate(over="ignore"):
+        return blank_missing(values.astype(np.float64), source.file)
+
+
+def read_number(cell: object, source: Source, faults: Faults, column: str, row: int) -> float:
+    """A cell as a number; NaN: no value, or a fault that is noted."""
+    value = read_value(cell, source.file)
+    if isinstance(value, float):
+        return value
+    problems = {Misread.NAN: source.not_finite, Misread.TEXT: _text_problem(source)}
+    faults.add(column, row, problems.get(value, value.value))
+    return math.nan
 
 
 def _text_problem(source: Source) -> str:
     remedy = "correct it"
     if source.file.value_in_effect("format") == "csv":
         remedy = source.remedy(remedy, ", or, if it means that there is no value, add it to {}", "missing")
-    return f"text where a number is needed; {remedy}"
+    return f"{Misread.TEXT.value}; {remedy}"
 
 
 def label_text(value: str | float | bool | None) -> str | None:
-    """Text of a class label that is stored as a value: 7 and 7.0 are `7`, True is `true`, NaN is None (no value)."""
-    if value is None or isinstance(value, str):
-        return value
+    """Text of a class label: 7 and 7.0 are `7`, True and the text `True` are `true`, NaN is None (no value)."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.lower() if value.strip() in ("True", "False") else value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -60,17 +149,34 @@ def label_text(value: str | float | bool | None) -> str | None:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def merge_labels(values: Sequence[str | None], codes: Integers) -> tuple[Integers, tuple[str, ...]]:
+def class_name(label: str, labels: Mapping[str, str], classes: Sequence[str]) -> str:
+    """The job's class of a label.
+
+    Args:
+        label: As `label_text` gives it.
+        labels: Labels of the file, each with the class of the job.
+        classes: Of the job; empty: it names none. A job, and `labels`, may write booleans as Python does.
+    """
+    python = label.capitalize() if label in _TRUTH else label
+    found = labels.get(label, labels.get(python, label))
+    return found.capitalize() if found in _TRUTH and found not in classes and found.capitalize() in classes else found
+
+
+def merge_labels(
+    values: Sequence[str | float | bool | None], codes: Integers, missing: Sequence[str] = ()
+) -> tuple[Integers, tuple[str, ...]]:
     """Strip the distinct labels of a column, and give labels that are then equal one code.
 
     Args:
-        values: Distinct values as read; None or blank: no value.
+        values: Distinct values as read; None, blank, or a token of `missing`: no value.
         codes: For each row an index into `values`, (n,); negative: no value.
+        missing: Tokens that mean that there is no value.
 
     Returns:
         Codes (n,), -1 for no value, and the distinct labels that they index, sorted.
     """
-    stripped = [(value or "").strip() for value in values]
+    stripped = [(label_text(value) or "").strip() for value in values]
+    stripped = ["" if s in missing else s for s in stripped]
     names = tuple(sorted({s for s in stripped if s}))
     index = {name: i for i, name in enumerate(names)}
     table = np.array([*(index.get(s, -1) for s in stripped), -1], dtype=np.int64)

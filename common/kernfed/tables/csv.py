@@ -23,9 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from kernfed.tables.cells import merge_labels, number, plain_numbers, read_number
+from kernfed.tables.cells import EXACT, blank_missing, merge_labels, missing_numbers, plain_numbers, read_number
 from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
 
+_MARKS = {"utf-16": b"\xff\xfe", "utf-32": b"\xff\xfe\0\0"}
+"""Byte order marks of little-endian text; reversed: of big-endian."""
 _CHUNK = 1 << 20
 _ONE_BYTE_NEWLINE = {"utf-8-sig", "ascii", "iso8859-1", "iso8859-15", "cp1252"}
 """Encodings whose lines can be counted in bytes, which the fast reading needs."""
@@ -73,12 +75,29 @@ def read_csv_with_text(source: Source) -> tuple[TextTable, RawTable]:
     return TextTable(tuple(header), [record for _, record in numbered]), table
 
 
+def read_text_columns(source: Source, names: Sequence[str]) -> list[list[str]]:
+    """Columns as text, by their names in the file, each with a cell for every row.
+
+    Raises:
+        DataError: Names file, column, line and remedy.
+    """
+    with _open(source) as (_, header, records):
+        present = [name.strip() for name in header]
+        for name in names:
+            if present.count(name) != 1:
+                source.refuse(f"column {name!r} stands {present.count(name)} times; it must stand once")
+        places = [present.index(name) for name in names]
+        rows = [record for _, record in records]
+    return [[row[place] for row in rows] for place in places]
+
+
 @contextmanager
 def _open(source: Source) -> Iterator[tuple[str, list[str], Iterator[tuple[int, list[str]]]]]:
     """The encoding, the header, and the records below it, each with the number of its first line."""
-    encoding = _encoding(source)
     with source.file.path.open("rb") as file:
-        _refuse_binary(source, encoding, file.peek(4096)[:4096])
+        start = file.peek(4096)[:4096]
+        encoding = _encoding(source, start)
+        _refuse_binary(source, encoding, start)
         try:
             text = TextIOWrapper(file, encoding, newline="")
         except LookupError:
@@ -90,11 +109,19 @@ def _open(source: Source) -> Iterator[tuple[str, list[str], Iterator[tuple[int, 
         yield encoding, header, _complete(source, records, len(header))
 
 
-def _encoding(source: Source) -> str:
+def _encoding(source: Source, start: bytes) -> str:
     try:
         name = codecs.lookup(source.file.encoding).name
     except LookupError:
         source.refuse(f"unknown encoding; correct {source.key('encoding')}, e.g. utf-8 or latin-1")
+    if name.startswith(("utf-16-", "utf-32-")):
+        little = _MARKS[name[:6]]
+        own, other = (little, little[::-1]) if name.endswith("le") else (little[::-1], little)
+        if start.startswith(own):
+            return name[:6]  # reads the mark, and goes by it
+        if start.startswith(other):
+            remedy = source.remedy("save it anew", ", or set {} to " + f'"{name[:6]}"', "encoding")
+            source.refuse(f"begins with the mark of the other order of bytes than {source.file.encoding}; {remedy}")
     # utf-8-sig reads files with and without a byte order mark.
     return "utf-8-sig" if name == "utf-8" else name
 
@@ -127,7 +154,7 @@ def _records(source: Source, text: TextIO, encoding: str) -> Iterator[tuple[int,
                 f"line {line}: malformed quotes, or a quote that is never closed; "
                 'a quote inside of a quoted cell is written twice ("")'
             )
-        except UnicodeDecodeError:
+        except UnicodeError:  # not only of decoding: UTF-16 without a mark, and codecs that are none of text
             at = _undecodable_line(source.file.path, encoding)
             remedy = source.remedy("save the file as UTF-8", " or correct {}, e.g. to latin-1", "encoding")
             source.refuse(f"{at}bytes that are not {source.file.encoding} text; {remedy}")
@@ -145,7 +172,7 @@ def _undecodable_line(path: Path, encoding: str) -> str:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode(encoding)
-            except UnicodeDecodeError:
+            except UnicodeError:
                 return f"line {number}: "
     return ""
 
@@ -212,13 +239,16 @@ def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int])
         encoded = target.unify_dictionaries().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.chunk(0) if encoded.num_chunks else encoded.type.wrap_array(pa.array([]))
-        missing = frozenset(source.file.missing)
-        values = [v if v.strip() not in missing else None for v in encoded.dictionary.to_pylist()]
-        codes, labels = merge_labels(values, encoded.indices.fill_null(-1).to_numpy().astype(np.int64))
+        indices = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+        codes, labels = merge_labels(encoded.dictionary.to_pylist(), indices, source.file.missing)
     elif target is not None:
         if pc.any(pc.is_nan(target)).as_py():
             return None
         y = target.to_numpy().astype(np.float64)
+    for numbers in (x, y):
+        if numbers is not None and (np.abs(numbers) >= EXACT).any():
+            return None  # perhaps an integer that was rounded
+    x, y = blank_missing(x, source.file), None if y is None else blank_missing(y, source.file)
     return RawTable(x, y, codes, labels, np.arange(2, n + 2), "line")
 
 
@@ -242,7 +272,7 @@ def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], pl
     numeric = places[: len(names)]
     missing = frozenset(source.file.missing)
     # A token such as -999 reads as a number, so that every cell has to be looked at.
-    plain = not any(number(token) is not None for token in missing)
+    plain = not missing_numbers(source.file)
     numbers, codes, lines = array("d"), array("q"), array("q")
     labels: dict[str, int] = {}
     faults = Faults(source, "line")
@@ -261,7 +291,7 @@ def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], pl
     table = np.array(numbers, dtype=np.float64).reshape(len(lines), len(numeric))
     row_numbers = np.array(lines, dtype=np.int64)
     if source.has_labels:
-        merged, classes = merge_labels(list(labels), np.array(codes, dtype=np.int64))
+        merged, classes = merge_labels(list(labels), np.array(codes, dtype=np.int64), source.file.missing)
         return RawTable(table, None, merged, classes, row_numbers, "line")
     y = None if source.target is None else table[:, -1]
     return RawTable(table[:, : len(source.features)], y, None, (), row_numbers, "line")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Integers
-from kernfed.tables.cells import label_text, merge_labels
-from kernfed.tables.raw_table import RawTable, Source, locate_columns
+from kernfed.tables.cells import label_text, merge_labels, read_numbers
+from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
 
 
 def read_npz(source: Source) -> RawTable:
@@ -51,8 +51,10 @@ def read_npz(source: Source) -> RawTable:
             + source.remedy("correct the array `columns`", ", or {}", "x_columns")
         )
     places = locate_columns(source, names, source.features)
-    with np.errstate(over="ignore"):
-        values = x[:, places].astype(np.float64)
+    faults = Faults(source, "row")
+    columns = [read_numbers(x[:, p], source, faults, name) for p, name in zip(places, source.features, strict=True)]
+    values = np.stack(columns, axis=1) if columns else np.empty((len(x), 0))
+    faults.raise_if_any()
     rows = np.arange(1, len(x) + 1)
     if y is None:
         return RawTable(values, None, None, (), rows, "row")
@@ -60,7 +62,10 @@ def read_npz(source: Source) -> RawTable:
         return RawTable(values, None, *_labels(source, y), rows, "row")
     if y.dtype.kind not in "biuf":
         source.refuse(f"array {file.y_key!r} has type {y.dtype} where numbers are needed; store numbers")
-    return RawTable(values, y.astype(np.float64), None, (), rows, "row")
+    assert source.target is not None  # noqa: S101  # y is read for it
+    targets = read_numbers(y, source, faults, source.target)
+    faults.raise_if_any()
+    return RawTable(values, targets, None, (), rows, "row")
 
 
 def _array(source: Source, archive: Any, name: str, key: str) -> Any:
@@ -94,7 +99,8 @@ def _labels(source: Source, y: Any) -> tuple[Integers, tuple[str, ...]]:
             f"array {source.file.y_key!r} has type {y.dtype}, which cannot name classes; store text or integers"
         )
     distinct, codes = np.unique(y, return_inverse=True)
-    return merge_labels([_label(source, value) for value in distinct.tolist()], codes.astype(np.int64))
+    values = [_label(source, value) for value in distinct.tolist()]
+    return merge_labels(values, codes.astype(np.int64), source.file.missing)
 
 
 def _label(source: Source, value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
-from kernfed.tables.cells import label_text, merge_labels, read_number
+from kernfed.tables.cells import EXACT, blank_missing, merge_labels, read_number
 from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
 
 
@@ -42,7 +43,7 @@ def read_parquet(source: Source) -> RawTable:
         target = table[present[-1]]
         if not source.has_labels:
             y = _numbers(source, faults, source.target, target)
-        elif (encoded := _labels(target)) is not None:
+        elif (encoded := _labels(target, source.file.missing)) is not None:
             codes, labels = encoded
         else:
             problem = f"type {target.type} cannot name classes; store text, integers or booleans"
@@ -60,22 +61,29 @@ def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
     if _is_text(kind):
-        cells = enumerate(column.to_pylist(), start=1)
-        return np.array([np.nan if c is None else read_number(c, source, faults, name, row) for row, c in cells])
+        return _one_by_one(source, faults, name, column)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    elif pa.types.is_decimal(kind) or pa.types.is_integer(kind):
+        found = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+        if (np.abs(found) >= EXACT).any():
+            return _one_by_one(source, faults, name, column)
+    elif not pa.types.is_floating(kind):
         problem = f"type {column.type} where a number is needed; store the column as integers or floats"
         faults.add(name, 1, problem, len(column))
         return np.full(len(column), np.nan)
-    return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+    return blank_missing(column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64), source.file)
+
+
+def _one_by_one(source: Source, faults: Faults, name: str, column: Any) -> Any:
+    return np.array([read_number(c, source, faults, name, row) for row, c in enumerate(column.to_pylist(), start=1)])
 
 
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _labels(column: Any) -> tuple[Integers, tuple[str, ...]] | None:
+def _labels(column: Any, missing: Sequence[str]) -> tuple[Integers, tuple[str, ...]] | None:
     """Codes and names of a column of classes; None where its type cannot name classes."""
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -92,5 +100,5 @@ def _labels(column: Any) -> tuple[Integers, tuple[str, ...]] | None:
     encoded = pa.concat_arrays(column.chunks).dictionary_encode() if column.num_chunks else None
     if encoded is None:
         return np.empty(0, dtype=np.int64), ()
-    values = [label_text(value) for value in encoded.dictionary.to_pylist()]
-    return merge_labels(values, encoded.indices.fill_null(-1).to_numpy().astype(np.int64))
+    indices = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    return merge_labels(encoded.dictionary.to_pylist(), indices, missing)

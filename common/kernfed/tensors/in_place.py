@@ -68,6 +68,21 @@ def solve_rows_in_place(factor: Tensor, b: Tensor, *, transposed: bool = False) 
     return solved
 
 
+def inverse_diagonal(factor: Tensor) -> Tensor:
+    """Compute the diagonal of A⁻¹ = L'⁻¹ L⁻¹, (n,), in blocks that are small beside A.
+
+    Args:
+        factor: L, from `factor_in_place`, (n, n).
+    """
+    n = len(factor)
+    found = factor.new_empty(n)
+    for start in range(0, n, 256):
+        unit = factor.new_zeros(n, min(256, n - start))
+        unit[start : start + unit.shape[1]].fill_diagonal_(1.0)
+        found[start : start + unit.shape[1]] = solve_rows_in_place(factor, unit).square().sum(dim=0)
+    return found
+
+
 def subtract_square(a: Tensor, t: Tensor, scale: float) -> None:
     """Subtract scale · T T' from the lower triangle of A, block by block.
 

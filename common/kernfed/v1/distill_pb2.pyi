@@ -183,6 +183,8 @@ class StartDistillationRequest(google.protobuf.message.Message):
     ALPHA_FIELD_NUMBER: builtins.int
     TOTAL_ROWS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    FREE_INTERCEPT_FIELD_NUMBER: builtins.int
+    TARGET_MEAN_FIELD_NUMBER: builtins.int
     sha256: builtins.str
     """SHA-256 of the public set's file, 64 hexadecimal digits. At most 256 characters."""
     ridge: builtins.float
@@ -193,9 +195,17 @@ class StartDistillationRequest(google.protobuf.message.Message):
     """Training rows of all clients of the job. From 1 to 2^53."""
     seed: builtins.int
     """Of models that draw random numbers; each client makes its own stream of it. From 0 to 2^63 - 1."""
+    free_intercept: builtins.bool
+    """Whether kernel ridge regression has an intercept that costs nothing."""
     @property
     def kernel(self) -> Global___KernelSpec:
         """Kernel of the job; a client whose own file names another model keeps to that."""
+
+    @property
+    def target_mean(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Mean of all clients' targets, one per output, around which models without an intercept fit; empty: 0. At most
+        1,000,000 items.
+        """
 
     def __init__(
         self,
@@ -206,9 +216,11 @@ class StartDistillationRequest(google.protobuf.message.Message):
         alpha: builtins.float = ...,
         total_rows: builtins.int = ...,
         seed: builtins.int = ...,
+        free_intercept: builtins.bool = ...,
+        target_mean: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernel", b"kernel"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alpha", b"alpha", "kernel", b"kernel", "ridge", b"ridge", "seed", b"seed", "sha256", b"sha256", "total_rows", b"total_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alpha", b"alpha", "free_intercept", b"free_intercept", "kernel", b"kernel", "ridge", b"ridge", "seed", b"seed", "sha256", b"sha256", "target_mean", b"target_mean", "total_rows", b"total_rows"]) -> None: ...
 
 Global___StartDistillationRequest: typing_extensions.TypeAlias = StartDistillationRequest
 
@@ -238,8 +250,11 @@ class DistillRequest(google.protobuf.message.Message):
 
     TRAINED_ROUND_FIELD_NUMBER: builtins.int
     TARGETS_FIELD_NUMBER: builtins.int
+    DEREGULARISE_FIELD_NUMBER: builtins.int
     trained_round: builtins.int
     """Round whose consensus `targets` come from; 0: fit own rows alone, whatever `targets` hold. From 0 to 1,000,000."""
+    deregularise: builtins.bool
+    """Whether a client with kernel ridge regression first undoes what its own kernel and ridge shrink."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
@@ -249,9 +264,10 @@ class DistillRequest(google.protobuf.message.Message):
         *,
         trained_round: builtins.int = ...,
         targets: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        deregularise: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["targets", b"targets"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deregularise", b"deregularise", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
 
 Global___DistillRequest: typing_extensions.TypeAlias = DistillRequest
 
@@ -263,8 +279,11 @@ class PublicPredictions(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     PREDICTIONS_FIELD_NUMBER: builtins.int
+    FAR_ROWS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    far_rows: builtins.float
+    """Share of the client's rows that have no public point within a lengthscale of the job's kernel. From 0 to 1."""
     @property
     def predictions(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
@@ -274,9 +293,10 @@ class PublicPredictions(google.protobuf.message.Message):
         *,
         num_rows: builtins.int = ...,
         predictions: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        far_rows: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["predictions", b"predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows", "predictions", b"predictions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["far_rows", b"far_rows", "num_rows", b"num_rows", "predictions", b"predictions"]) -> None: ...
 
 Global___PublicPredictions: typing_extensions.TypeAlias = PublicPredictions
 
@@ -290,12 +310,15 @@ class MeasureDistilledRequest(google.protobuf.message.Message):
     TARGETS_FIELD_NUMBER: builtins.int
     INCLUDE_PERSONAL_FIELD_NUMBER: builtins.int
     INCLUDE_LOCAL_FIELD_NUMBER: builtins.int
+    CHOOSE_FIELD_NUMBER: builtins.int
     trained_round: builtins.int
     """Round whose consensus `targets` are; 0: own rows alone. From 0 to 1,000,000."""
     include_personal: builtins.bool
     """Whether the model fitted to `targets`, `personal`, is measured."""
     include_local: builtins.bool
     """Whether the model of own rows alone, `local`, is measured too."""
+    choose: builtins.bool
+    """Whether `personal` is the model that predicts own rows that are kept apart better: this one, or `local`."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
@@ -307,9 +330,10 @@ class MeasureDistilledRequest(google.protobuf.message.Message):
         targets: kernfed.v1.tensor_pb2.Tensor | None = ...,
         include_personal: builtins.bool = ...,
         include_local: builtins.bool = ...,
+        choose: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["targets", b"targets"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["include_local", b"include_local", "include_personal", b"include_personal", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choose", b"choose", "include_local", b"include_local", "include_personal", b"include_personal", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
 
 Global___MeasureDistilledRequest: typing_extensions.TypeAlias = MeasureDistilledRequest
 
@@ -321,8 +345,11 @@ class KeepDistilledRequest(google.protobuf.message.Message):
 
     TRAINED_ROUND_FIELD_NUMBER: builtins.int
     TARGETS_FIELD_NUMBER: builtins.int
+    CHOOSE_FIELD_NUMBER: builtins.int
     trained_round: builtins.int
     """Round whose consensus `targets` are; 0: own rows alone. From 0 to 1,000,000."""
+    choose: builtins.bool
+    """Whether to keep the model of own rows alone where it predicts own rows that are kept apart better."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
@@ -332,26 +359,84 @@ class KeepDistilledRequest(google.protobuf.message.Message):
         *,
         trained_round: builtins.int = ...,
         targets: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        choose: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["targets", b"targets"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choose", b"choose", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
 
 Global___KeepDistilledRequest: typing_extensions.TypeAlias = KeepDistilledRequest
 
 @typing.final
 class OwnModelKept(google.protobuf.message.Message):
-    """The client's model is in its state folder; nothing of it is told."""
+    """The client's model is in its state folder; nothing of it is told but where it comes from."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
+    COMPARED_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    alone: builtins.bool
+    """Whether the client kept the model of its own rows alone, since that predicts rows kept apart better."""
+    compared: builtins.bool
+    """Whether the client could compare the two: it has rows enough."""
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
+        alone: builtins.bool = ...,
+        compared: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "compared", b"compared", "num_rows", b"num_rows"]) -> None: ...
 
 Global___OwnModelKept: typing_extensions.TypeAlias = OwnModelKept
+
+@typing.final
+class TargetMoments(google.protobuf.message.Message):
+    """Mean and deviation of the targets of a client's training rows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    MEAN_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client. From 0 to 2^53."""
+    @property
+    def mean(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Per output, in the units of the data set's targets, or the share of a class. Shape (C)."""
+
+    @property
+    def deviation(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Standard deviation per output, at least 0. Shape (C)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        deviation: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean", "num_rows", b"num_rows"]) -> None: ...
+
+Global___TargetMoments: typing_extensions.TypeAlias = TargetMoments
+
+@typing.final
+class TargetMomentsRequest(google.protobuf.message.Message):
+    """Tell mean and deviation of the training targets, by which targets are centred and scales are compared."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    num_outputs: builtins.int
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    def __init__(
+        self,
+        *,
+        num_outputs: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_outputs", b"num_outputs"]) -> None: ...
+
+Global___TargetMomentsRequest: typing_extensions.TypeAlias = TargetMomentsRequest

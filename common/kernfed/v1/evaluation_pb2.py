@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bkernfed/v1/evaluation.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"\xbc\x01\n\nMetricSums\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\x15\n\rsquared_error\x18\x03 \x01(\x01\x12\x13\n\x0btarget_mean\x18\x04 \x01(\x01\x12\x1a\n\x12target_sum_squares\x18\x05 \x01(\x01\x12\x13\n\x0bnum_correct\x18\x06 \x01(\x04\x12\x10\n\x08log_loss\x18\x07 \x01(\x01\x12\x0b\n\x03\x61uc\x18\x08 \x01(\x01\x12\x11\n\tauc_pairs\x18\t \x01(\x01\"I\n\nEvaluation\x12\x15\n\rnum_test_rows\x18\x01 \x01(\x04\x12$\n\x04sums\x18\x02 \x03(\x0b\x32\x16.kernfed.v1.MetricSums\"c\n\x0f\x45valuateRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x13\n\x0blocal_ridge\x18\x02 \x01(\x01\x12\x16\n\x0einclude_global\x18\x03 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bkernfed/v1/evaluation.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"\xbc\x01\n\nMetricSums\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\x15\n\rsquared_error\x18\x03 \x01(\x01\x12\x13\n\x0btarget_mean\x18\x04 \x01(\x01\x12\x1a\n\x12target_sum_squares\x18\x05 \x01(\x01\x12\x13\n\x0bnum_correct\x18\x06 \x01(\x04\x12\x10\n\x08log_loss\x18\x07 \x01(\x01\x12\x0b\n\x03\x61uc\x18\x08 \x01(\x01\x12\x11\n\tauc_pairs\x18\t \x01(\x01\"I\n\nEvaluation\x12\x15\n\rnum_test_rows\x18\x01 \x01(\x04\x12$\n\x04sums\x18\x02 \x03(\x0b\x32\x16.kernfed.v1.MetricSums\"\x88\x01\n\x0f\x45valuateRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x13\n\x0blocal_ridge\x18\x02 \x01(\x01\x12\x16\n\x0einclude_global\x18\x03 \x01(\x08\x12\r\n\x05\x61lone\x18\x04 \x01(\x08\x12\x14\n\x0clocal_shared\x18\x05 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_METRICSUMS']._serialized_end=257
   _globals['_EVALUATION']._serialized_start=259
   _globals['_EVALUATION']._serialized_end=332
-  _globals['_EVALUATEREQUEST']._serialized_start=334
-  _globals['_EVALUATEREQUEST']._serialized_end=433
+  _globals['_EVALUATEREQUEST']._serialized_start=335
+  _globals['_EVALUATEREQUEST']._serialized_end=471
 # @@protoc_insertion_point(module_scope)

@@ -38,7 +38,9 @@ class MetricSums(google.protobuf.message.Message):
     AUC_FIELD_NUMBER: builtins.int
     AUC_PAIRS_FIELD_NUMBER: builtins.int
     model: builtins.str
-    """Which model was measured: `global`, `local` (trained by this client alone) or `personal`. At most 256 characters."""
+    """Which model was measured, e.g. `global`, `local` (trained by this client alone) or `personal`. At most 256
+    characters.
+    """
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     squared_error: builtins.float
@@ -107,10 +109,18 @@ class EvaluateRequest(google.protobuf.message.Message):
     WEIGHTS_FIELD_NUMBER: builtins.int
     LOCAL_RIDGE_FIELD_NUMBER: builtins.int
     INCLUDE_GLOBAL_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
+    LOCAL_SHARED_FIELD_NUMBER: builtins.int
     local_ridge: builtins.float
     """Ridge of the local model to measure beside it; 0: do not measure a local model. At least 0."""
     include_global: builtins.bool
     """False where there is no global model (`local`): `weights` then only states the shape."""
+    alone: builtins.bool
+    """Whether the local model is prepared from the client's own rows: scales, lengthscale and means of its own. Unset, as
+    earlier coordinators have it: those that all clients agreed on.
+    """
+    local_shared: builtins.bool
+    """Whether a model of the client's rows, prepared as agreed and with an intercept of its own, is measured too."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (M, C)."""
@@ -121,8 +131,10 @@ class EvaluateRequest(google.protobuf.message.Message):
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
         local_ridge: builtins.float = ...,
         include_global: builtins.bool = ...,
+        alone: builtins.bool = ...,
+        local_shared: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["include_global", b"include_global", "local_ridge", b"local_ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "include_global", b"include_global", "local_ridge", b"local_ridge", "local_shared", b"local_shared", "weights", b"weights"]) -> None: ...
 
 Global___EvaluateRequest: typing_extensions.TypeAlias = EvaluateRequest

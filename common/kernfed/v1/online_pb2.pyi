@@ -194,6 +194,7 @@ class OpenStreamRequest(google.protobuf.message.Message):
     TARGET_SPAN_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    OUTLIER_SPANS_FIELD_NUMBER: builtins.int
     norm: builtins.float
     """By which rows are divided, after columns were scaled. Above 0."""
     target_low: builtins.float
@@ -204,6 +205,8 @@ class OpenStreamRequest(google.protobuf.message.Message):
     """Cost of a prediction f of a target y."""
     seed: builtins.int
     """Of all draws of this job; a client adds its name. From 0 to 2^63 - 1."""
+    outlier_spans: builtins.float
+    """A row that lies so many spans beyond the ranges is left out; 0: none is. From 0 to 1,000,000,000."""
     def __init__(
         self,
         *,
@@ -212,8 +215,9 @@ class OpenStreamRequest(google.protobuf.message.Message):
         target_span: builtins.float = ...,
         loss: Global___Loss.ValueType = ...,
         seed: builtins.int = ...,
+        outlier_spans: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["loss", b"loss", "norm", b"norm", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "norm", b"norm", "outlier_spans", b"outlier_spans", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
 
 Global___OpenStreamRequest: typing_extensions.TypeAlias = OpenStreamRequest
 
@@ -251,6 +255,7 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     BIN_SIZE_FIELD_NUMBER: builtins.int
     EXPLORATION_FIELD_NUMBER: builtins.int
     REGULARISATION_FIELD_NUMBER: builtins.int
+    OWN_FREQUENCIES_FIELD_NUMBER: builtins.int
     mixing: Global___Mixing.ValueType
     """Rules by which a client weighs the kernels."""
     weight_learning_rate: builtins.float
@@ -261,6 +266,8 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     """ξ: share of the draw of a bin that is uniform. From 1e-06 to 1."""
     regularisation: builtins.float
     """λ of loss + λ |theta_i|². From 0 to 1,000,000,000."""
+    own_frequencies: builtins.int
+    """Frequencies of each kernel of the client's own model, which stays there; 0: it has none. From 0 to 100,000."""
     @property
     def dictionary(self) -> Global___Dictionary:
         """Kernels and the seed of their frequencies."""
@@ -274,9 +281,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
         bin_size: builtins.int = ...,
         exploration: builtins.float = ...,
         regularisation: builtins.float = ...,
+        own_frequencies: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dictionary", b"dictionary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
 
 Global___DrawDictionaryRequest: typing_extensions.TypeAlias = DrawDictionaryRequest
 
@@ -293,6 +301,9 @@ class OnlineStep(google.protobuf.message.Message):
     NUM_SKIPPED_FIELD_NUMBER: builtins.int
     KERNELS_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and all else is empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -303,6 +314,12 @@ class OnlineStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were drawn, uint8, best first. Shape (B)."""
@@ -321,9 +338,12 @@ class OnlineStep(google.protobuf.message.Message):
         num_skipped: builtins.int = ...,
         kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "kernels", b"kernels"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
 
 Global___OnlineStep: typing_extensions.TypeAlias = OnlineStep
 
@@ -388,6 +408,9 @@ class SharedStep(google.protobuf.message.Message):
     KERNELS_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
     LOSSES_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -398,6 +421,12 @@ class SharedStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were asked for, uint8. Shape (B)."""
@@ -421,9 +450,12 @@ class SharedStep(google.protobuf.message.Message):
         kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
         losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "kernels", b"kernels", "losses", b"losses"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
 
 Global___SharedStep: typing_extensions.TypeAlias = SharedStep
 
@@ -500,6 +532,9 @@ class LocalStep(google.protobuf.message.Message):
     KERNELS_FIELD_NUMBER: builtins.int
     THETA_FIELD_NUMBER: builtins.int
     LOSSES_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -510,6 +545,12 @@ class LocalStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were asked for, uint8. Shape (B)."""
@@ -533,9 +574,12 @@ class LocalStep(google.protobuf.message.Message):
         kernels: kernfed.v1.tensor_pb2.Tensor | None = ...,
         theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
         losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernels", b"kernels", "losses", b"losses", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta"]) -> None: ...
 
 Global___LocalStep: typing_extensions.TypeAlias = LocalStep
 
@@ -614,6 +658,9 @@ class MetaStep(google.protobuf.message.Message):
     NUM_WAITING_FIELD_NUMBER: builtins.int
     NUM_SKIPPED_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -624,6 +671,12 @@ class MetaStep(google.protobuf.message.Message):
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
     """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Weights after the client's rows; V = W, or 0 without rows. Shape (V)."""
@@ -637,9 +690,12 @@ class MetaStep(google.protobuf.message.Message):
         num_waiting: builtins.int = ...,
         num_skipped: builtins.int = ...,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "needs_whole", b"needs_whole", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "weights", b"weights"]) -> None: ...
 
 Global___MetaStep: typing_extensions.TypeAlias = MetaStep
 
@@ -699,6 +755,7 @@ class StreamMetrics(google.protobuf.message.Message):
     BEST_KERNEL_LOSS_FIELD_NUMBER: builtins.int
     REGRET_BOUND_FIELD_NUMBER: builtins.int
     EFFECTIVE_KERNELS_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
     total_loss: builtins.float
     """In the learner's scale, where targets lie in [0, 1]."""
     best_kernel_loss: builtins.float
@@ -711,6 +768,10 @@ class StreamMetrics(google.protobuf.message.Message):
     def sums(self) -> kernfed.v1.evaluation_pb2.MetricSums:
         """Of all predictions, in the units of the targets; the AUC is not measured."""
 
+    @property
+    def alone(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.evaluation_pb2.MetricSums]:
+        """Of the predictions that the client would have made alone, where it has a model of its own. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -719,9 +780,10 @@ class StreamMetrics(google.protobuf.message.Message):
         best_kernel_loss: builtins.float = ...,
         regret_bound: builtins.float = ...,
         effective_kernels: builtins.float = ...,
+        alone: collections.abc.Iterable[kernfed.v1.evaluation_pb2.MetricSums] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sums", b"sums"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_kernel_loss", b"best_kernel_loss", "effective_kernels", b"effective_kernels", "regret_bound", b"regret_bound", "sums", b"sums", "total_loss", b"total_loss"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "best_kernel_loss", b"best_kernel_loss", "effective_kernels", b"effective_kernels", "regret_bound", b"regret_bound", "sums", b"sums", "total_loss", b"total_loss"]) -> None: ...
 
 Global___StreamMetrics: typing_extensions.TypeAlias = StreamMetrics
 

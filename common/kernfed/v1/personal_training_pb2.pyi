@@ -449,7 +449,7 @@ class PersonalStartRequest(google.protobuf.message.Message):
     ridge: builtins.float
     """Ridge λ; it does not count the intercept. Above 0."""
     num_inputs: builtins.int
-    """Inputs: the constant, then the features. From 2 to 20,000,001. Binds M."""
+    """Inputs: the constant, then the features. From 1 to 20,000,001. Binds M."""
     num_outputs: builtins.int
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
     def __init__(

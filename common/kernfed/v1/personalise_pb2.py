@@ -26,15 +26,15 @@ from kernfed.v1 import features_pb2 as kernfed_dot_v1_dot_features__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckernfed/v1/personalise.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\x17kernfed/v1/tensor.proto\"\x92\x01\n\rColumnMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0bsum_squares\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tdeviation\x18\x04 \x03(\x01\x12\x11\n\tmean_rest\x18\x05 \x03(\x01\"+\n\x14\x43olumnMomentsRequest\x12\x13\n\x0bnum_columns\x18\x01 \x01(\x04\"T\n\x0f\x43lientEmbedding\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05trace\x18\x03 \x01(\x01\"\xb0\x02\n\x0c\x45mbedRequest\x12\x1e\n\x04view\x18\x01 \x01(\x0e\x32\x10.kernfed.v1.View\x12)\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12 \n\x04mean\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12,\n\x10target_deviation\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x07 \x01(\x08\x12\x14\n\x0cnoise_factor\x18\x08 \x01(\x01\x12\x0c\n\x04seed\x18\t \x01(\x04\"t\n\nStatistics\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04gram\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06square\x18\x04 \x01(\x01\"P\n\x11StatisticsRequest\x12\x12\n\nnum_inputs\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\x12\x12\n\nnum_packed\x18\x03 \x01(\x04\"\x1a\n\x06Shared\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"\x8b\x02\n\x0cShareRequest\x12\x0f\n\x07\x63lients\x18\x01 \x03(\t\x12$\n\x08num_rows\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05means\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06traces\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05grams\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07moments\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07squares\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08withheld\x18\x08 \x03(\t\".\n\rWeightsSolved\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0b\n\x03gap\x18\x02 \x01(\x01\"M\n\x13SolveWeightsRequest\x12\r\n\x05\x65xact\x18\x01 \x01(\x08\x12\x0b\n\x03\x63_q\x18\x02 \x01(\x01\x12\x0b\n\x03\x63_p\x18\x03 \x01(\x01\x12\r\n\x05\x62ound\x18\x04 \x01(\x01\"y\n\rCandidateGrid\x12\x0e\n\x06widths\x18\x01 \x03(\x01\x12\x13\n\x0bloss_widths\x18\x02 \x03(\x01\x12\x0e\n\x06shares\x18\x03 \x03(\x01\x12\x0e\n\x06ridges\x18\x04 \x03(\x01\x12\x11\n\tnum_folds\x18\x05 \x01(\x04\x12\x10\n\x08\x63lusters\x18\x06 \x03(\x04\"R\n\rStageDecision\x12\x0e\n\x06pooled\x18\x01 \x01(\x04\x12\x14\n\x0c\x61lternatives\x18\x02 \x03(\x04\x12\r\n\x05local\x18\x03 \x01(\x04\x12\x0c\n\x04loss\x18\x04 \x01(\x01\"\xb3\x01\n\x0e\x43rossfitScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\x12\"\n\x06losses\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12/\n\x13squared_differences\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tvariances\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x94\x01\n\x0f\x43rossfitRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\x12\x16\n\x0enum_candidates\x18\x03 \x01(\x04\x12\x12\n\nnum_fedavg\x18\x04 \x01(\x04\" \n\x0cModelAdopted\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"e\n\x0c\x41\x64optRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\"\"\n\x11SolveModelRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"]\n\x14\x43ollaborationWeights\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\t\")\n\x12TellWeightsRequest\x12\x13\n\x0bnum_clients\x18\x01 \x01(\x04\"\x19\n\x17\x45valuatePersonalRequest*5\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0b\n\x07VIEW_XY\x10\x01\x12\n\n\x06VIEW_X\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckernfed/v1/personalise.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\x17kernfed/v1/tensor.proto\"\x92\x01\n\rColumnMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0bsum_squares\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tdeviation\x18\x04 \x03(\x01\x12\x11\n\tmean_rest\x18\x05 \x03(\x01\"+\n\x14\x43olumnMomentsRequest\x12\x13\n\x0bnum_columns\x18\x01 \x01(\x04\"T\n\x0f\x43lientEmbedding\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05trace\x18\x03 \x01(\x01\"\xb0\x02\n\x0c\x45mbedRequest\x12\x1e\n\x04view\x18\x01 \x01(\x0e\x32\x10.kernfed.v1.View\x12)\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12 \n\x04mean\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12,\n\x10target_deviation\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x07 \x01(\x08\x12\x14\n\x0cnoise_factor\x18\x08 \x01(\x01\x12\x0c\n\x04seed\x18\t \x01(\x04\"t\n\nStatistics\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04gram\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06square\x18\x04 \x01(\x01\"P\n\x11StatisticsRequest\x12\x12\n\nnum_inputs\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\x12\x12\n\nnum_packed\x18\x03 \x01(\x04\"\x1a\n\x06Shared\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"\xe4\x02\n\x0cShareRequest\x12\x0f\n\x07\x63lients\x18\x01 \x03(\t\x12$\n\x08num_rows\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05means\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06traces\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05grams\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07moments\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07squares\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08withheld\x18\x08 \x03(\t\x12+\n\x0b\x63lusterings\x18\t \x03(\x0b\x32\x16.kernfed.v1.Clustering\x12*\n\ndirections\x18\n \x03(\x0b\x32\x16.kernfed.v1.Directions\".\n\rWeightsSolved\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0b\n\x03gap\x18\x02 \x01(\x01\"M\n\x13SolveWeightsRequest\x12\r\n\x05\x65xact\x18\x01 \x01(\x08\x12\x0b\n\x03\x63_q\x18\x02 \x01(\x01\x12\x0b\n\x03\x63_p\x18\x03 \x01(\x01\x12\r\n\x05\x62ound\x18\x04 \x01(\x01\"y\n\rCandidateGrid\x12\x0e\n\x06widths\x18\x01 \x03(\x01\x12\x13\n\x0bloss_widths\x18\x02 \x03(\x01\x12\x0e\n\x06shares\x18\x03 \x03(\x01\x12\x0e\n\x06ridges\x18\x04 \x03(\x01\x12\x11\n\tnum_folds\x18\x05 \x01(\x04\x12\x10\n\x08\x63lusters\x18\x06 \x03(\x04\"R\n\rStageDecision\x12\x0e\n\x06pooled\x18\x01 \x01(\x04\x12\x14\n\x0c\x61lternatives\x18\x02 \x03(\x04\x12\r\n\x05local\x18\x03 \x01(\x04\x12\x0c\n\x04loss\x18\x04 \x01(\x01\"\xb3\x01\n\x0e\x43rossfitScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\x12\"\n\x06losses\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12/\n\x13squared_differences\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tvariances\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x94\x01\n\x0f\x43rossfitRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\x12\x16\n\x0enum_candidates\x18\x03 \x01(\x04\x12\x12\n\nnum_fedavg\x18\x04 \x01(\x04\" \n\x0cModelAdopted\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"e\n\x0c\x41\x64optRequest\x12\'\n\x04grid\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.CandidateGrid\x12,\n\tdecisions\x18\x02 \x03(\x0b\x32\x19.kernfed.v1.StageDecision\"\"\n\x11SolveModelRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"]\n\x14\x43ollaborationWeights\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\t\")\n\x12TellWeightsRequest\x12\x13\n\x0bnum_clients\x18\x01 \x01(\x04\"\x19\n\x17\x45valuatePersonalRequest\"b\n\x06\x46\x61\x63tor\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06\x66\x61\x63tor\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"8\n\rFactorRequest\x12\x12\n\nnum_inputs\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\"p\n\x0eProjectRequest\x12!\n\x05\x62\x61sis\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_inputs\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\x12\x12\n\nnum_packed\x18\x04 \x01(\x04\"F\n\nClustering\x12\x14\n\x0cnum_clusters\x18\x01 \x01(\x04\x12\"\n\x06labels\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"/\n\nDirections\x12!\n\x05\x62\x61sis\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor*5\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0b\n\x07VIEW_XY\x10\x01\x12\n\n\x06VIEW_X\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.personalise_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VIEW']._serialized_start=2186
-  _globals['_VIEW']._serialized_end=2239
+  _globals['_VIEW']._serialized_start=2668
+  _globals['_VIEW']._serialized_end=2721
   _globals['_COLUMNMOMENTS']._serialized_start=97
   _globals['_COLUMNMOMENTS']._serialized_end=243
   _globals['_COLUMNMOMENTSREQUEST']._serialized_start=245
@@ -50,29 +50,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARED']._serialized_start=883
   _globals['_SHARED']._serialized_end=909
   _globals['_SHAREREQUEST']._serialized_start=912
-  _globals['_SHAREREQUEST']._serialized_end=1179
-  _globals['_WEIGHTSSOLVED']._serialized_start=1181
-  _globals['_WEIGHTSSOLVED']._serialized_end=1227
-  _globals['_SOLVEWEIGHTSREQUEST']._serialized_start=1229
-  _globals['_SOLVEWEIGHTSREQUEST']._serialized_end=1306
-  _globals['_CANDIDATEGRID']._serialized_start=1308
-  _globals['_CANDIDATEGRID']._serialized_end=1429
-  _globals['_STAGEDECISION']._serialized_start=1431
-  _globals['_STAGEDECISION']._serialized_end=1513
-  _globals['_CROSSFITSCORES']._serialized_start=1516
-  _globals['_CROSSFITSCORES']._serialized_end=1695
-  _globals['_CROSSFITREQUEST']._serialized_start=1698
-  _globals['_CROSSFITREQUEST']._serialized_end=1846
-  _globals['_MODELADOPTED']._serialized_start=1848
-  _globals['_MODELADOPTED']._serialized_end=1880
-  _globals['_ADOPTREQUEST']._serialized_start=1882
-  _globals['_ADOPTREQUEST']._serialized_end=1983
-  _globals['_SOLVEMODELREQUEST']._serialized_start=1985
-  _globals['_SOLVEMODELREQUEST']._serialized_end=2019
-  _globals['_COLLABORATIONWEIGHTS']._serialized_start=2021
-  _globals['_COLLABORATIONWEIGHTS']._serialized_end=2114
-  _globals['_TELLWEIGHTSREQUEST']._serialized_start=2116
-  _globals['_TELLWEIGHTSREQUEST']._serialized_end=2157
-  _globals['_EVALUATEPERSONALREQUEST']._serialized_start=2159
-  _globals['_EVALUATEPERSONALREQUEST']._serialized_end=2184
+  _globals['_SHAREREQUEST']._serialized_end=1268
+  _globals['_WEIGHTSSOLVED']._serialized_start=1270
+  _globals['_WEIGHTSSOLVED']._serialized_end=1316
+  _globals['_SOLVEWEIGHTSREQUEST']._serialized_start=1318
+  _globals['_SOLVEWEIGHTSREQUEST']._serialized_end=1395
+  _globals['_CANDIDATEGRID']._serialized_start=1397
+  _globals['_CANDIDATEGRID']._serialized_end=1518
+  _globals['_STAGEDECISION']._serialized_start=1520
+  _globals['_STAGEDECISION']._serialized_end=1602
+  _globals['_CROSSFITSCORES']._serialized_start=1605
+  _globals['_CROSSFITSCORES']._serialized_end=1784
+  _globals['_CROSSFITREQUEST']._serialized_start=1787
+  _globals['_CROSSFITREQUEST']._serialized_end=1935
+  _globals['_MODELADOPTED']._serialized_start=1937
+  _globals['_MODELADOPTED']._serialized_end=1969
+  _globals['_ADOPTREQUEST']._serialized_start=1971
+  _globals['_ADOPTREQUEST']._serialized_end=2072
+  _globals['_SOLVEMODELREQUEST']._serialized_start=2074
+  _globals['_SOLVEMODELREQUEST']._serialized_end=2108
+  _globals['_COLLABORATIONWEIGHTS']._serialized_start=2110
+  _globals['_COLLABORATIONWEIGHTS']._serialized_end=2203
+  _globals['_TELLWEIGHTSREQUEST']._serialized_start=2205
+  _globals['_TELLWEIGHTSREQUEST']._serialized_end=2246
+  _globals['_EVALUATEPERSONALREQUEST']._serialized_start=2248
+  _globals['_EVALUATEPERSONALREQUEST']._serialized_end=2273
+  _globals['_FACTOR']._serialized_start=2275
+  _globals['_FACTOR']._serialized_end=2373
+  _globals['_FACTORREQUEST']._serialized_start=2375
+  _globals['_FACTORREQUEST']._serialized_end=2431
+  _globals['_PROJECTREQUEST']._serialized_start=2433
+  _globals['_PROJECTREQUEST']._serialized_end=2545
+  _globals['_CLUSTERING']._serialized_start=2547
+  _globals['_CLUSTERING']._serialized_end=2617
+  _globals['_DIRECTIONS']._serialized_start=2619
+  _globals['_DIRECTIONS']._serialized_end=2666
 # @@protoc_insertion_point(module_scope)

@@ -291,6 +291,8 @@ class ShareRequest(google.protobuf.message.Message):
     MOMENTS_FIELD_NUMBER: builtins.int
     SQUARES_FIELD_NUMBER: builtins.int
     WITHHELD_FIELD_NUMBER: builtins.int
+    CLUSTERINGS_FIELD_NUMBER: builtins.int
+    DIRECTIONS_FIELD_NUMBER: builtins.int
     @property
     def clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of the clients, sorted; the order of all else. At most 65,536 items."""
@@ -325,6 +327,14 @@ class ShareRequest(google.protobuf.message.Message):
         Such a client uses its own rows for its own part. At most 65,536 items.
         """
 
+    @property
+    def clusterings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Clustering]:
+        """Clusters of many clients; empty: each client clusters the others itself. At most 16 items."""
+
+    @property
+    def directions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Directions]:
+        """Those in which the normal equations are, the last one counts; empty: these are of all features. At most 16 items."""
+
     def __init__(
         self,
         *,
@@ -336,9 +346,11 @@ class ShareRequest(google.protobuf.message.Message):
         moments: kernfed.v1.tensor_pb2.Tensor | None = ...,
         squares: kernfed.v1.tensor_pb2.Tensor | None = ...,
         withheld: collections.abc.Iterable[builtins.str] | None = ...,
+        clusterings: collections.abc.Iterable[Global___Clustering] | None = ...,
+        directions: collections.abc.Iterable[Global___Directions] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clients", b"clients", "grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clients", b"clients", "clusterings", b"clusterings", "directions", b"directions", "grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces", "withheld", b"withheld"]) -> None: ...
 
 Global___ShareRequest: typing_extensions.TypeAlias = ShareRequest
 
@@ -675,3 +687,135 @@ class EvaluatePersonalRequest(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___EvaluatePersonalRequest: typing_extensions.TypeAlias = EvaluatePersonalRequest
+
+@typing.final
+class Factor(google.protobuf.message.Message):
+    """A client's normal equations, the matrix as a factor of no more rows than the client has."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    FACTOR_FIELD_NUMBER: builtins.int
+    MOMENT_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    @property
+    def factor(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """R with R'R = X'X/n; F is the smaller of n and Q. Shape (F, Q)."""
+
+    @property
+    def moment(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """X'Y/n. Shape (Q, C)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        factor: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        moment: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["factor", b"factor", "moment", b"moment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["factor", b"factor", "moment", b"moment", "num_rows", b"num_rows"]) -> None: ...
+
+Global___Factor: typing_extensions.TypeAlias = Factor
+
+@typing.final
+class FactorRequest(google.protobuf.message.Message):
+    """Second moments of many inputs, from which the coordinator finds the directions that all clients share."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_INPUTS_FIELD_NUMBER: builtins.int
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    num_inputs: builtins.int
+    """Inputs Q: the constant, if there is an intercept, then the features. From 1 to 20,000,000. Binds Q."""
+    num_outputs: builtins.int
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    def __init__(
+        self,
+        *,
+        num_inputs: builtins.int = ...,
+        num_outputs: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_inputs", b"num_inputs", "num_outputs", b"num_outputs"]) -> None: ...
+
+Global___FactorRequest: typing_extensions.TypeAlias = FactorRequest
+
+@typing.final
+class ProjectRequest(google.protobuf.message.Message):
+    """Go on with the features in a few directions; normal equations of the constant, if there is one, and of these."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BASIS_FIELD_NUMBER: builtins.int
+    NUM_INPUTS_FIELD_NUMBER: builtins.int
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    NUM_PACKED_FIELD_NUMBER: builtins.int
+    num_inputs: builtins.int
+    """Inputs Q: the constant, if there is an intercept, then the R directions. From 1 to 20,000,000. Binds Q."""
+    num_outputs: builtins.int
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    num_packed: builtins.int
+    """Q (Q + 1)/2. From 1 to 2^53. Binds T."""
+    @property
+    def basis(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Orthonormal directions of the features. Shape (P, R)."""
+
+    def __init__(
+        self,
+        *,
+        basis: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_inputs: builtins.int = ...,
+        num_outputs: builtins.int = ...,
+        num_packed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["basis", b"basis"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["basis", b"basis", "num_inputs", b"num_inputs", "num_outputs", b"num_outputs", "num_packed", b"num_packed"]) -> None: ...
+
+Global___ProjectRequest: typing_extensions.TypeAlias = ProjectRequest
+
+@typing.final
+class Clustering(google.protobuf.message.Message):
+    """Clusters of all clients, found once for everyone."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_CLUSTERS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    num_clusters: builtins.int
+    """Number K of clusters. From 1 to 1,000."""
+    @property
+    def labels(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Cluster of each client, from 0; int64. Shape (B)."""
+
+    def __init__(
+        self,
+        *,
+        num_clusters: builtins.int = ...,
+        labels: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["labels", b"labels"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["labels", b"labels", "num_clusters", b"num_clusters"]) -> None: ...
+
+Global___Clustering: typing_extensions.TypeAlias = Clustering
+
+@typing.final
+class Directions(google.protobuf.message.Message):
+    """Directions of the features in which ridge models lie."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BASIS_FIELD_NUMBER: builtins.int
+    @property
+    def basis(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Orthonormal, a column each. Shape (P, R)."""
+
+    def __init__(
+        self,
+        *,
+        basis: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["basis", b"basis"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["basis", b"basis"]) -> None: ...
+
+Global___Directions: typing_extensions.TypeAlias = Directions

@@ -93,14 +93,20 @@ class TrainLocallyRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RIDGE_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
+    alone: builtins.bool
+    """Whether scales, lengthscale and means are the client's own. Unset, as earlier coordinators have it: those that all
+    clients agreed on.
+    """
     def __init__(
         self,
         *,
         ridge: builtins.float = ...,
+        alone: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ridge", b"ridge"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "ridge", b"ridge"]) -> None: ...
 
 Global___TrainLocallyRequest: typing_extensions.TypeAlias = TrainLocallyRequest
 

@@ -216,6 +216,15 @@ class SessionRegistry:
         call = self._calls.get(task_id) or self._closed.get(task_id)
         return call.counted(client) if call else None
 
+    def why_unwanted(self, task_id: str) -> str:
+        """Words for the client whose reply to a task does not count: which step closed, and what is open now."""
+        closed = self._closed.get(task_id)
+        if closed is None:
+            return "this reply is not wanted (any more)"
+        now = next((c for c in self._calls.values() if c.job_id == closed.job_id), None)
+        opened = "no step of the job is open" if now is None else f"round {now.round_num}, {now.step}, is open"
+        return f"this reply came too late: round {closed.round_num}, {closed.step}, is closed; {opened}"
+
     def report_second_reply(self, task_id: str, client: str) -> None:
         """A client answered a task that it had answered, and differently: the job's operator reads so."""
         log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from kernfed.arrays import Array
 from kernfed.errors import DivergedError
-from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.run import Model
 
 
 class DivergedRunError(DivergedError):
     """A run was stopped since its iteration diverges.
 
     Attributes:
-        weights: Those with the best certificate before the run was stopped, shape (M, C).
-        model: The same as a model, once `kernfed_server.jobs.execute.execute` has passed the error on.
+        weights: Those with the best certificate before the run was stopped, shape (M, C); None where `model` is given.
+        model: What the job leaves; of `weights`, once `kernfed_server.jobs.execute.execute` has passed the error on.
     """
 
-    def __init__(self, message: str, weights: Array) -> None:
+    def __init__(self, message: str, weights: Array | None = None, model: Model | None = None) -> None:
         super().__init__(message)
         self.weights = weights
-        self.model: GlobalModel | None = None
+        self.model = model

@@ -48,9 +48,14 @@ async def evaluate(
 
 
 async def measure_local(setup: Setup, cohort: Cohort, run: Run, ridge: float) -> RoundMetrics:
-    """Measure every client's own ridge model (`local`), which does not change from round to round."""
+    """Measure every client's own ridge model (`local`), which does not change from round to round.
+
+    Where the job asks for it, beside it `local-shared`: the client's own rows, prepared as all clients agreed.
+    """
     shape = np.zeros((setup.num_features, setup.num_outputs))
-    request = EvaluateRequest(weights=shape, local_ridge=ridge, include_global=False)
+    request = EvaluateRequest(
+        weights=shape, local_ridge=ridge, include_global=False, alone=True, local_shared=setup.local_shared
+    )
     return await measured(cohort.ask(request), setup.schema.task, run)
 
 

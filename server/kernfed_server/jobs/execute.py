@@ -16,6 +16,7 @@ from kernfed.methods.registry import method_of
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.verdict import against_alone
 from kernfed_server.methods.registry import WORKFLOWS
 
 _STEP_KEYS = ("learning_rate", "step_size", "local_steps")
@@ -61,11 +62,13 @@ async def execute(
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except DivergedError as err:
-        if isinstance(err, DivergedRunError):
+        if isinstance(err, DivergedRunError) and err.weights is not None:
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
         if "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
         raise
+    if worse := against_alone(run.measured, setup.schema.task):
+        run.note(worse)
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left

@@ -76,6 +76,8 @@ class Setup:
     """Content of each file that the job names."""
     backbone: str = ""
     """Fingerprint of the clients' frozen backbone; empty: none."""
+    local_shared: bool = False
+    """Whether clients also measure a model of their own rows with what all agreed on."""
 
     @property
     def num_features(self) -> int:
@@ -173,6 +175,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         strict=job.cohort.preflight == "all",
         intercept=job.features.intercept,
         backbone=later.backbone,
+        local_shared=job.local_shared,
     )
 
 

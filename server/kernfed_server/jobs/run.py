@@ -78,6 +78,8 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
+        self.measured = RoundMetrics()
+        """Of the last round that was measured."""
         self.sound: Array | None = None
         """Weights of the last round that was measured and made sense; for a run that diverges later."""
 
@@ -120,6 +122,8 @@ class Run:
 
     async def record(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> None:
         """Close a round: its state is on disk before the next one opens."""
+        if metrics is not None and metrics.pooled:
+            self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, state))

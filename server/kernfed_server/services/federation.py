@@ -255,7 +255,7 @@ class _Reader:
         """A reply that is late, or comes again: if it was counted, its acknowledgement is sent again."""
         counted = self._registry.counted(reply.task_id, self._session.name)
         if counted is None:
-            self._discard(reply, "this reply is not wanted (any more)")
+            self._discard(reply, self._registry.why_unwanted(reply.task_id))
         elif counted == reply_digest(reply.payload):
             self._discard(reply, "")
         else:

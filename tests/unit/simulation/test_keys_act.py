@@ -50,7 +50,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "distill": {"name": "distill"},
     "distill drawn": {"name": "distill", "client_fraction": 0.7, "uploads": "stale"},
     "personalise": PERSONAL,
-    "personalise paper": {**PERSONAL, **NOISE, "weights": "paper"},
+    "personalise paper": {**PERSONAL, "weights": "paper"},
+    "personalise noise": {**PERSONAL, **NOISE, "weights": "paper", "trainer": "newton", "scale_columns": False},
     "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},
     "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
     "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
@@ -95,7 +96,7 @@ def job_of(method: Mapping[str, Any], folder: Path) -> tuple[JobFile, dict[str, 
     if method["name"] == "distill":
         job, _, files = made_job(folder, **{k: v for k, v in method.items() if k != "name"})
         return job, files
-    data = {"task": "regression", "target": "y", "features": COLUMNS}
+    data = {"task": "regression", "target": "y", "features": COLUMNS, "standardise": "noise" not in method}
     whole: dict[str, Any] = {"name": "job", "method": method, **({} if method["name"] == "probe" else {"data": data})}
     if "features" in JobFile.model_validate(whole).plan():
         whole["features"] = {"num_frequencies": 10}

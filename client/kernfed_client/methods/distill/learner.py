@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from kernfed.methods.distill.tensors.distillation import (
     kernel_ridge,
     memory_needed,
 )
+from kernfed.methods.distill.tensors.held_out import held_out_errors
+from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.kernels import gram
 from kernfed_client.data.device import usable_bytes
@@ -54,15 +56,43 @@ class Learner(Protocol):
         """Fit own rows alone."""
         ...
 
-    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:
+    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool, deregularise: bool = False) -> Fitted:
         """Fit own rows together with targets of the public points.
 
         Args:
             trained_round: Round whose consensus the targets come from.
             targets: (N_p, C).
             lasting: Whether what is learnt is where the next round begins, for models that go on from their last state.
+            deregularise: Whether to undo first what the own kernel and ridge shrink; other models pass it over.
         """
         ...
+
+    def compared(self, trained_round: int, targets: Floats) -> Compared | None:
+        """Predict own rows by models that have not seen them; None where there are too few.
+
+        Args:
+            trained_round: Round whose consensus the targets come from.
+            targets: (N_p, C).
+        """
+        ...
+
+
+class Compared(NamedTuple):
+    """Mean squared errors on own rows that were kept apart, summed over outputs."""
+
+    alone: float
+    """Of the model of own rows alone."""
+    distilled: float
+    """Of the model of own rows and public points."""
+
+    @property
+    def alone_is_better(self) -> bool:
+        """Whether to keep the model of own rows alone."""
+        return self.alone < self.distilled
+
+
+FEWEST_COMPARED = 5
+"""Fewest own rows by which two models are compared."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +109,10 @@ class Lesson:
     """Weight of own rows."""
     seed: int
     """Of models that draw random numbers; this client's own."""
+    free: bool = False
+    """Whether kernel ridge regression has an intercept that costs nothing."""
+    target_mean: Floats | None = None
+    """Around which models without an intercept fit, (C,); None: 0."""
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -103,25 +137,45 @@ class KernelLearner:
         self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))
         self._own: _FittedKernel | None = None
         self._distilled: DistilledRidge | None = None
+        self._unshrunk: Unshrunk | None = None
         self._test: tuple[Floats, Tensor] | None = None
 
     def own(self) -> Fitted:
         """See `Learner.own`."""
         if self._own is None:
             self._distilled = None  # its matrices are large; they are made again when needed
-            self._own = _FittedKernel(self, kernel_ridge(self._kernel, self._x, self._y, self._ridge), None)
+            model = kernel_ridge(self._kernel, self._x, self._y, self._ridge, free=self._lesson.free)
+            self._own = _FittedKernel(self, model, None)
         return self._own
 
-    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:
+    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool, deregularise: bool = False) -> Fitted:
         """See `Learner.distilled`; there is no state from round to round."""
         del trained_round, lasting
-        return _FittedKernel(self, None, self._tensor(targets))
+        wanted = self._tensor(targets)
+        return _FittedKernel(self, None, self._deregulariser()(wanted) if deregularise else wanted)
+
+    def compared(self, trained_round: int, targets: Floats) -> Compared | None:
+        """See `Learner.compared`: each row is left out once, in closed form."""
+        del trained_round
+        if len(self._x) < FEWEST_COMPARED:
+            return None
+        free = self._lesson.free
+        alone = held_out_errors(self._kernel, self._x, self._y, self._ridge, free=free)
+        distilled = self.factored().held_out_errors(self._tensor(targets))
+        return Compared(*(float(e.square().sum(dim=1).mean()) for e in (alone, distilled)))
+
+    def _deregulariser(self) -> Unshrunk:
+        if self._unshrunk is None:
+            self._unshrunk = Unshrunk(self._kernel, self._public, self._ridge, free=self._lesson.free)
+        return self._unshrunk
 
     def factored(self) -> DistilledRidge:
         """The distillation problem, factored once."""
         if self._distilled is None:
             lesson = self._lesson
-            self._distilled = DistilledRidge(self._kernel, self._x, self._y, self._public, self._ridge, lesson.alpha)
+            self._distilled = DistilledRidge(
+                self._kernel, self._x, self._y, self._public, self._ridge, lesson.alpha, free=lesson.free
+            )
         return self._distilled
 
     def predict_public(self, model: KernelModel) -> Tensor:
@@ -137,7 +191,7 @@ class KernelLearner:
             points = torch.cat([self._x, self._public])
             self._test = x, gram(self._kernel, self._tensor(x), points)
         # A model of own rows alone has the first of these points, a distilled one all.
-        return self._test[1][:, : len(model.points)] @ model.coefficients
+        return model.shifted(self._test[1][:, : len(model.points)] @ model.coefficients)
 
     def _tensor(self, x: Floats) -> Tensor:
         return torch.tensor(np.ascontiguousarray(x), dtype=torch.float64, device=self._job.device)
@@ -169,6 +223,8 @@ class _FittedKernel:
             "intercept": model.kernel.intercept,
         }
         arrays = {"points": _array(model.points), "coefficients": _array(model.coefficients)}
+        if model.offset is not None:
+            arrays["offset"] = _array(model.offset)
         return "kernel-ridge", arrays, details, kernel_scorer(arrays, details)
 
 
@@ -180,7 +236,13 @@ def kernel_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
         def place(a: Array) -> torch.Tensor:
             return torch.tensor(a, dtype=torch.float64, device=device)
 
-        model = KernelModel(kernel, place(arrays["points"]), place(arrays["coefficients"]))
+        offset = arrays.get("offset")
+        model = KernelModel(
+            kernel,
+            place(arrays["points"]),
+            place(arrays["coefficients"]),
+            None if offset is None else place(offset),
+        )
         return _array(model(place(x)))
 
     return score

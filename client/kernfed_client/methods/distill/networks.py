@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from kernfed.jobs.client_file import NetworkModelSection
 from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.import_class import import_class
-from kernfed_client.methods.distill.learner import Lesson
+from kernfed_client.methods.distill.kept_apart import Bools, parts
+from kernfed_client.methods.distill.learner import FEWEST_COMPARED, Compared, Lesson
 from kernfed_client.models.private_model import Scorer
 
 Weights = Mapping[str, Array]
@@ -37,14 +39,30 @@ _KEPT_ROUNDS = 3
 class NetworkLearner:
     """A network of this client."""
 
-    def __init__(self, job: LocalJob, lesson: Lesson, section: NetworkModelSection) -> None:
+    def __init__(self, job: LocalJob, lesson: Lesson, section: NetworkModelSection, apart: Bools | None = None) -> None:
         """Check that the network can be made.
+
+        Args:
+            job: At this client.
+            lesson: What it learns from.
+            section: Of the client file.
+            apart: Rows that it must not see, (N,): of the network by which the other one is judged.
 
         Raises:
             ConfigError: It cannot.
         """
-        self._device, self._lesson, self._section = job.device, lesson, section
-        self._folder = job.folder / "setup" / "network"  # goes when the job is over, like its setup
+        self._device, self._section = job.device, section
+        self._twin: NetworkLearner | None = None
+        self._apart = lesson.x[:0], lesson.y[:0]
+        if apart is not None:
+            self._apart = lesson.x[apart], lesson.y[apart]
+            lesson = replace(lesson, x=lesson.x[~apart], y=lesson.y[~apart])
+        elif len(lesson.x) >= FEWEST_COMPARED:
+            # A network learns over all rounds, so rows are kept apart from the first one on, of a network of its own.
+            self._twin = NetworkLearner(job, lesson, section, parts(lesson.x, lesson.seed)[0])
+        self._lesson = lesson
+        name = "network" if apart is None else "network-apart"
+        self._folder = job.folder / "setup" / name  # goes when the job is over, like its setup
         y = lesson.y
         self._offset = y.mean(axis=0)
         self._scale = max(float(y.std()), 1e-12) if y.std() > 0 else 1.0
@@ -63,8 +81,13 @@ class NetworkLearner:
         """See `Learner.own`."""
         return self._wrap(self._state_of(0) or self._pretrain())
 
-    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool) -> _FittedNetwork:
+    def distilled(
+        self, trained_round: int, targets: Floats, *, lasting: bool, deregularise: bool = False
+    ) -> _FittedNetwork:
         """See `Learner.distilled`: goes on from the last round that this client took part in."""
+        del deregularise
+        if lasting and self._twin is not None:
+            self._twin.distilled(trained_round, targets, lasting=True)
         key = trained_round, hashlib.sha256(np.ascontiguousarray(targets).tobytes()).hexdigest()
         weights = self._fitted.get(key)
         if weights is None:
@@ -75,6 +98,14 @@ class NetworkLearner:
         if lasting:
             self._keep(trained_round, weights)
         return self._wrap(weights)
+
+    def compared(self, trained_round: int, targets: Floats) -> Compared | None:
+        """See `Learner.compared`: by a second network that learns the same way without a fifth of the rows."""
+        if self._twin is None:
+            return None
+        x, y = self._twin._apart
+        fitted = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
+        return Compared(*(float(np.square(f.scores(x) - y).sum(axis=1).mean()) for f in fitted))
 
     def _pretrain(self) -> Weights:
         network = make_network(self._details).to(self._device)

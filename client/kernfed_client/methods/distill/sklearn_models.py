@@ -17,7 +17,8 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_file import SklearnModelSection
 from kernfed.maths.tasks import TASKS
 from kernfed_client.methods.distill.import_class import import_class
-from kernfed_client.methods.distill.learner import Lesson
+from kernfed_client.methods.distill.kept_apart import parts
+from kernfed_client.methods.distill.learner import FEWEST_COMPARED, Compared, Lesson
 from kernfed_client.models.private_model import Scorer
 
 log = structlog.get_logger(__name__)
@@ -49,25 +50,46 @@ class SklearnLearner:
             self._own = self._fit(lesson.x, lesson.y, np.ones(len(lesson.x)))
         return self._own
 
-    def distilled(self, trained_round: int, targets: Floats, *, lasting: bool) -> _FittedSklearn:
+    def distilled(
+        self, trained_round: int, targets: Floats, *, lasting: bool, deregularise: bool = False
+    ) -> _FittedSklearn:
         """See `Learner.distilled`; there is no state from round to round."""
-        del trained_round, lasting
+        del trained_round, lasting, deregularise
         if self._last is None or not np.array_equal(self._last[0], targets):
-            lesson = self._lesson
-            num_own, num_public = len(lesson.x), len(lesson.public)
-            shares = [np.full(num_own, lesson.alpha / num_own), np.full(num_public, (1 - lesson.alpha) / num_public)]
-            weights = np.concatenate(shares)
-            x, t = np.vstack([lesson.x, lesson.public]), np.vstack([lesson.y, targets])
-            self._last = targets.copy(), self._fit(x, t, weights / weights.mean())
+            self._last = targets.copy(), self._fit_all(self._lesson.x, self._lesson.y, targets)
         return self._last[1]
 
+    def compared(self, trained_round: int, targets: Floats) -> Compared | None:
+        """See `Learner.compared`: both models are fitted without each part of the rows in turn."""
+        del trained_round
+        x, y = self._lesson.x, self._lesson.y
+        if len(x) < FEWEST_COMPARED:
+            return None
+        sums = np.zeros(2)
+        for apart in parts(x, self._lesson.seed):
+            rest = ~apart
+            for i, fitted in enumerate(
+                (self._fit(x[rest], y[rest], np.ones(int(rest.sum()))), self._fit_all(x[rest], y[rest], targets))
+            ):
+                sums[i] += float(np.square(fitted.scores(x[apart]) - y[apart]).sum())
+        return Compared(*(sums / len(x)).tolist())
+
+    def _fit_all(self, x: Floats, y: Floats, targets: Floats) -> _FittedSklearn:
+        lesson = self._lesson
+        num_own, num_public = len(x), len(lesson.public)
+        shares = [np.full(num_own, lesson.alpha / num_own), np.full(num_public, (1 - lesson.alpha) / num_public)]
+        weights = np.concatenate(shares)
+        return self._fit(np.vstack([x, lesson.public]), np.vstack([y, targets]), weights / weights.mean())
+
     def _fit(self, x: Floats, t: Floats, weights: Floats) -> _FittedSklearn:
-        details = {
+        details: dict[str, Any] = {
             "class_name": self._section.class_name,
             "parameters": dict(self._section.parameters),
             "weights": self._section.weights,
             "seed": self._lesson.seed,
         }
+        if self._lesson.target_mean is not None:
+            details["target_mean"] = self._lesson.target_mean.tolist()
         arrays = {"x": x, "t": t, "w": weights}
         return _FittedSklearn(arrays, details, sklearn_scorer(self._task, arrays, details), self._lesson.public)
 
@@ -110,7 +132,7 @@ def sklearn_scorer(task: LearningTask, arrays: Mapping[str, Array], details: Map
     Args:
         task: What is learned.
         arrays: `x` (n, d), `t` (n, C), `w` (n,): rows, targets, weights.
-        details: `class_name`, `parameters`, `weights`, `seed`.
+        details: `class_name`, `parameters`, `weights`, `seed`, and `target_mean`, around which a regressor fits.
 
     Raises:
         DataError: It cannot be fitted to these rows.
@@ -121,7 +143,9 @@ def sklearn_scorer(task: LearningTask, arrays: Mapping[str, Array], details: Map
     _check_estimator(made, task, weighted=weighted)
     if is_classifier(made):
         return _classifier_scorer(made, x, t, w, weighted)
-    return _regressor_scorer(made, x, t, w, weighted)
+    centre = np.asarray(details.get("target_mean", np.zeros(t.shape[1])))
+    score = _regressor_scorer(made, x, t - centre, w, weighted)
+    return lambda rows, device: score(rows, device) + centre
 
 
 def _check_estimator(made: Any, task: LearningTask, *, weighted: bool) -> None:

@@ -5,16 +5,18 @@ Which model that is, is decided here: by the client's own file, or else it is th
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
-from kernfed.features.kernels import KernelSpec
+from kernfed.features.kernels import BLOCK
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
@@ -30,10 +32,12 @@ from kernfed.methods.distill.messages import (
     PublicSetKept,
     PublicSetKnown,
     StartDistillationRequest,
+    TargetMoments,
+    TargetMomentsRequest,
 )
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.bring_your_own import make_learner
-from kernfed_client.methods.distill.learner import Fitted, Learner, Lesson
+from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson
 from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
@@ -44,10 +48,30 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 class _State:
     """A job's model at this client, and the shape of what it is asked for."""
 
-    def __init__(self, learner: Learner, shape: tuple[int, int], kernel: KernelSpec) -> None:
+    def __init__(self, learner: Learner, lesson: Lesson, request: StartDistillationRequest) -> None:
         self.learner = learner
-        self.shape = shape
-        self.kernel = kernel
+        self.shape = len(lesson.public), lesson.y.shape[1]
+        self.request = request
+        self._lesson = lesson
+        self._compared: tuple[int, Floats, Compared | None] | None = None
+
+    def compared(self, trained_round: int, targets: Floats) -> Compared | None:
+        """See `Learner.compared`; the last answer is kept."""
+        last = self._compared
+        if last is None or last[0] != trained_round or not np.array_equal(last[1], targets):
+            self._compared = last = trained_round, targets, self.learner.compared(trained_round, targets)
+        return last[2]
+
+    @functools.cached_property
+    def far_rows(self) -> float:
+        """Share of own rows without a public point within a lengthscale of the job's kernel."""
+        scales = np.asarray(self.request.kernel.lengthscales)
+        rows, points = (
+            torch.from_numpy(np.ascontiguousarray(x / scales)) for x in (self._lesson.x, self._lesson.public)
+        )
+        step = max(1, BLOCK // len(points))
+        far = sum(int((torch.cdist(part, points).amin(dim=1) > 1.0).sum()) for part in torch.split(rows, step))
+        return far / len(rows)
 
 
 def look_up(job: LocalJob, request: LookUpPublicSetRequest) -> PublicSetKnown:
@@ -89,16 +113,27 @@ def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStart
         public=(points - job.mean) / job.deviation,
         alpha=request.alpha or job.num_rows / max(request.total_rows, job.num_rows + 1),
         seed=rng.seed(request.seed, "learner", job.client, bound=2**31 - 1),
+        free=request.free_intercept,
+        target_mean=_target_mean(job, request),
     )
     job.forget(_STATE)
-    job.memo(_STATE, lambda: _State(make_learner(job, lesson, request), (len(points), job.num_outputs), request.kernel))
+    job.memo(_STATE, lambda: _State(make_learner(job, lesson, request), lesson, request))
     return DistillationStarted(num_rows=job.num_rows)
+
+
+def describe_targets(job: LocalJob, request: TargetMomentsRequest) -> TargetMoments:
+    """Mean and deviation of the training targets."""
+    if request.num_outputs != job.num_outputs:
+        raise InvalidTensorError(f"{request.step}: {request.num_outputs} outputs, but the data have {job.num_outputs}")
+    y = encode_targets(job, job.targets_train)
+    return TargetMoments(num_rows=job.num_rows, mean=y.mean(axis=0), deviation=y.std(axis=0))
 
 
 def distil(job: LocalJob, request: DistillRequest) -> PublicPredictions:
     """Fit, and predict the public points."""
-    fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=True)
-    return PublicPredictions(num_rows=job.num_rows, predictions=fitted.public())
+    state = _state(job)
+    fitted = _fit(job, request, deregularise=request.deregularise, lasting=True)
+    return PublicPredictions(num_rows=job.num_rows, predictions=fitted.public(), far_rows=state.far_rows)
 
 
 def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evaluation:
@@ -106,7 +141,7 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
     targets = held_out_targets(job)
     sums = []
     if request.include_personal:
-        fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=False)
+        fitted, _ = _chosen(job, request, lasting=False)
         sums.append(measure("personal", job.task, fitted.scores(job.x_test), targets))
     if request.include_local:
         sums.append(measure("local", job.task, _state(job).learner.own().scores(job.x_test), targets))
@@ -115,23 +150,54 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
 
 def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
     """Fit a last time, and keep the model in the client's state folder."""
-    fitted = _fit(job, request.step, request.trained_round, request.targets, lasting=True)
+    fitted, compared = _chosen(job, request, lasting=True)
     keep_private_model(job, *fitted.parts())
-    return OwnModelKept(num_rows=job.num_rows)
+    alone = compared is not None and compared.alone_is_better
+    return OwnModelKept(num_rows=job.num_rows, alone=alone, compared=compared is not None)
 
 
-def _fit(job: LocalJob, step: str, trained_round: int, targets: Floats, *, lasting: bool) -> Fitted:
+def _chosen(
+    job: LocalJob, request: MeasureDistilledRequest | KeepDistilledRequest, *, lasting: bool
+) -> tuple[Fitted, Compared | None]:
+    """The distilled model, or where asked that of own rows alone if it predicts rows that are kept apart better."""
+    fitted = _fit(job, request, lasting=lasting)
+    if not request.choose or request.trained_round == 0:
+        return fitted, None
     state = _state(job)
+    compared = state.compared(request.trained_round, request.targets)
+    return (state.learner.own() if compared is not None and compared.alone_is_better else fitted), compared
+
+
+def _fit(
+    job: LocalJob,
+    request: DistillRequest | MeasureDistilledRequest | KeepDistilledRequest,
+    *,
+    lasting: bool,
+    deregularise: bool = False,
+) -> Fitted:
+    state, targets = _state(job), request.targets
     if targets.shape != state.shape:
-        raise InvalidTensorError(f"{step}: targets {targets.shape}, but the public set needs {state.shape}")
-    if trained_round == 0:
+        raise InvalidTensorError(f"{request.step}: targets {targets.shape}, but the public set needs {state.shape}")
+    if request.trained_round == 0:
         return state.learner.own()
-    return state.learner.distilled(trained_round, np.asarray(targets, dtype=np.float64), lasting=lasting)
+    return state.learner.distilled(
+        request.trained_round, np.asarray(targets, dtype=np.float64), lasting=lasting, deregularise=deregularise
+    )
 
 
-def job_kernel(job: LocalJob) -> KernelSpec:
-    """The job's kernel, whatever model this client has."""
-    return _state(job).kernel
+def _target_mean(job: LocalJob, request: StartDistillationRequest) -> Floats | None:
+    if not request.target_mean:
+        return None
+    if len(request.target_mean) != job.num_outputs:
+        raise InvalidTensorError(
+            f"{request.step}: {len(request.target_mean)} means of targets, but the data have {job.num_outputs} outputs"
+        )
+    return np.asarray(request.target_mean)
+
+
+def start_request(job: LocalJob) -> StartDistillationRequest:
+    """What the job asks for: its kernel and ridge, whatever model this client has."""
+    return _state(job).request
 
 
 def _state(job: LocalJob) -> _State:
@@ -160,6 +226,7 @@ STEPS: dict[type[Any], Any] = {
     LookUpPublicSetRequest: look_up,
     KeepPublicSetRequest: keep_public,
     StartDistillationRequest: start,
+    TargetMomentsRequest: describe_targets,
     DistillRequest: distil,
     MeasureDistilledRequest: measure_distilled,
     KeepDistilledRequest: keep_model,

@@ -20,6 +20,7 @@ from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.folds import keep_apart, units
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.losses import FACTS, start_scores
@@ -263,8 +264,9 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     num_apart = int(request.validation_fraction * len(z))
     if num_apart == 0:
         return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request)
-    order = torch.from_numpy(rng.stream(request.seed, "validation", job.client).permutation(len(z))).to(z.device)
-    apart, kept = order[:num_apart].sort().values, order[num_apart:].sort().values
+    order = rng.stream(request.seed, "validation", job.client).permutation(len(z))
+    marked = torch.from_numpy(keep_apart(order, units(job.x_train), num_apart)).to(z.device)
+    apart, kept = marked.nonzero()[:, 0], (~marked).nonzero()[:, 0]
     return OpenHead(everything.take(kept), everything.take(apart), everything, request)
 
 

@@ -7,18 +7,15 @@ round is computed from the state before it.
 
 from __future__ import annotations
 
-import math
-import time
-import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import InvalidTensorError, JobStateMissingError
+from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -36,42 +33,17 @@ from kernfed.methods.online.messages import (
     SharedStep,
     SharedStepRequest,
 )
+from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
+from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
-from kernfed_client.methods.online.state import MAX_WAITING, ClientState, StateKeeper, Waiting
+from kernfed_client.methods.online.guard import Guard, Moved
+from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper
+from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
 from kernfed_client.streams.sources import open_stream
-from kernfed_client.streams.streams import Position
 
-_POLL_S = 0.02
 _DRAWS = 256
-
-Predict = Callable[[Floats], float]
-"""Scaled row to prediction in the data's units."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """Rows of a round, and the stream behind them. n rows with targets."""
-
-    x: tuple[Floats, ...]
-    """Scaled where `numbers` is -1, else in the data's units."""
-    numbers: tuple[int, ...]
-    """Of rows of a table; -1: of a live stream."""
-    y: Floats
-    told: Floats
-    position: Position
-    num_skipped: int
-    waiting: Mapping[str, Waiting]
-    ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """Changes by a round's rows."""
-
-    learner: Learner
-    theta: Array
-    answer: Mapping[str, Array]
 
 
 _RoundRequest = OnlineStepRequest | SharedStepRequest | LocalStepRequest
@@ -92,6 +64,9 @@ class OnlineClient:
         self.least_rows = job.file.policy.min_rows
         self.norm = request.norm
         low, span = request.target_low, request.target_span
+        limits = Limits.of(low, span, request.outlier_spans)
+        self._taker = RowTaker(self.stream, self.scaled, self.least_rows, limits)
+        self._guard = Guard()
         binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)
         self.dictionary: Dictionary | None = None
@@ -99,6 +74,9 @@ class OnlineClient:
         """The coordinator's weights, where they are used."""
         self._draws: tuple[int, list[float]] | None = None
         self._features: RowFeatures | None = None
+        self.own_dictionary: Dictionary | None = None
+        """Of the client's own model."""
+        self._own_features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
 
     def draw_dictionary(self, request: DrawDictionaryRequest) -> str:
@@ -119,7 +97,13 @@ class OnlineClient:
         )
         self._features = RowFeatures(online.draw(dictionary), self.stream, self.scaled, self._job)
         theta = np.zeros((dictionary.num_kernels, dictionary.num_features))
-        self._open_keeper(Learner.start(self.rules, dictionary.num_kernels), theta)
+        own = None
+        if request.own_frequencies:
+            seed = rng.seed(self._request.seed, "online", "own")
+            self.own_dictionary = Dictionary(LENGTHSCALES, request.own_frequencies, dictionary.num_columns, seed)
+            own = OwnModel.start(self.own_dictionary.num_features + 1, dictionary.num_kernels)
+            self._own_features = RowFeatures(online.draw(self.own_dictionary), self.stream, self.scaled, self._job)
+        self._open_keeper(Learner.start(self.rules, dictionary.num_kernels, own), theta)
         return online.fingerprint(dictionary)
 
     def scaled(self, x: Floats) -> Floats:
@@ -148,14 +132,14 @@ class OnlineClient:
     def step(self, request: OnlineStepRequest) -> OnlineStep:
         """A round of personalised mixing: (6), (7), Algorithm 1 and (9)."""
 
-        def learn(state: ClientState, taken: _Taken) -> _Moved:
+        def learn(state: ClientState, taken: Taken) -> Moved:
             learned = state.learner.learn(self.rules, self._batch(taken), state.theta)
             drawn = learned.learner.draw(self.rules, self._uniform(request.round_num))
             gradient = self._gradient(taken, learned, state.theta, drawn.kernels)
             if drawn.probability < 1.0:
                 gradient /= drawn.probability
             answer: dict[str, Array] = {"kernels": drawn.kernels.astype(np.uint8), "gradient": gradient}
-            return _Moved(learned.learner, state.theta, answer)
+            return Moved(learned.learner, state.theta, answer)
 
         empty: dict[str, Array] = {"kernels": np.empty(0, np.uint8), "gradient": np.empty((0, request.num_features))}
         return OnlineStep(**self._round(request, b"step", learn, empty, None))
@@ -164,12 +148,12 @@ class OnlineClient:
         """A round with the coordinator's weights."""
         asked = self._asked(request)
 
-        def learn(state: ClientState, taken: _Taken) -> _Moved:
+        def learn(state: ClientState, taken: Taken) -> Moved:
             learned = state.learner.learn(self.rules, self._batch(taken), state.theta, request.weights)
             gradient = self._gradient(taken, learned, state.theta, asked)
             losses = learned.losses / len(taken.y)
             answer: dict[str, Array] = {"kernels": request.asked, "gradient": gradient, "losses": losses}
-            return _Moved(learned.learner, state.theta, answer)
+            return Moved(learned.learner, state.theta, answer)
 
         empty = {
             "kernels": request.asked,
@@ -183,12 +167,12 @@ class OnlineClient:
         """A round in which this client moves every kernel's parameters by itself."""
         asked = self._asked(request)
 
-        def learn(state: ClientState, taken: _Taken) -> _Moved:
+        def learn(state: ClientState, taken: Taken) -> Moved:
             learned = state.learner.learn(self.rules, self._batch(taken), state.theta, request.weights)
             gradient = self._gradient(taken, learned, state.theta, np.arange(len(state.theta)))
             theta = state.theta - request.learning_rate * gradient
             answer = {"kernels": request.asked, "theta": theta[asked], "losses": learned.losses / len(taken.y)}
-            return _Moved(learned.learner, theta, answer)
+            return Moved(learned.learner, theta, answer)
 
         empty = {
             "kernels": request.asked,
@@ -214,64 +198,72 @@ class OnlineClient:
         hidden, rules = request.hidden, self.rules
         if len(request.weights) != online_meta.num_weights(len(self._job.mean), hidden):
             raise InvalidTensorError(f"{request.step}: {len(request.weights)} weights do not fit this network")
-        digest = _digest(b"meta", request.round_num, request.weights, request.batch_rows)
+        digest = answers.digest(b"meta", request.round_num, request.weights, request.batch_rows)
         newest = self.keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
-            return MetaStep(**_numbers(newest.reply))
+            return MetaStep(**answers.fields(newest.reply))
         state = self.keeper.before(request.round_num)
-        weights, last, tally = request.weights, state.theta, state.learner.tally
 
-        def adapted() -> Floats:
+        def adapted(weights: Floats, last: Array) -> Floats:
             if not len(last):
                 return weights
             x, y = last[0, :-1], float(last[0, -1])
             return weights - request.adaptation_rate * online_meta.gradient(weights, x, y, hidden)
 
         def predict(x: Floats) -> float:
-            return rules.target_low + rules.target_span * online_meta.predict(adapted(), x, hidden)
+            told = online_meta.predict(adapted(request.weights, state.theta), x, hidden)
+            return rules.target_low + rules.target_span * told
 
-        taken = self._take(state, request.batch_rows, request.wait_s, predict)
-        scaled = [x if number < 0 else self.scaled(x) for x, number in zip(taken.x, taken.numbers, strict=True)]
-        for x, y, before in zip(scaled, taken.y.tolist(), taken.told.tolist(), strict=True):
-            personal = adapted()
-            target = (y - rules.target_low) / rules.target_span
-            f = online_meta.predict(personal, x, hidden)
-            told = before if before == before else rules.target_low + rules.target_span * f
-            tally = tally.add(told, y, (f - target) ** 2, binary=rules.binary)
-            weights = weights - request.learning_rate * online_meta.gradient(personal, x, target, hidden)
-            last = np.append(x, target)[None]
-        empty = {"weights": np.empty(0)}
-        learner = replace(state.learner, tally=tally)
-        moved = _Moved(learner, last, {"weights": weights} if len(taken.y) else empty)
-        return MetaStep(**_numbers(self._close(request.round_num, digest, state, taken, moved)))
+        def learn(state: ClientState, taken: Taken) -> Moved:
+            weights, last, tally = request.weights, state.theta, state.learner.tally
+            scaled = [x if number < 0 else self.scaled(x) for x, number in zip(taken.x, taken.numbers, strict=True)]
+            for x, y, before in zip(scaled, taken.y.tolist(), taken.told.tolist(), strict=True):
+                personal = adapted(weights, last)
+                target = (y - rules.target_low) / rules.target_span
+                f = online_meta.predict(personal, x, hidden)
+                if not abs(f) <= MOST_PARAMETER:  # weights that came are sound, so it is the rates
+                    raise DivergedError(RUN_AWAY.format(MOST_PARAMETER))
+                told = before if before == before else rules.target_low + rules.target_span * f
+                tally = tally.add(told, y, (f - target) ** 2, binary=rules.binary)
+                weights = weights - request.learning_rate * online_meta.gradient(personal, x, target, hidden)
+                last = np.append(x, target)[None]
+            return Moved(replace(state.learner, tally=tally), last, {"weights": weights})
+
+        taken = self._taker.take(state, request.batch_rows, request.wait_s, predict)
+        unmoved = Moved(state.learner, state.theta, {"weights": np.empty(0)})
+        taken, moved = self._guard.learned(state, taken, learn, unmoved)
+        return MetaStep(**answers.fields(self._close(request.round_num, digest, state, taken, moved)))
 
     def _round(
         self,
         request: _RoundRequest,
         kind: bytes,
-        learn: Callable[[ClientState, _Taken], _Moved],
+        learn: Callable[[ClientState, Taken], Moved],
         empty: dict[str, Array],
         shared: Floats | None,
     ) -> dict[str, Any]:
         """Fields of the answer to a round."""
         keeper = self.keeper
-        digest = _digest(kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows)
+        digest = answers.digest(
+            kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows
+        )
         newest = keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
-            return _numbers(newest.reply)
+            return answers.fields(newest.reply)
         state = self._with_parameters(keeper.before(request.round_num), request)
         if state is None:
-            flags = (0, False, True, len(newest.waiting), newest.num_skipped)
-            return _numbers({"numbers": np.array(flags), **empty})
+            numbers = answers.numbers(0, len(newest.waiting), newest.left_out, whole=True)
+            return answers.fields({"numbers": numbers, **empty})
 
         def predict(x: Floats) -> float:
             assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
             f = online.predictions(self._features.of_row(x), state.theta)
-            return state.learner.predict(self.rules, f, shared)
+            own = None if self._own_features is None else own_features(self._own_features.of_row(x))
+            return state.learner.predict(self.rules, f, shared, own)
 
-        taken = self._take(state, request.batch_rows, request.wait_s, predict)
-        moved = learn(state, taken) if len(taken.y) else _Moved(state.learner, state.theta, empty)
-        return _numbers(self._close(request.round_num, digest, state, taken, moved))
+        taken = self._taker.take(state, request.batch_rows, request.wait_s, predict)
+        taken, moved = self._guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
+        return answers.fields(self._close(request.round_num, digest, state, taken, moved))
 
     def _with_parameters(self, state: ClientState, request: _RoundRequest) -> ClientState | None:
         """The state with the parameters of a request; None where it does not hold what they build on."""
@@ -299,59 +291,13 @@ class OnlineClient:
         if len(kernels) and kernels.max() >= self.dictionary.num_kernels:
             raise InvalidTensorError(f"{step}: kernel {kernels.max()} of {self.dictionary.num_kernels}")
 
-    def _take(self, state: ClientState, batch_rows: int, wait_s: float, predict: Predict) -> _Taken:
-        """Read rows until there are enough with targets, or none for `wait_s` seconds.
-
-        Fewer than the policy's least number are left in the stream for a later round.
-        """
-        wanted = max(batch_rows, self.least_rows)
-        deadline = time.monotonic() + wait_s
-        position, skipped = state.position, state.num_skipped
-        waiting = dict(state.waiting)
-        x: list[Floats] = []
-        numbers: list[int] = []
-        y: list[float] = []
-        told: list[float] = []
-        while len(y) < wanted:
-            chunk = self.stream.read(position, wanted - len(y))
-            position = chunk.position
-            skipped += chunk.num_skipped
-            for row in chunk.rows:
-                earlier = waiting.pop(row.key, None) if row.key is not None else None
-                if row.x is None and earlier is None:
-                    skipped += 1  # a target without its row
-                    continue
-                if row.number >= 0 and row.x is not None and row.y is not None:
-                    x.append(row.x)  # scaled with its block
-                else:
-                    scaled = earlier.x if row.x is None and earlier is not None else self.scaled(np.asarray(row.x))
-                    if row.y is None:
-                        waiting[str(row.key)] = Waiting(scaled, predict(scaled))
-                        continue
-                    x.append(scaled)
-                numbers.append(row.number)
-                y.append(row.y)
-                told.append(math.nan if earlier is None else earlier.told)
-            if not chunk.rows and not chunk.num_skipped:
-                enough = len(y) >= self.least_rows
-                if enough or self.stream.ended(position) or time.monotonic() >= deadline:
-                    break
-                time.sleep(_POLL_S)
-        while len(waiting) > MAX_WAITING:
-            del waiting[next(iter(waiting))]
-            skipped += 1
-        ended = self.stream.ended(position)
-        if 0 < len(y) < self.least_rows:
-            if not ended:  # leave them in the stream, so that they are learned with others
-                return _Taken((), (), np.empty(0), np.empty(0), state.position, state.num_skipped, state.waiting, False)
-            x, numbers, y, told = [], [], [], []
-        return _Taken(tuple(x), tuple(numbers), np.array(y), np.array(told), position, skipped, waiting, ended)
-
-    def _batch(self, taken: _Taken) -> Batch:
+    def _batch(self, taken: Taken) -> Batch:
         assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
-        return Batch(self._features.of_rows(taken.x, taken.numbers), taken.y, taken.told)
+        own = self._own_features
+        own_z = None if own is None else own_features(own.of_rows(taken.x, taken.numbers))
+        return Batch(self._features.of_rows(taken.x, taken.numbers), taken.y, taken.told, own_z)
 
-    def _gradient(self, taken: _Taken, learned: Learned, theta: Floats, kernels: Array) -> Floats:
+    def _gradient(self, taken: Taken, learned: Learned, theta: Floats, kernels: Array) -> Floats:
         assert self._features is not None  # noqa: S101  # as above
         return online.kernel_gradients(
             self._features.of_rows(taken.x, taken.numbers),
@@ -364,17 +310,17 @@ class OnlineClient:
         )
 
     def _close(
-        self, round_num: int, digest: str, state: ClientState, taken: _Taken, moved: _Moved
+        self, round_num: int, digest: str, state: ClientState, taken: Taken, moved: Moved
     ) -> Mapping[str, Array]:
         """Keep what the round changed, and its answer."""
-        flags = (len(taken.y), taken.ended, False, len(taken.waiting), taken.num_skipped)
-        answer = {"numbers": np.array(flags), **moved.answer}
+        numbers = answers.numbers(len(taken.y), len(taken.waiting), taken.left_out, ended=taken.ended)
+        answer = {"numbers": numbers, **moved.answer}
         counted = len(taken.y) > 0
         after = ClientState(
             round_num=round_num if counted else state.round_num,
             request=digest if counted else state.request,
             position=taken.position,
-            num_skipped=taken.num_skipped,
+            left_out=taken.left_out,
             learner=moved.learner,
             theta=moved.theta,
             version=state.version,
@@ -388,7 +334,7 @@ class OnlineClient:
         return answer
 
     def _open_keeper(self, learner: Learner, theta: Array) -> None:
-        start = ClientState(0, "", {}, 0, learner, theta, -1, {}, {})
+        start = ClientState(0, "", {}, LeftOut(), learner, theta, -1, {}, {})
         self._keeper = StateKeeper(start, self._job.folder / "online" if self._job.durable else None)
 
     def _uniform(self, round_num: int) -> float:
@@ -398,27 +344,3 @@ class OnlineClient:
             names = ("online", "bin", self._job.client, str(block))
             self._draws = block, rng.stream(self._request.seed, *names).uniform(_DRAWS).tolist()
         return self._draws[1][at]
-
-
-def _numbers(answer: Mapping[str, Array]) -> dict[str, Any]:
-    """Fields of a reply from what is kept of it."""
-    samples, ended, whole, waiting, skipped = answer["numbers"].tolist()
-    fields: dict[str, Any] = {name: array for name, array in answer.items() if name != "numbers"}
-    return fields | {
-        "num_samples": samples,
-        "ended": bool(ended),
-        "needs_whole": bool(whole),
-        "num_waiting": waiting,
-        "num_skipped": skipped,
-    }
-
-
-def _digest(*parts: bytes | int | Array) -> str:
-    """Tells a question that is asked again from another one of the same round; both come from our coordinator."""
-    digest = 0
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest = zlib.crc32(np.ascontiguousarray(part).data.cast("B") if part.size else b"", digest)
-        else:
-            digest = zlib.crc32(part if isinstance(part, bytes) else f";{part};".encode(), digest)
-    return f"{digest:08x}"

@@ -15,6 +15,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import LOSSES, Loss
+from kernfed.methods.online.own_model import own_features
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.models.private_model import PrivateModel, Scorer
@@ -29,8 +30,16 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
     if dictionary is None:
         return
     state, rules = client.state, client.rules
-    arrays = {"theta": state.theta, "weights": client.prediction_weights()}
-    details = {
+    weights = client.prediction_weights()
+    arrays = {"theta": state.theta, "weights": weights}
+    own, own_dictionary = state.learner.own, client.own_dictionary
+    if own is not None:
+        common, stacked, alone = own.top.mixture().kernels
+        arrays["weights"] = common * weights + stacked * own.stack.theta[0, :-1]
+        arrays["offset"] = stacked * own.stack.theta[0, -1:]
+        arrays["own_theta"] = own.ridges.theta
+        arrays["own_weights"] = alone * own.mix.mixture().kernels
+    details: dict[str, Any] = {
         "lengthscales": list(dictionary.lengthscales),
         "num_frequencies": dictionary.num_frequencies,
         "num_columns": dictionary.num_columns,
@@ -42,6 +51,13 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
         "round": state.round_num,
         "num_rows": state.learner.tally.num_rows,
     }
+    if own_dictionary is not None:
+        details["own"] = {
+            "lengthscales": list(own_dictionary.lengthscales),
+            "num_frequencies": own_dictionary.num_frequencies,
+            "num_columns": own_dictionary.num_columns,
+            "seed": own_dictionary.seed,
+        }
     model = PrivateModel(
         kind=KIND,
         task=job.task,
@@ -56,17 +72,13 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
         job={"job_id": job.job_id, "client": job.client},
     )
     model.save(job.folder / "model")
-    _note_weights(job, client, arrays["weights"])
+    _note_weights(job, client, weights)
 
 
 def online_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Scorer:
     """Scores of standardised rows, (n, 1): numbers, or the probability of the second class."""
-    dictionary = Dictionary(
-        lengthscales=tuple(details["lengthscales"]),
-        num_frequencies=int(details["num_frequencies"]),
-        num_columns=int(details["num_columns"]),
-        seed=int(details["seed"]),
-    )
+    dictionary = _dictionary(details)
+    own = _dictionary(details["own"]) if "own" in details else None
     theta, weights, loss = arrays["theta"], arrays["weights"], LOSSES[Loss(details["loss"])]
 
     def score(rows: Floats, device: str) -> Floats:
@@ -74,13 +86,26 @@ def online_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
         omega = online.draw(dictionary)
         parts = [np.empty(0)]
         for start in range(0, len(rows), 256):
-            z = online.features(rows[start : start + 256] / details["norm"], omega)
-            parts.append(online.predictions(z, theta) @ weights)
-        f = np.concatenate(parts)
-        scores: Floats = (details["target_low"] + details["target_span"] * loss.served(f))[:, None]
+            x = rows[start : start + 256] / details["norm"]
+            f = online.predictions(online.features(x, omega), theta) @ weights
+            if own is not None:
+                z = own_features(online.features(x, online.draw(own)))
+                f = f + arrays["offset"] + online.predictions(z, arrays["own_theta"]) @ arrays["own_weights"]
+            parts.append(f)
+        served = loss.served(np.concatenate(parts))
+        scores: Floats = (details["target_low"] + details["target_span"] * served)[:, None]
         return scores
 
     return score
+
+
+def _dictionary(details: Mapping[str, Any]) -> Dictionary:
+    return Dictionary(
+        lengthscales=tuple(details["lengthscales"]),
+        num_frequencies=int(details["num_frequencies"]),
+        num_columns=int(details["num_columns"]),
+        seed=int(details["seed"]),
+    )
 
 
 def _note_weights(job: LocalJob, client: OnlineClient, weights: Array) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,20 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows that were not learned, by the reason."""
+
+    faulty: int = 0
+    """A value is missing or not a number, or there is no row for a target."""
+    far: int = 0
+    """A number lies too far beyond the agreed ranges."""
+    repeated: int = 0
+    """A row without target came while one with its key waited."""
+    failed: int = 0
+    """Learning from them failed twice."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClientState:
     """A client after a round. N kernels, F features each."""
 
@@ -62,7 +76,7 @@ class ClientState:
     """Digest of what that round asked."""
     position: Position
     """Position up to which the stream was read."""
-    num_skipped: int
+    left_out: LeftOut
     learner: Learner
     theta: Array
     """Parameters as the coordinator last sent them, (N, F); the weights of a network for a method that has one."""
@@ -156,7 +170,7 @@ def _record(state: ClientState) -> bytes:
         "round": state.round_num,
         "request": state.request,
         "position": dict(state.position),
-        "skipped": state.num_skipped,
+        "left_out": asdict(state.left_out),
         "version": state.version,
         "waiting": list(state.waiting),
         "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
@@ -182,7 +196,7 @@ def _decode(body: bytes) -> ClientState:
         round_num=facts["round"],
         request=facts["request"],
         position=facts["position"],
-        num_skipped=facts["skipped"],
+        left_out=LeftOut(**facts.get("left_out", {"faulty": facts.get("skipped", 0)})),  # formerly one number
         learner=Learner.from_arrays(_part(arrays, "learner.")),
         theta=arrays["theta"],
         version=facts["version"],

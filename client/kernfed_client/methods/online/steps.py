@@ -9,6 +9,7 @@ import numpy as np
 from kernfed.errors import JobStateMissingError
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.online.learner import Tally
 from kernfed.methods.online.messages import (
     DictionaryDrawn,
     DrawDictionaryRequest,
@@ -97,21 +98,26 @@ def measure_stream(job: LocalJob) -> StreamMetrics:
     bound = learner.regret_bound(client.rules)
     positive = weights[weights > 0.0]
     return StreamMetrics(
-        sums=MetricSums(
-            model="personal",
-            num_rows=tally.num_rows,
-            squared_error=tally.squared_error,
-            target_mean=tally.target_mean,
-            target_sum_squares=tally.target_sum_squares,
-            num_correct=tally.num_correct,
-            log_loss=tally.log_loss,
-            auc=0.0,
-            auc_pairs=0.0,
-        ),
+        sums=_sums("personal", tally),
+        alone=() if learner.own is None else (_sums("local", learner.alone),),
         total_loss=tally.total_loss,
         best_kernel_loss=float(learner.kernel_losses.min()),
         regret_bound=-1.0 if bound is None else bound,
         effective_kernels=float(np.exp(-(positive * np.log(positive)).sum())),
+    )
+
+
+def _sums(model: str, tally: Tally) -> MetricSums:
+    return MetricSums(
+        model=model,
+        num_rows=tally.num_rows,
+        squared_error=tally.squared_error,
+        target_mean=tally.target_mean,
+        target_sum_squares=tally.target_sum_squares,
+        num_correct=tally.num_correct,
+        log_loss=tally.log_loss,
+        auc=0.0,
+        auc_pairs=0.0,
     )
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from kernfed import files, rng
-from kernfed.arrays import Floats
-from kernfed.errors import JobStateMissingError, WireError
+from kernfed.arrays import Array, Floats
+from kernfed.errors import JobStateMissingError, PolicyError, WireError
 from kernfed.maths.triangles import pack
+from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Shared, Target
-from kernfed.methods.personalise.embeddings import View
+from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
@@ -38,6 +41,8 @@ class Personal:
     """Of the ridge model: the constant if there is an intercept, then the (centred) features, (n, Q)."""
     targets: Floats
     """Centred like the features, (n, C)."""
+    basis: Floats | None = None
+    """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
     weights: Floats | None = None
     """Over the clients of `shared`, (B,)."""
@@ -45,6 +50,36 @@ class Personal:
     scorer: Scorer | None = None
     """Of the personal model."""
     fits: dict[CandidateGrid, Target] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """Inputs before the features: 1 for an intercept, else 0."""
+        return 1 if self.request.intercept else 0
+
+    @property
+    def used(self) -> Floats:
+        """Inputs of ridge models: all, or the constant and the features' directions; (n, q)."""
+        if self.basis is None:
+            return self.inputs
+        return np.hstack([self.inputs[:, : self.first], self.inputs[:, self.first :] @ self.basis])
+
+    def use_directions(self, basis: Array, step: str) -> None:
+        """Let ridge models lie in these directions of the features from here on.
+
+        Raises:
+            WireError: They are of another number of features.
+        """
+        num_features = self.inputs.shape[1] - self.first
+        if basis.shape[0] != num_features:
+            raise WireError(f"{step}: directions of {basis.shape[0]} features, this client has {num_features}")
+        self.basis = np.asarray(basis, np.float64)
+        self.fits.clear()
+
+    def expanded(self, coefficients: Floats) -> Floats:
+        """Coefficients of all inputs, (Q, C), from those of the inputs that are used."""
+        if self.basis is None:
+            return coefficients
+        return np.vstack([coefficients[: self.first], self.basis @ coefficients[self.first :]])
 
     def target(self, job: LocalJob, grid: CandidateGrid) -> Target:
         """Cross-fit this client over a grid; made once.
@@ -57,11 +92,12 @@ class Personal:
             raise WireError("personalise.crossfit: a grid without a ridge, or whose last share is not 1")
         if grid not in self.fits:
             sums = self.sums(job)
-            penalised = np.ones(self.inputs.shape[1])
-            if self.request.intercept:
-                penalised[0] = 0.0
+            inputs = self.used
+            penalised = np.ones(inputs.shape[1])
+            penalised[: self.first] = 0.0
+            scale = 1.0 if self.basis is None else self.basis.shape[1] / self.basis.shape[0]
             own = self.teachers(job).index(self.index(job))
-            self.fits[grid] = Target(own, sums, self.inputs, self.targets, self.phi, grid, penalised)
+            self.fits[grid] = Target(own, sums, inputs, self.targets, self.phi, grid, penalised, scale)
         return self.fits[grid]
 
     def teachers(self, job: LocalJob) -> list[int]:
@@ -82,9 +118,11 @@ class Personal:
             raise WireError("personalise: the clients have not shared normal equations")
         arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
         if not shared.withheld:
-            return Shared(*(np.asarray(array, np.float64) for array in arrays))
+            n, means, traces, grams, moments, squares = (np.asarray(array, np.float64) for array in arrays)
+            return Shared(n, means, traces, grams, moments, squares, _labels(shared))
         kept = self.teachers(job)
-        found = Shared(*(np.array(array, dtype=np.float64)[kept] for array in arrays))
+        n, means, traces, grams, moments, squares = (np.array(array, dtype=np.float64)[kept] for array in arrays)
+        found = Shared(n, means, traces, grams, moments, squares)
         if job.client in shared.withheld:
             i = kept.index(self.index(job))
             found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()
@@ -92,8 +130,18 @@ class Personal:
 
     def normal_equations(self) -> tuple[Floats, Floats, float]:
         """Of this client's rows: the upper triangle of X'X/n, X'Y/n, and the mean of |y|²."""
-        x, y = self.inputs, self.targets
+        x, y = self.used, self.targets
         return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
+
+    def facts(self) -> dict[str, Any]:
+        """From whom the model was learned, for its `model.json`: teachers and their weights, most first."""
+        if self.weights is None or self.shared is None:
+            return {}
+        order = [int(k) for k in np.argsort(-self.weights, kind="stable") if self.weights[k] > 0]
+        return {
+            "learns_from": [{"client": self.shared.clients[k], "weight": float(self.weights[k])} for k in order],
+            "found_by": self.choice or "Q-aggregation",
+        }
 
     def learn(self, job: LocalJob, weights: Floats, choice: str) -> None:
         """Keep weights over the `teachers`, and the way in which they were found, in words."""
@@ -121,6 +169,20 @@ class Personal:
         if job.client not in clients:
             raise WireError("personalise.share: this client is not among those whose embeddings are handed on")
         return clients.index(job.client)
+
+
+def _labels(shared: ShareRequest) -> dict[int, Labels]:
+    """Clusters by their number.
+
+    Raises:
+        WireError: A client is in a cluster that there is not.
+    """
+    found = {}
+    for c in shared.clusterings:
+        if c.labels.dtype.kind != "i" or not ((c.labels >= 0) & (c.labels < c.num_clusters)).all():
+            raise WireError(f"personalise.share: labels of {c.num_clusters} clusters that are not from 0 on")
+        found[c.num_clusters] = c.labels.astype(np.intp)
+    return found
 
 
 def begin(job: LocalJob, request: EmbedRequest) -> Personal:
@@ -178,14 +240,56 @@ def scaled_columns(job: LocalJob, request: EmbedRequest) -> Floats:
 def noise_stream(job: LocalJob, request: EmbedRequest) -> rng.Stream:
     """Source of this client's noise: a secret of its own, so that nobody else can take the noise off.
 
-    The same request of the same job gets the same noise, for the mean of many draws would reveal the embedding. A
-    simulation, which keeps no secrets, uses the seed of the request.
+    There is one draw per job, data set and view, whatever numbers a request holds, for the mean of many draws would
+    reveal the embedding. A simulation, which keeps no secrets, uses the seed of the request.
     """
-    asked = hashlib.sha256(repr((request.view, request.features, request.noise_factor)).encode())
+    secret = _secret(job) if job.durable else str(request.seed)
+    return rng.stream(0, "personalise", "noise", secret, job.job_id, job.client, job.dataset, request.view)
+
+
+def release(job: LocalJob, request: EmbedRequest, make: Callable[[], Embedding]) -> Embedding:
+    """The one noised embedding of this job, data set and view: made once, kept, and given again to the same request.
+
+    Two embeddings with the same noise would tell their difference exactly, and with other noise their mean would tell
+    more than either. It outlasts the process and the end of the job.
+
+    Raises:
+        PolicyError: It was made for a request with other scales, features or noise.
+    """
+    asked = hashlib.sha256(repr((request.features, request.noise_factor)).encode())
     for array in (request.mean, request.deviation):
         asked.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    secret = _secret(job) if job.durable else str(request.seed)
-    return rng.stream(0, "personalise", "noise", secret, job.job_id, job.client, asked.hexdigest())
+    named = hashlib.sha256(json.dumps([job.job_id, job.dataset, request.view]).encode()).hexdigest()
+    path = job.file.state / "noised" / f"{named}.json"
+    kept = job.memory(_Released).texts
+    if job.durable and path.exists():
+        kept[named] = path.read_text(encoding="utf-8")
+    if named not in kept:
+        made = make()
+        facts = {
+            "asked": asked.hexdigest(),
+            "num_rows": made.num_rows,
+            "mean": made.mean.tolist(),
+            "trace": made.trace,
+        }
+        kept[named] = json.dumps(facts)
+        if job.durable:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.replace(path, kept[named].encode(), durable=True, mode=0o600)
+    found = json.loads(kept[named])
+    if found["asked"] != asked.hexdigest():
+        raise PolicyError(
+            f"{request.step}: this job had its noised embedding of data set {job.dataset!r}, view {request.view}, with "
+            "other scales, features or noise. A second one would take noise off the first; submit a new job"
+        )
+    return Embedding(found["num_rows"], np.array(found["mean"], dtype=np.float64), found["trace"])
+
+
+@dataclass
+class _Released:
+    """Noised embeddings that left in this job, as they are kept on disk."""
+
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 def _secret(job: LocalJob) -> str:

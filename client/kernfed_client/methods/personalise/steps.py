@@ -27,7 +27,10 @@ from kernfed.methods.personalise.messages import (
     CrossfitScores,
     EmbedRequest,
     EvaluatePersonalRequest,
+    Factor,
+    FactorRequest,
     ModelAdopted,
+    ProjectRequest,
     Shared,
     ShareRequest,
     SolveModelRequest,
@@ -41,7 +44,7 @@ from kernfed.methods.personalise.noise import add_noise
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
 from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal
+from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal, release
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.evaluation import held_out_targets, predict
 
@@ -62,22 +65,50 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
-    """Mean embedding of the training rows, noised where the job asks for it."""
+    """Mean embedding of the training rows, noised where the job asks for it.
+
+    Raises:
+        PolicyError: Another noised embedding of these rows has left in this job.
+    """
     found = embed(begin(job, request).phi)
     if request.noise_factor > 0:
-        found = add_noise(found, request.noise_factor, FEATURE_BOUND, noise_stream(job, request))
+        exact, draw = found, noise_stream(job, request)
+        found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
     return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
 
 
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
     """Normal equations of the ridge model on this client's rows."""
     state = personal(job)
+    state.basis = None
+    return _statistics(job, state, request)
+
+
+def factor(job: LocalJob, request: FactorRequest) -> Factor:
+    """Normal equations of the ridge model on this client's rows, the matrix as the triangular factor of its inputs."""
+    state = personal(job)
     x, y = state.inputs, state.targets
+    _check_sizes(x, y, request)
+    return Factor(num_rows=job.num_rows, factor=np.linalg.qr(x, mode="r") / np.sqrt(len(x)), moment=x.T @ y / len(x))
+
+
+def project(job: LocalJob, request: ProjectRequest) -> Statistics:
+    """Go on with the features in the directions given; the normal equations of these."""
+    state = personal(job)
+    state.use_directions(request.basis, request.step)
+    return _statistics(job, state, request)
+
+
+def _check_sizes(x: Floats, y: Floats, request: StatisticsRequest | FactorRequest | ProjectRequest) -> None:
     if (request.num_inputs, request.num_outputs) != (x.shape[1], y.shape[1]):
         raise WireError(
             f"{request.step}: {request.num_inputs} inputs and {request.num_outputs} outputs, but this client has "
             f"{x.shape[1]} and {y.shape[1]}"
         )
+
+
+def _statistics(job: LocalJob, state: Personal, request: StatisticsRequest | ProjectRequest) -> Statistics:
+    _check_sizes(state.used, state.targets, request)
     gram, moment, square = state.normal_equations()
     return Statistics(num_rows=job.num_rows, gram=gram, moment=moment, square=square)
 
@@ -90,6 +121,8 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
             f"{request.step}: embeddings of {request.means.shape[1]} numbers, this client's has {state.phi.shape[1]}; "
             "or a client without rows"
         )
+    for given in request.directions:
+        state.use_directions(given.basis, request.step)
     state.shared, state.weights, state.scorer = request, None, None
     state.fits.clear()
     state.index(job)
@@ -138,7 +171,7 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     if target.is_small:
         own_way = "; the common choice, for it has too few rows"
     state.learn(job, found.weights, f"{c.family}, {', '.join(facts)}{own_way}")
-    keep_linear(job, state, found.coefficients)
+    keep_linear(job, state, state.expanded(found.coefficients))
     state.fits.clear()
     return ModelAdopted(num_rows=job.num_rows)
 
@@ -156,13 +189,13 @@ def solve_model(job: LocalJob, request: SolveModelRequest) -> ModelAdopted:
     """
     state = personal(job)
     weights, shared = _weights(state)[state.teachers(job)], state.sums(job)
-    gram, moment = unpack(weights @ shared.grams, state.inputs.shape[1]), np.tensordot(weights, shared.moments, 1)
+    gram, moment = unpack(weights @ shared.grams, state.used.shape[1]), np.tensordot(weights, shared.moments, 1)
     if not state.request.intercept:
-        keep_linear(job, state, _ridge_solution(gram, moment, request.ridge))
+        keep_linear(job, state, state.expanded(_ridge_solution(gram, moment, request.ridge)))
         return ModelAdopted(num_rows=job.num_rows)
     mean, target_mean = gram[1:, :1], moment[:1]
     solved = _ridge_solution(gram[1:, 1:] - mean @ mean.T, moment[1:] - mean @ target_mean, request.ridge)
-    keep_linear(job, state, np.vstack([target_mean - mean.T @ solved, solved]))
+    keep_linear(job, state, state.expanded(np.vstack([target_mean - mean.T @ solved, solved])))
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -197,7 +230,7 @@ def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:
     weights = np.ascontiguousarray(coefficients[first:])
     offset = coefficients[0] if first else np.zeros(weights.shape[1])
     state.scorer = lambda of: predict(of, weights) + offset
-    keep_own_model(job, weights, offset)
+    keep_own_model(job, weights, offset, state.facts())
 
 
 def _weights(state: Personal) -> Floats:
@@ -229,6 +262,8 @@ STEPS: dict[type[Any], Any] = {
     ColumnMomentsRequest: column_moments,
     EmbedRequest: embed_rows,
     StatisticsRequest: statistics,
+    FactorRequest: factor,
+    ProjectRequest: project,
     ShareRequest: share,
     SolveWeightsRequest: solve_weights,
     CrossfitRequest: crossfit,

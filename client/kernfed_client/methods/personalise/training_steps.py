@@ -106,7 +106,7 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
     scorer = network_scorer(arrays, details)
     state.scorer = lambda of: scorer(of.x_test, str(of.device))
-    keep_private_model(job, NETWORK, arrays, details, scorer)
+    keep_private_model(job, NETWORK, arrays, details, scorer, state.facts())
     return ModelAdopted(num_rows=job.num_rows)
 
 

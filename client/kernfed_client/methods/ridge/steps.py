@@ -31,6 +31,7 @@ from kernfed.methods.ridge.messages import (
     TrainLocallyRequest,
 )
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.own_ridge import local_ridge, own_weights
@@ -44,7 +45,8 @@ def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
 
 def train_locally(job: LocalJob, request: TrainLocallyRequest) -> TrainedLocally:
     """Solve for this client's own model and keep it in the client's state folder."""
-    keep_own_model(job, own_weights(job, request.ridge))
+    own = alone(job) if request.alone else job
+    keep_own_model(own, own_weights(own, request.ridge))
     return TrainedLocally(num_rows=job.num_rows)
 
 

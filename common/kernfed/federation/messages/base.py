@@ -123,8 +123,8 @@ class Reply(Message):
     """A client's typed answer to a request.
 
     Class attributes:
-        diagnostics: Floats that tell how a client came to its answer and enter no result; honest ones may differ by
-            any factor, so they are not compared between clients.
+        diagnostics: Floats of which honest ones may differ by any factor, as they tell how a client came to its answer,
+            or have a rule of their own; they are not compared between clients.
     """
 
     diagnostics: ClassVar[tuple[str, ...]] = ()
@@ -148,12 +148,15 @@ class Request(Message, Generic[R_co]):
         reply: Type of the answer.
         kinds: What the answer lets out of the site; the client's policy must allow each.
         setup: Whether the client keeps this request to rebuild its state for the job after a restart.
+        once: Whether the step moves what the client keeps, so that an answer that was given counts by the task's id,
+            even if a coordinator that was restarted words the request otherwise.
     """
 
     step: ClassVar[str]
     reply: ClassVar[type[Reply]]
     kinds: ClassVar[tuple[Kind, ...]] = ()
     setup: ClassVar[bool] = False
+    once: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

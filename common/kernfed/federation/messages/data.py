@@ -69,6 +69,13 @@ class DataSchema:
 class DataDescription(Reply):
     """Description of a client's data, before anything is scaled."""
 
+    diagnostics = (
+        "mean",
+        "sum_squares",
+        "target_mean",
+        "target_deviation",
+    )  # the agreement on scales names clients in other units
+
     num_rows: Rows
     num_test_rows: Rows
     num_dropped_rows: Rows

@@ -25,7 +25,7 @@ class MetricSums:
     """
 
     model: Name
-    """Which model was measured: `global`, `local` (trained by this client alone) or `personal`."""
+    """Which model was measured, e.g. `global`, `local` (trained by this client alone) or `personal`."""
     num_rows: Rows
     squared_error: Annotated[float, Range(0)]
     """Sum of squared differences between prediction and target, over rows and outputs."""
@@ -86,3 +86,8 @@ class EvaluateRequest(Request[Evaluation]):
     """Ridge of the local model to measure beside it; 0: do not measure a local model."""
     include_global: bool
     """False where there is no global model (`local`): `weights` then only states the shape."""
+    alone: bool = False
+    """Whether the local model is prepared from the client's own rows: scales, lengthscale and means of its own.
+    Unset, as earlier coordinators have it: those that all clients agreed on."""
+    local_shared: bool = False
+    """Whether a model of the client's rows, prepared as agreed and with an intercept of its own, is measured too."""

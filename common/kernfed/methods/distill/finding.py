@@ -16,6 +16,10 @@ class ClientDistance:
     first: float
     """Of its first predictions."""
     last: float
+    far_rows: float = 0.0
+    """Share of the client's rows that have no public point within a lengthscale."""
+    alone: bool = False
+    """Whether the client kept the model of its own rows alone, which predicts rows kept apart better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,7 @@ class DistillationFinding(Finding):
     movements: tuple[float, ...]
     """Of the consensus in rounds 2, 3, …, relative to its size."""
     clients: tuple[ClientDistance, ...]
+    arrived: bool | None = None
+    """Whether the consensus is near its limit; None: nobody can say."""
+    distance: float | None = None
+    """Estimate of the way that is left, relative to the consensus' size; None: there is no estimate."""

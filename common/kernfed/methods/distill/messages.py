@@ -11,7 +11,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.features.kernels import KernelSpec
-from kernfed.federation.messages.base import Kind, Name, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Kind, MaxLength, Name, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 
 Targets = Annotated[Array, Shape("N", "C")]
@@ -61,6 +61,29 @@ class KeepPublicSetRequest(Request[PublicSetKept]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetMoments(Reply):
+    """Mean and deviation of the targets of a client's training rows."""
+
+    num_rows: Rows
+    """Training rows of the client."""
+    mean: Annotated[Array, Shape("C")]
+    """Per output, in the units of the data set's targets, or the share of a class."""
+    deviation: Annotated[Array, Shape("C")]
+    """Standard deviation per output, at least 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetMomentsRequest(Request[TargetMoments]):
+    """Tell mean and deviation of the training targets, by which targets are centred and scales are compared."""
+
+    step = "distill.describe_targets"
+    reply = TargetMoments
+    kinds = (Kind.SUMMARY, Kind.MEAN_EMBEDDING)
+
+    num_outputs: NumOutputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistillationStarted(Reply):
     """The client is ready to predict on the public set."""
 
@@ -88,6 +111,10 @@ class StartDistillationRequest(Request[DistillationStarted]):
     """Training rows of all clients of the job."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of models that draw random numbers; each client makes its own stream of it."""
+    free_intercept: bool = False
+    """Whether kernel ridge regression has an intercept that costs nothing."""
+    target_mean: Annotated[tuple[float, ...], MaxLength(1_000_000)] = ()
+    """Mean of all clients' targets, one per output, around which models without an intercept fit; empty: 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +123,8 @@ class PublicPredictions(Reply):
 
     num_rows: Rows
     predictions: Targets
+    far_rows: Annotated[float, Range(0, 1)] = 0.0
+    """Share of the client's rows that have no public point within a lengthscale of the job's kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +138,8 @@ class DistillRequest(Request[PublicPredictions]):
     trained_round: RoundNum
     """Round whose consensus `targets` come from; 0: fit own rows alone, whatever `targets` hold."""
     targets: Targets
+    deregularise: bool = False
+    """Whether a client with kernel ridge regression first undoes what its own kernel and ridge shrink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +157,19 @@ class MeasureDistilledRequest(Request[Evaluation]):
     """Whether the model fitted to `targets`, `personal`, is measured."""
     include_local: bool
     """Whether the model of own rows alone, `local`, is measured too."""
+    choose: bool = False
+    """Whether `personal` is the model that predicts own rows that are kept apart better: this one, or `local`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnModelKept(Reply):
-    """The client's model is in its state folder; nothing of it is told."""
+    """The client's model is in its state folder; nothing of it is told but where it comes from."""
 
     num_rows: Rows
+    alone: bool = False
+    """Whether the client kept the model of its own rows alone, since that predicts rows kept apart better."""
+    compared: bool = False
+    """Whether the client could compare the two: it has rows enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,3 +183,5 @@ class KeepDistilledRequest(Request[OwnModelKept]):
     trained_round: RoundNum
     """Round whose consensus `targets` are; 0: own rows alone."""
     targets: Targets
+    choose: bool = False
+    """Whether to keep the model of own rows alone where it predicts own rows that are kept apart better."""

@@ -24,7 +24,10 @@ def distillation_section(finding: DistillationFinding) -> Section:
         bars = {"local": [c.first for c in clients], "personal": [c.last for c in clients]}
         note = "Root mean square difference over the public points: of the first predictions (local), and of the last."
         charts.append(Chart(title, bar_chart(title, "difference", names, bars), note))
-    rows = [[c.client, f"{c.first:.4g}", f"{c.last:.4g}"] for c in clients]
+    rows = [
+        [c.client, f"{c.first:.4g}", f"{c.last:.4g}", f"{c.far_rows:.0%}", "own rows alone" if c.alone else "distilled"]
+        for c in clients
+    ]
     words = finding.words
     return Section(
         title="Consensus on the public points",
@@ -33,7 +36,16 @@ def distillation_section(finding: DistillationFinding) -> Section:
             "consensus itself is in consensus.csv; each client keeps its model, for kernfed-client predict."
         ),
         charts=charts,
-        table=TableOf(["client", "first predictions, difference", "last predictions, difference"], rows),
+        table=TableOf(
+            [
+                "client",
+                "first predictions, difference",
+                "last predictions, difference",
+                "rows far from public points",
+                "model kept",
+            ],
+            rows,
+        ),
     )
 
 

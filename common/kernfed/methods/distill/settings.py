@@ -10,14 +10,17 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import PointKernel
 from kernfed.methods.base import MedianRule
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.shared_settings import Rounds
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
 
 
 class DistillSettings(MethodSection):
     """Ensemble distillation: clients learn from each other's predictions on public points; models stay private."""
 
-    unused = (Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),)
+    unused = (
+        Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),
+        NO_RIDGE_ALONE,
+    )
 
     name: Literal["distill"]
     public: str = Field(
@@ -32,7 +35,11 @@ class DistillSettings(MethodSection):
         description="One number, one per feature column, or the federated median heuristic, with rows that are "
         "drawn by the job's seed or evenly spaced.",
     )
-    intercept: bool = Field(True, description="Add 1 to the kernel, so that constants are in its space.")
+    intercept: bool | Literal["penalised"] = Field(
+        True,
+        description="Whether kernel ridge regression has an intercept, which costs nothing; penalised: 1 is added to "
+        "the kernel, so that the ridge shrinks it too.",
+    )
     ridge: float = Field(1e-3, gt=0, le=1e6, description="λ of the objective |f - y|²/n + λ |f|².")
     rounds: Rounds = 100
     alpha: float | Literal["auto"] = Field(
@@ -40,7 +47,16 @@ class DistillSettings(MethodSection):
         description="Weight of a client's own rows against the public points, between 0 and 1; auto: its share of all "
         "training rows (1/clients where all have as many).",
     )
-    deregularise: bool = Field(True, description="Undo the shrinkage of each round but the last (Algorithm 2).")
+    deregularise: bool | Literal["paper"] = Field(
+        True,
+        description="Undo the shrinkage of each round but the last (Algorithm 2): each client that of its own kernel "
+        "and ridge, with a bound. paper: the coordinator undoes that of the job's kernel and ridge, as printed.",
+    )
+    keep: Literal["better", "distilled"] = Field(
+        "better",
+        description="What a client keeps: of the distilled model and that of its own rows alone the one that predicts "
+        "rows kept apart better, or always the distilled one.",
+    )
     client_fraction: float = Field(1.0, gt=0, le=1, description="Share of the clients drawn for a round (Algorithm 3).")
     memory_exponent: float | Literal["auto"] = Field(
         "auto",
@@ -58,6 +74,16 @@ class DistillSettings(MethodSection):
         lt=1,
         description="Stop when the consensus is estimated to be this close to its limit, relative; 0: run all rounds.",
     )
+
+    @property
+    def free_intercept(self) -> bool:
+        """Whether kernel ridge regression has an intercept that costs nothing."""
+        return self.intercept is True
+
+    @property
+    def penalised_intercept(self) -> bool:
+        """Whether 1 is added to the kernel."""
+        return self.intercept == "penalised"
 
     @field_validator("alpha")
     @classmethod

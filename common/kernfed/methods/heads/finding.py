@@ -43,4 +43,9 @@ class HeadFinding(Finding):
     ridge: float | None = field(default=None, metadata=UNLESS_NONE)
     damping: float | None = field(default=None, metadata=UNLESS_NONE)
     """At the start."""
+    arrived: bool | None = field(default=None, metadata=UNLESS_NONE)
+    """Whether the last round ended at rest, by the rule of the method."""
+    distance: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Of FedNewton's default the last gradient over that of the first Newton step; else the movement of the last round
+    over the size of the weights."""
     course: Course | None = field(default=None, metadata=UNLESS_NONE)

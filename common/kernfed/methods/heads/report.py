@@ -20,6 +20,8 @@ _WORDS = {
     "solver": "solver of the clients' Newton systems",
     "reason": "why this solver",
     "damping": "damping at the start",
+    "arrived": "arrived",
+    "distance": "distance from rest",
 }
 
 
@@ -42,6 +44,8 @@ def head_section(finding: HeadFinding) -> Section:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

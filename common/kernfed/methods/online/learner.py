@@ -21,7 +21,8 @@ from kernfed.maths.metrics import PROBABILITY_FLOOR
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import Drawn, draw_bin
 from kernfed.methods.online.losses import LOSSES, Loss
-from kernfed.methods.online.weights import AdaHedge, FewHedge, Hedge, Tracking
+from kernfed.methods.online.own_model import OwnModel, tracking, tracking_arrays
+from kernfed.methods.online.weights import Hedge, Tracking
 
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 
@@ -64,7 +65,7 @@ class Tally:
             log_loss = -float(np.log(p))
         return Tally(
             n,
-            self.squared_error + (told - y) ** 2,
+            self.squared_error + (told - y) * (told - y),  # a power of numbers that are large raises
             mean,
             self.target_sum_squares + delta * (y - mean),
             self.num_correct + correct,
@@ -125,6 +126,8 @@ class Batch:
     """Targets in the data's units, (n,)."""
     told: Floats
     """Predictions made when the rows came, in the data's units, (n,); NaN: predict now."""
+    own_z: Floats | None = None
+    """Features for the client's own model, (n, N', F'), where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +139,22 @@ class Learner:
     kernel_losses: Floats
     """Total loss of every kernel's own predictions, (N,)."""
     tally: Tally
+    largest_loss: float = 0.0
+    """Of any kernel on any row."""
+    own: OwnModel | None = None
+    """The client's own experts; None: it predicts with the mix of the common kernels, equation (6)."""
+    alone: Tally = Tally()
+    """Of the predictions that the client would have made alone."""
 
     @staticmethod
-    def start(rules: LearnerRules, num_kernels: int) -> Learner:
+    def start(rules: LearnerRules, num_kernels: int, own: OwnModel | None = None) -> Learner:
         """Nothing seen."""
         state: Tracking | Hedge | None = None
         if rules.mixing is Mixing.ADAPTIVE:
             state = Tracking.start(num_kernels)
         elif rules.mixing is Mixing.HEDGE:
             state = Hedge.start(num_kernels)
-        return Learner(state, np.zeros(num_kernels), Tally())
+        return Learner(state, np.zeros(num_kernels), Tally(), own=own)
 
     def weights(self) -> Floats:
         """Of the kernels, on the simplex, (N,): what the next row is predicted with."""
@@ -156,16 +165,22 @@ class Learner:
         n = len(self.kernel_losses)
         return np.full(n, 1.0 / n)
 
-    def predict(self, rules: LearnerRules, f: Floats, shared: Floats | None = None) -> float:
+    def predict(
+        self, rules: LearnerRules, f: Floats, shared: Floats | None = None, own_z: Floats | None = None
+    ) -> float:
         """The prediction (6) in the data's units.
 
         Args:
             rules: Of the job.
             f: The kernels' predictions, (N,).
             shared: The coordinator's weights, where they are used, (N,).
+            own_z: Features for the client's own model, (N', F'), where it has one.
         """
         w = self.weights() if shared is None else shared
-        return rules.target_low + rules.target_span * float(LOSSES[rules.loss].served(float(w @ f)))
+        mixed = float(w @ f)
+        if self.own is not None and own_z is not None:
+            mixed = self.own.tell(own_z, f, mixed).personal
+        return rules.target_low + rules.target_span * float(LOSSES[rules.loss].served(mixed))
 
     def learn(self, rules: LearnerRules, batch: Batch, theta: Floats, shared: Floats | None = None) -> Learned:
         """Predict each row, then learn from it.
@@ -182,7 +197,7 @@ class Learner:
         losses = cost.value(f, y[:, None])
         if rules.regularisation:
             losses = losses + rules.regularisation * np.square(theta).sum(axis=1)
-        state, tally = self.weights_state, self.tally
+        state, tally, own_model, alone = self.weights_state, self.tally, self.own, self.alone
         targets, own, tolds = y.tolist(), batch.y.tolist(), batch.told.tolist()
         fixed = shared if shared is not None else None if state is not None else self.weights()
         for t in range(len(y)):
@@ -197,11 +212,20 @@ class Learner:
             else:
                 assert fixed is not None  # noqa: S101  # there are weights of one kind or another
                 mixed = float(fixed @ row)
+            if own_model is not None and batch.own_z is not None:
+                told_now = own_model.tell(batch.own_z[t], row, mixed)
+                own_model = own_model.learn(batch.own_z[t], row, told_now, target, cost)
+                mixed = told_now.personal
+                by_itself = rules.target_low + rules.target_span * float(cost.served(told_now.alone))
+                loss = float(cost.value(told_now.alone, target))
+                alone = alone.add(by_itself, own[t], loss, binary=rules.binary)
             if told != told:
                 told = rules.target_low + rules.target_span * float(cost.served(mixed))
             tally = tally.add(told, own[t], float(cost.value(mixed, target)), binary=rules.binary)
         of_kernels = np.add.reduce(losses, axis=0)
-        return Learned(Learner(state, self.kernel_losses + of_kernels, tally), f, y, of_kernels)
+        largest = max(self.largest_loss, float(losses.max(initial=0.0)))
+        learner = Learner(state, self.kernel_losses + of_kernels, tally, largest, own_model, alone)
+        return Learned(learner, f, y, of_kernels)
 
     def draw(self, rules: LearnerRules, uniform: float) -> Drawn:
         """Draw the kernels to send, by the weights after the batch."""
@@ -223,26 +247,29 @@ class Learner:
         return self.tally.total_loss - float(self.kernel_losses.min())
 
     def regret_bound(self, rules: LearnerRules) -> float | None:
-        """Upper bound of the regret: the certificate of AdaHedge, or Theorem 1's (13); None: there is none."""
+        """Upper bound of the regret: the certificate of AdaHedge, or Theorem 1's (13); None: there is none.
+
+        Theorem 1 is for losses in [0, 1]. Once a loss was above, it says nothing.
+        """
         if isinstance(self.weights_state, Tracking):
-            return self.weights_state.regret_bound
-        if isinstance(self.weights_state, Hedge):
+            return self.weights_state.regret_bound + (self.own.top.regret_bound if self.own is not None else 0.0)
+        if isinstance(self.weights_state, Hedge) and self.largest_loss <= 1.0:
             rate = rules.weight_learning_rate
             return float(np.log(len(self.kernel_losses)) / rate + rate * self.tally.num_rows / 2.0)
         return None
 
     def to_arrays(self) -> dict[str, Floats]:
         """All of it, for a file."""
-        found = {"kernel_losses": self.kernel_losses, "tally": self.tally.to_array()}
+        found = {
+            "kernel_losses": self.kernel_losses,
+            "tally": self.tally.to_array(),
+            "largest_loss": np.array([self.largest_loss]),
+        }
+        if self.own is not None:
+            found |= {f"own.{name}": array for name, array in self.own.to_arrays().items()}
+            found["alone"] = self.alone.to_array()
         if isinstance(self.weights_state, Tracking):
-            s = self.weights_state
-            found |= {
-                "member_gap": np.array(s.members.gap),
-                "member_losses": s.members.losses,
-                "top_gap": np.array([s.top.gap]),
-                "top_losses": np.array(s.top.losses),
-                "keep": s.keep,
-            }
+            found |= tracking_arrays(self.weights_state, "")
         elif isinstance(self.weights_state, Hedge):
             found["log_weights"] = self.weights_state.log_weights
         return found
@@ -252,12 +279,15 @@ class Learner:
         """The state from `to_arrays`' result."""
         state: Tracking | Hedge | None = None
         if "member_gap" in arrays:
-            members = AdaHedge(tuple(arrays["member_gap"].tolist()), arrays["member_losses"])
-            top = FewHedge(float(arrays["top_gap"][0]), tuple(arrays["top_losses"].tolist()))
-            state = Tracking(members, top, arrays["keep"])
+            state = tracking(arrays, "")
         elif "log_weights" in arrays:
             state = Hedge(arrays["log_weights"])
-        return Learner(state, arrays["kernel_losses"], Tally.from_array(arrays["tally"]))
+        largest = float(arrays["largest_loss"][0]) if "largest_loss" in arrays else 0.0  # formerly not kept
+        tally = Tally.from_array(arrays["tally"])
+        if "alone" not in arrays:
+            return Learner(state, arrays["kernel_losses"], tally, largest)
+        own = OwnModel.from_arrays({n.removeprefix("own."): a for n, a in arrays.items() if n.startswith("own.")})
+        return Learner(state, arrays["kernel_losses"], tally, largest, own, Tally.from_array(arrays["alone"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class StreamLoss:
     """Loss of f for y."""
     slope: Callable[..., Any]
     """Its derivative by f, called as `value` is."""
+    bend: Callable[[Any], Any]
+    """Its second derivative by f."""
     curvature: float
     """Its largest second derivative by f."""
     served: Callable[[Any], Any]
@@ -39,12 +41,14 @@ LOSSES: Mapping[Loss, StreamLoss] = {
     Loss.SQUARED: StreamLoss(
         value=lambda f, y: (f - y) ** 2,
         slope=lambda f, y: 2.0 * (f - y),
+        bend=lambda f: np.full_like(f, 2.0),
         curvature=2.0,
         served=lambda f: f,
     ),
     Loss.LOGISTIC: StreamLoss(
         value=lambda f, y: np.logaddexp(0.0, f) - y * f,
         slope=lambda f, y: logistic(f) - y,
+        bend=lambda f: logistic(f) * logistic(-f),
         curvature=0.25,
         served=logistic,
     ),

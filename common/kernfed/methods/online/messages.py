@@ -77,6 +77,8 @@ class OpenStreamRequest(Request[StreamOpened]):
     loss: Loss
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of all draws of this job; a client adds its name."""
+    outlier_spans: Annotated[float, Range(0, 1e9)] = 0.0
+    """A row that lies so many spans beyond the ranges is left out; 0: none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     """ξ: share of the draw of a bin that is uniform."""
     regularisation: Rate
     """λ of loss + λ |theta_i|²."""
+    own_frequencies: Annotated[int, Range(0, 100_000)] = 0
+    """Frequencies of each kernel of the client's own model, which stays there; 0: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,12 @@ class OnlineStep(Reply):
     """Numbers of the kernels that were drawn, uint8, best first."""
     gradient: Annotated[Array, Shape("B", "F")]
     """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
+    num_far: Count = 0
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count = 0
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count = 0
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +146,7 @@ class OnlineStepRequest(Request[OnlineStep]):
     step = "online.step"
     reply = OnlineStep
     kinds = (Kind.GRADIENT,)
+    once = True
 
     round_num: Count
     """The round."""
@@ -173,6 +184,12 @@ class SharedStep(Reply):
     """Of the loss, meant over the rows."""
     losses: Annotated[Array, Shape("L")]
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+    num_far: Count = 0
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count = 0
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count = 0
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +199,7 @@ class SharedStepRequest(Request[SharedStep]):
     step = "online.shared_step"
     reply = SharedStep
     kinds = (Kind.GRADIENT, Kind.METRIC)
+    once = True
 
     round_num: Count
     """The round."""
@@ -223,6 +241,12 @@ class LocalStep(Reply):
     """Their parameters at this client after its rows."""
     losses: Annotated[Array, Shape("L")]
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
+    num_far: Count = 0
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count = 0
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count = 0
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +256,7 @@ class LocalStepRequest(Request[LocalStep]):
     step = "online.local_step"
     reply = LocalStep
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
+    once = True
 
     round_num: Count
     """The round."""
@@ -271,6 +296,12 @@ class MetaStep(Reply):
     """Rows left out so far, for a value that is missing or not a number."""
     weights: Annotated[Array, Shape("V")]
     """Weights after the client's rows; V = W, or 0 without rows."""
+    num_far: Count = 0
+    """Rows left out so far, for a number too far beyond the agreed ranges."""
+    num_repeated: Count = 0
+    """Rows without target left out so far, since a row with the same key waited for its target."""
+    num_failed: Count = 0
+    """Rows passed over so far, since learning from them failed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +311,7 @@ class MetaStepRequest(Request[MetaStep]):
     step = "online.meta_step"
     reply = MetaStep
     kinds = (Kind.MODEL_UPDATE,)
+    once = True
 
     round_num: Count
     """The round."""
@@ -311,6 +343,8 @@ class StreamMetrics(Reply):
     """Upper bound of the regret; -1: there is none."""
     effective_kernels: Annotated[float, Range(0)]
     """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
+    alone: Annotated[tuple[MetricSums, ...], MaxLength(1)] = ()
+    """Of the predictions that the client would have made alone, where it has a model of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,12 @@ from kernfed.methods.online.settings import (
 
 
 def _on_streams(settings: type[StreamSettings]) -> Method[StreamSettings]:
-    return Method(settings, rounds=lambda s: s.rounds, needs=lambda _: Needs.COLUMNS)
+    return Method(
+        settings,
+        rounds=lambda s: s.rounds,
+        needs=lambda _: Needs.COLUMNS,
+        measured="of predictions made before learning",
+    )
 
 
 METHODS = table(

@@ -14,6 +14,20 @@ import numpy as np
 
 from kernfed.arrays import Floats, Indices
 
+MOST_PARAMETER = 1e9
+"""Targets lie in [0, 1] and features have norm 1, so no sound parameter is larger."""
+
+RUN_AWAY = (
+    "parameters beyond {:.0e}, where targets lie between 0 and 1; lower method.learning_rate (of perfedavg also "
+    'method.adaptation_rate), or use name = "online" with its default rates'
+)
+"""What is said of parameters that ran away."""
+
+
+def sound(parameters: Floats) -> bool:
+    """Whether parameters are finite and none is larger than `MOST_PARAMETER`."""
+    return bool(np.abs(parameters).max(initial=0.0) <= MOST_PARAMETER)  # NaN compares as False
+
 
 @dataclass(frozen=True, slots=True)
 class ClientStep:

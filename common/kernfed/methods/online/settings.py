@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from kernfed.methods.online.dictionary import MAX_KERNELS, default_lengthscales
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE
 from kernfed.section import MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -23,6 +24,7 @@ class StreamSettings(MethodSection):
     unused = (
         Unused("features", "has kernels of its own, set in [method]"),
         Unused("evaluate_every", "measures as its own key metrics_every says"),
+        NO_RIDGE_ALONE,
         Unused("data.scales", "leaves rows that stand far out to its own rules, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
         Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),
@@ -46,6 +48,12 @@ class StreamSettings(MethodSection):
     )
     wait_s: float = Field(
         0.5, gt=0, le=60, description="How long clients wait for a row before they say that they have none."
+    )
+    outlier_spans: float = Field(
+        5.0,
+        ge=0,
+        le=1e9,
+        description="A row whose norm or target lies so many spans beyond the agreed ranges is left out; 0: none is.",
     )
     metrics_every: int = Field(25, ge=1, description="Rounds between measurements; the personal models are kept then.")
 
@@ -96,6 +104,10 @@ class OnlineSettings(DictionarySettings):
     )
     weight_learning_rate: Annotated[Rate | Literal["auto"], Only(rates="paper")] = Field(
         "auto", description="η_k of the clients' weights; auto: 1/sqrt(rounds)."
+    )
+    experts: Annotated[Literal["own", "kernels"], Only(rates="adaptive")] = Field(
+        "own",
+        description="own: a client also weighs a model of its own, and a ridge over the kernels. kernels: their mix.",
     )
     budget: int = Field(1000, ge=2, le=100_000_000, description="Most that a client sends per round.")
     budget_unit: Literal["parameters", "bytes"] = Field("parameters", description="Unit of the budget.")

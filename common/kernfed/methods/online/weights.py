@@ -19,6 +19,10 @@ from kernfed.arrays import Floats
 KEEPS = (1.0, 0.99, 0.9)
 """Share of their past that the learners of `Tracking` keep per row: for ever, about 100 rows, about 10 rows."""
 
+TIE = 1e-12
+"""Predictions this near to each other are the same, with targets in [0, 1]: their difference is that of rounding. A
+learner that has seen no difference yet follows the leader, and would else follow the last bit."""
+
 _LEAST_GAP = 1e-290
 """Below this a mixability gap counts as 0, for its learning rate would overflow."""
 
@@ -212,10 +216,12 @@ class Tracking:
         whole = sum(w * p for w, p in zip(mixture.top, told, strict=True)) / total
         slopes = slope_at(np.array([*told, whole]))
         linear = f - own[:, None]
+        linear[np.abs(linear) <= TIE] = 0.0
         linear *= slopes[:-1, None]
         members = self.members.update(mixture.members, linear, self.keep)
         slope = float(slopes[-1])
-        top = self.top.update(mixture.rate, mixture.top, [slope * (p - whole) for p in told])
+        apart = [p - whole if abs(p - whole) > TIE else 0.0 for p in told]
+        top = self.top.update(mixture.rate, mixture.top, [slope * a for a in apart])
         return Tracking(members, top, self.keep)
 
     @property

@@ -44,22 +44,29 @@ class Clusters:
     """Shape (K, p, C)."""
 
 
-def client_losses(grams: Floats, moments: Floats, squares: Floats, theta: Floats) -> Floats:
-    """Compute the mean squared error of a model on each client's rows from its sums, shape (B,), at least 0.
+def client_losses(grams: Floats, moments: Floats, squares: Floats, models: Floats) -> Floats:
+    """Compute the mean squared error of models on each client's rows from its sums, shape (K, B), at least 0.
 
     Args:
         grams: X'X/n as upper triangles, shape (B, p (p + 1)/2).
         moments: X'Y/n, shape (B, p, C).
         squares: Mean of |y|², shape (B,).
-        theta: The model, shape (p, C).
+        models: Shape (K, p, C).
     """
-    value = grams @ pack_form(theta @ theta.T) - 2.0 * np.einsum("pc,bpc->b", theta, moments)
-    losses: Floats = np.maximum(value + squares, 0.0)
+    forms = np.array([pack_form(model @ model.T) for model in models])
+    products = models.reshape(len(models), -1) @ moments.reshape(len(moments), -1).T
+    losses: Floats = np.maximum(forms @ grams.T - 2.0 * products + squares, 0.0)
     return losses
 
 
 def cluster(
-    num_rows: Floats, grams: Floats, moments: Floats, squares: Floats, penalised: Floats, num_clusters: int
+    num_rows: Floats,
+    grams: Floats,
+    moments: Floats,
+    squares: Floats,
+    penalised: Floats,
+    num_clusters: int,
+    ridge: float = RIDGE,
 ) -> Clusters:
     """Cluster clients by the ridge models that predict them.
 
@@ -70,9 +77,10 @@ def cluster(
         squares: Mean of |y|², shape (B,).
         penalised: 1 per input that the ridge counts, 0 for an intercept; shape (p,).
         num_clusters: K, at least 1; clusters may end up empty, and hold the model of all then.
+        ridge: Over the mean diagonal of a cluster's second moments.
     """
     order = np.lexsort((grams[:, 0], np.square(moments).sum(axis=(1, 2)), squares))
-    sums = (num_rows, grams, moments, squares, penalised)
+    sums = (num_rows, grams, moments, squares, penalised, ridge)
     best: tuple[float, Clusters] | None = None
     for start in range(NUM_STARTS):
         drawn = rng.stream(start, "personalise", "clusters", str(num_clusters)).uniform(len(order), 1)[:, 0]
@@ -85,37 +93,58 @@ def cluster(
     return _alternate(*sums, num_clusters, best[1].labels, MAX_TURNS)[1]
 
 
+def cluster_models(
+    num_rows: Floats,
+    grams: Floats,
+    moments: Floats,
+    penalised: Floats,
+    num_clusters: int,
+    labels: Labels,
+    ridge: float = RIDGE,
+) -> Floats:
+    """Solve the ridge model of each cluster, shape (K, p, C); an empty cluster has that of all clients.
+
+    Args:
+        num_rows: Shape (B,); a client of 0 rows has no say.
+        grams: As in `cluster`, like the next two.
+        moments: X'Y/n.
+        penalised: 1 per input that the ridge counts.
+        num_clusters: K.
+        labels: Cluster of each client, shape (B,).
+        ridge: Over the mean diagonal of a cluster's second moments.
+    """
+    size = len(penalised)
+    share = np.where(labels == np.arange(num_clusters)[:, None], num_rows, 0.0)
+    share[share.sum(axis=1) == 0] = num_rows
+    share /= share.sum(axis=1, keepdims=True)
+    left = np.empty((num_clusters, size, size))
+    for c, mixed in enumerate(share @ grams):
+        left[c] = unpack(mixed, size)
+    mean = np.einsum("cpp,p->c", left, penalised) / max(1.0, float(penalised.sum()))
+    left[:, np.arange(size), np.arange(size)] += ridge * np.maximum(mean, _TINY)[:, None] * penalised
+    right = (share @ moments.reshape(len(moments), -1)).reshape(num_clusters, *moments.shape[1:])
+    return np.asarray(np.linalg.solve(left, right), dtype=np.float64)
+
+
 def _alternate(
     num_rows: Floats,
     grams: Floats,
     moments: Floats,
     squares: Floats,
     penalised: Floats,
+    ridge: float,
     num_clusters: int,
     labels: Labels,
     num_turns: int,
 ) -> tuple[float, Clusters]:
     """Models of labels, labels of models, in turn; the total loss and what was found."""
     total = 0.0
-    size = len(penalised)
-    forms = np.empty((num_clusters, grams.shape[1]))
-    left = np.empty((num_clusters, size, size))
     models = np.zeros((num_clusters, *moments.shape[1:]))
-    flat = moments.reshape(len(moments), -1)
     for _ in range(num_turns):
-        share = np.where(labels == np.arange(num_clusters)[:, None], num_rows, 0.0)
-        share[share.sum(axis=1) == 0] = num_rows
-        share /= share.sum(axis=1, keepdims=True)
-        for c, mixed in enumerate(share @ grams):
-            left[c] = unpack(mixed, size)
-        mean = np.einsum("cpp,p->c", left, penalised) / max(1.0, float(penalised.sum()))
-        left[:, np.arange(size), np.arange(size)] += RIDGE * np.maximum(mean, _TINY)[:, None] * penalised
-        models = np.linalg.solve(left, (share @ flat).reshape(models.shape))
-        for c, model in enumerate(models):
-            forms[c] = pack_form(model @ model.T)
-        losses = np.maximum(grams @ forms.T - 2.0 * flat @ models.reshape(num_clusters, -1).T + squares[:, None], 0.0)
-        new = losses.argmin(axis=1)
-        total = float(num_rows @ losses.min(axis=1))
+        models = cluster_models(num_rows, grams, moments, penalised, num_clusters, labels, ridge)
+        losses = client_losses(grams, moments, squares, models)
+        new = losses.argmin(axis=0)
+        total = float(losses.min(axis=0) @ num_rows)
         if (new == labels).all():
             break
         labels = new

@@ -15,7 +15,7 @@ B clients, p inputs (an intercept may be the first), C outputs, M embedding feat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
-from kernfed.methods.personalise.clusters import Clusters, client_losses, cluster
+from kernfed.methods.personalise.clusters import RIDGE, Clusters, Labels, client_losses, cluster, cluster_models
 from kernfed.methods.personalise.embeddings import embed
 from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
@@ -53,6 +53,8 @@ class Shared:
     """g_k = X'Y/n_k, shape (B, p, C)."""
     squares: Floats
     """Mean of |y|², shape (B,)."""
+    labels: Mapping[int, Labels] = field(default_factory=dict)
+    """Clusters of all clients by their number, shape (B,), where they were found once for everyone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Target:
     grid: CandidateGrid
     penalised: Floats
     """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
+    ridge_scale: float = 1.0
+    """Inputs over the features whose leading directions they are: ridges are relative to the mean over features."""
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
     """Candidates that each stage added."""
@@ -215,16 +219,19 @@ class Target:
         errors = np.empty((len(new), n))
         models = np.empty((len(new), len(self._parts), p, c))
         leanings = np.zeros((len(new), len(self.shared.num_rows)))
+        start = 0
+        while start < len(new):  # candidates that lean alike are neighbours
+            family, width = new[start].family, new[start].width
+            alike = [j for j in range(start, len(new)) if (new[j].family, new[j].width) == (family, width)]
+            directions = self._directions(family, width, sources)
+            # Of all parts at once: what others shared is much, and is read once.
+            grams, moments = directions @ self.shared.grams, np.tensordot(directions, self.shared.moments, 1)
+            for i, (part, direction) in enumerate(zip(self._parts, directions, strict=True)):
+                into = models[start : start + len(alike), i]
+                self._solve(part, direction, (grams[i], moments[i]), [new[j] for j in alike], into)
+            leanings[alike] = directions[-1]
+            start += len(alike)
         for i, part in enumerate(self._parts):
-            start = 0
-            while start < len(new):  # candidates that lean alike are neighbours
-                family, width = new[start].family, new[start].width
-                alike = [j for j in range(start, len(new)) if (new[j].family, new[j].width) == (family, width)]
-                direction = self._direction(family, width, i, sources)
-                self._solve(part, direction, [new[j] for j in alike], models[start : start + len(alike), i])
-                if i == len(self._parts) - 1:
-                    leanings[alike] = direction
-                start += len(alike)
             if part.held.size:
                 predicted = np.einsum("ip,jpc->jic", self.x[part.held], models[:, i])
                 errors[:, part.held] = np.square(self.y[part.held] - predicted).sum(axis=2)
@@ -249,35 +256,41 @@ class Target:
         errors = np.concatenate([block.errors for block in blocks])
         return {family: (models[j], float(errors[j].mean())) for family, j in origins.items()}
 
-    def _direction(
-        self, family: Family, width: float, part_index: int, sources: dict[Family, tuple[Floats, float]]
-    ) -> Floats:
-        """Weights v on the other clients, shape (B,): sums to 1, or is 0 where there is nobody to lean on."""
-        s, part = self.shared, self._parts[part_index]
+    def _directions(self, family: Family, width: float, sources: dict[Family, tuple[Floats, float]]) -> Floats:
+        """Weights v on the other clients for each part, shape (parts, B).
+
+        A row sums to 1, or is 0 where there is nobody to lean on.
+        """
+        s, parts = self.shared, self._parts
+        directions = np.zeros((len(parts), len(s.num_rows)))
         if family is Family.LOCAL:
-            return np.zeros(len(s.num_rows))
+            return directions
         if family in (Family.POOLED, Family.FEDAVG):
-            decay = np.zeros(len(s.num_rows))
+            decays = np.zeros_like(directions)
         elif family is Family.EMBEDDING:
-            noise = np.maximum(s.traces / s.num_rows + part.trace / part.num_rows, _TINY)
-            distance = np.square(s.means - part.mean).sum(axis=1) - noise
-            decay = np.maximum(distance, 0.0) / (width * noise / 2.0)
+            decays = np.array([self._embedding_decay(width, part) for part in parts])
         elif family is Family.CLUSTER:
-            decay = self._cluster_decay(int(width), part)
+            decays = np.array([self._cluster_decay(int(width), part) for part in parts])
         else:
             models, reference = sources[family]
-            theta = models[part_index]
             reference = max(reference, 1e-12 * float(s.squares[self.index]), _TINY)
-            decay = np.maximum(client_losses(s.grams, s.moments, s.squares, theta) - reference, 0.0) / (
-                width * reference
-            )
-        decay[self.index] = math.inf
-        least = decay.min()
-        if not math.isfinite(least):
-            return np.zeros(len(s.num_rows))
-        v = s.num_rows * np.exp(least - decay)
-        direction: Floats = v / v.sum()
-        return direction
+            losses = client_losses(s.grams, s.moments, s.squares, models)
+            decays = np.maximum(losses - reference, 0.0) / (width * reference)
+        decays[:, self.index] = math.inf
+        for direction, decay in zip(directions, decays, strict=True):
+            least = decay.min()
+            if math.isfinite(least):
+                v = s.num_rows * np.exp(least - decay)
+                direction[:] = v / v.sum()
+        return directions
+
+    def _embedding_decay(self, width: float, part: _Part) -> Floats:
+        """Squared distance of each client's embedding from a part's, less its noise, shape (B,)."""
+        s = self.shared
+        noise = np.maximum(s.traces / s.num_rows + part.trace / part.num_rows, _TINY)
+        distance = np.square(s.means - part.mean).sum(axis=1) - noise
+        decay: Floats = np.maximum(distance, 0.0) / (width * noise / 2.0)
+        return decay
 
     def _cluster_decay(self, num_clusters: int, part: _Part) -> Floats:
         """Loss on a part of the model of each client's cluster, less that of the best cluster, shape (B,)."""
@@ -287,14 +300,25 @@ class Target:
         if not others.size:
             return decay
         if num_clusters not in self._clusters:
-            sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
-            self._clusters[num_clusters] = cluster(*sums, self.penalised, num_clusters)
+            self._clusters[num_clusters] = self._clustered(num_clusters, others)
         found = self._clusters[num_clusters]
         gram, moment, square = pack(part.gram)[None], part.moment[None], np.array([part.square])
-        losses = np.array([client_losses(gram, moment, square, model)[0] for model in found.models])[found.labels]
+        losses = client_losses(gram, moment, square, found.models)[:, 0][found.labels]
         best = max(float(losses.min()), 1e-12 * part.square, _TINY)
         decay[others] = np.maximum(losses - best, 0.0) / (_CLUSTER_WIDTH * best)
         return decay
+
+    def _clustered(self, num_clusters: int, others: npt.NDArray[np.intp]) -> Clusters:
+        """The others' clusters and their models, of which this client's rows are no part."""
+        s, ridge = self.shared, RIDGE * self.ridge_scale
+        if num_clusters in s.labels:
+            labels = s.labels[num_clusters]
+            rows = s.num_rows.copy()
+            rows[self.index] = 0.0
+            models = cluster_models(rows, s.grams, s.moments, self.penalised, num_clusters, labels, ridge)
+            return Clusters(labels[others], models)
+        sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
+        return cluster(*sums, self.penalised, num_clusters, ridge)
 
     def _lean(self, part: _Part, direction: Floats, shares: Floats) -> Floats:
         """λ = u N/(N + n_t) with N = 1/Σ v_k²/n_k, the rows that the direction is worth; shape of `shares`."""
@@ -308,14 +332,16 @@ class Target:
         weights[self.index] = 1.0 - lean
         return weights
 
-    def _solve(self, part: _Part, direction: Floats, alike: Sequence[Candidate], out: Floats) -> None:
-        """Ridge models of candidates that lean in one direction."""
-        gram = unpack(direction @ self.shared.grams, self.x.shape[1])
-        moment = np.tensordot(direction, self.shared.moments, 1)
+    def _solve(
+        self, part: _Part, direction: Floats, mixed: tuple[Floats, Floats], alike: Sequence[Candidate], out: Floats
+    ) -> None:
+        """Ridge models of candidates that lean in one direction, whose normal equations are mixed."""
+        gram, moment = unpack(mixed[0], self.x.shape[1]), mixed[1]
         lean = self._lean(part, direction, np.array([c.share for c in alike]))[:, None, None]
         left = (1.0 - lean) * part.gram + lean * gram
         right = (1.0 - lean) * part.moment + lean * moment
         mean = np.einsum("jpp->jp", left) @ self.penalised / max(1.0, float(self.penalised.sum()))
+        mean = mean * self.ridge_scale
         ridge = np.array([c.ridge for c in alike]) * np.maximum(mean, _TINY)
         diagonal = left.reshape(len(alike), -1)[:, :: left.shape[1] + 1]
         diagonal += ridge[:, None] * self.penalised

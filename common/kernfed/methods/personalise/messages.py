@@ -133,6 +133,66 @@ class StatisticsRequest(Request[Statistics]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Factor(Reply):
+    """A client's normal equations, the matrix as a factor of no more rows than the client has."""
+
+    num_rows: Rows
+    factor: Annotated[Array, Shape("F", "Q")]
+    """R with R'R = X'X/n; F is the smaller of n and Q."""
+    moment: Annotated[Array, Shape("Q", "C")]
+    """X'Y/n."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorRequest(Request[Factor]):
+    """Second moments of many inputs, from which the coordinator finds the directions that all clients share."""
+
+    step = "personalise.factor"
+    reply = Factor
+    kinds = (Kind.SUFFICIENT_STATISTIC,)
+
+    num_inputs: Annotated[int, Dim("Q"), Range(1, 20_000_000)]
+    """Inputs Q: the constant, if there is an intercept, then the features."""
+    num_outputs: NumOutputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectRequest(Request[Statistics]):
+    """Go on with the features in a few directions; normal equations of the constant, if there is one, and of these."""
+
+    step = "personalise.project"
+    reply = Statistics
+    kinds = (Kind.SUFFICIENT_STATISTIC,)
+    setup = True
+
+    basis: Annotated[Array, Shape("P", "R")]
+    """Orthonormal directions of the features."""
+    num_inputs: Annotated[int, Dim("Q"), Range(1, 20_000_000)]
+    """Inputs Q: the constant, if there is an intercept, then the R directions."""
+    num_outputs: NumOutputs
+    num_packed: Annotated[int, Dim("T"), Range(1, 2**53)]
+    """Q (Q + 1)/2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directions:
+    """Directions of the features in which ridge models lie."""
+
+    basis: Annotated[Array, Shape("P", "R")]
+    """Orthonormal, a column each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """Clusters of all clients, found once for everyone."""
+
+    num_clusters: Annotated[int, Range(1, 1000)]
+    """Number K of clusters."""
+    labels: Annotated[Array, Shape("B")]
+    """Cluster of each client, from 0; int64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shared(Reply):
     """The client holds what all clients have shared."""
 
@@ -159,6 +219,10 @@ class ShareRequest(Request[Shared]):
     withheld: Names = ()
     """Those of the clients whose normal equations are not among these: their parts are 0, and nobody learns from them.
     Such a client uses its own rows for its own part."""
+    clusterings: Annotated[tuple[Clustering, ...], MaxLength(16)] = ()
+    """Clusters of many clients; empty: each client clusters the others itself."""
+    directions: Annotated[tuple[Directions, ...], MaxLength(16)] = ()
+    """Those in which the normal equations are, the last one counts; empty: these are of all features."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,4 +5,14 @@ from __future__ import annotations
 from kernfed.methods.base import Method, table
 from kernfed.methods.personalise.settings import PersonaliseSettings
 
-METHODS = table(Method(PersonaliseSettings, rounds=lambda s: s.rounds))
+
+def _unscaled(settings: PersonaliseSettings) -> str:
+    if settings.noise is None:
+        return ""
+    return (
+        "method.noise needs rows that the clients do not scale: the scales are moments of all rows without noise, "
+        "and one row moves the embedding through them by far more than the sensitivity 2 sqrt(2)/rows"
+    )
+
+
+METHODS = table(Method(PersonaliseSettings, rounds=lambda s: s.rounds, unscaled=_unscaled))

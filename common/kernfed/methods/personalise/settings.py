@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
@@ -13,10 +13,11 @@ from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.shared_settings import NetworkSection
 from kernfed.models.network_spec import make_network_spec
-from kernfed.section import MethodSection, Only, Section, Unused
+from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Constant = Annotated[float, Field(ge=0, le=1e6)]
+Directions = Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto", "all"]
 
 
 class NoiseSection(Section):
@@ -84,6 +85,11 @@ class PersonaliseSettings(MethodSection):
         description="Candidates: full (525), lite (87), wide (116, larger ridges); auto: full up to 64 "
         "inputs, wide above.",
     )
+    directions: Annotated[Directions, Only(weights="crossfit"), Only(trainer="exact")] = Field(
+        "auto",
+        description="Directions of the features in which ridge models lie: a number; auto: all up to 64, above the "
+        "leading ones, at most 64; all.",
+    )
     folds: Annotated[int, Only(weights="crossfit")] = Field(
         0, ge=0, le=1000, description="Of each client's rows; 0: 10, or 5 from 20 rows on."
     )
@@ -131,6 +137,23 @@ class PersonaliseSettings(MethodSection):
                     raise ValueError(
                         f"{key} is auto, a rule for features of norm sqrt 2; give numbers for {self.embedding_kernel}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_is_true(self, info: ValidationInfo) -> Self:
+        if self.noise is None or (info.context and info.context.get(ACCEPTED)):
+            return self
+        if self.scale_columns:
+            raise ValueError(
+                "noise needs scale_columns = false: the scales are moments of all rows without noise, and one row "
+                "moves the embedding through them by far more than the sensitivity 2 sqrt(2)/rows; give lengthscales"
+            )
+        if self.weights == "crossfit" or self.trainer == "exact":
+            key = 'weights = "crossfit"' if self.weights == "crossfit" else 'trainer = "exact"'
+            raise ValueError(
+                f"noise hides nothing with {key}, which sends normal equations of the same rows without noise; use "
+                'weights = "paper" or "exact" with trainer = "newton" or "fedavg"'
+            )
         return self
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ class PersonalStartRequest(Request[PersonalStart]):
 
     ridge: Ridge
     """Ridge λ; it does not count the intercept."""
-    num_inputs: Annotated[int, Dim("M"), Range(2, 20_000_001)]
+    num_inputs: Annotated[int, Dim("M"), Range(1, 20_000_001)]
     """Inputs: the constant, then the features."""
     num_outputs: NumOutputs
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kernfed.methods.shared_settings import Rounds
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Rounds
 from kernfed.section import MethodSection, Unused
 
 
@@ -16,6 +16,7 @@ class ProbeSettings(MethodSection):
     unused = (
         Unused("seed", "draws nothing"),
         Unused("evaluate_every", "measures every round"),
+        NO_RIDGE_ALONE,
         Unused("data", "touches no data"),
         Unused("features", "touches no data"),
         Unused("cohort.dataset", "touches no data"),

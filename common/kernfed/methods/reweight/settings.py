@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,7 +19,7 @@ from kernfed.methods.reweight.ratio_spec import (
     RatioModel,
     RatioSpec,
 )
-from kernfed.methods.shared_settings import NetworkSection, Width
+from kernfed.methods.shared_settings import NO_RIDGE_ALONE, NetworkSection, Width
 from kernfed.models.network_spec import NetworkKind, make_network_spec
 from kernfed.section import GIVEN, MethodSection, Only, Section, Unused
 
@@ -193,7 +194,10 @@ class NormedNetworkSection(NetworkSection):
 class ReweightSettings(MethodSection):
     """One model that is right for the clients' test distributions: rows are weighed by density ratios."""
 
-    unused = (Unused("features", "trains a network on the columns, without a feature map", NETWORK),)
+    unused = (
+        Unused("features", "trains a network on the columns, without a feature map", NETWORK),
+        replace(NO_RIDGE_ALONE, where=NETWORK),
+    )
 
     name: Literal["reweight"]
     scope: Literal["all", "own", "target"] = Field(

@@ -55,6 +55,9 @@ class TrainLocallyRequest(Request[TrainedLocally]):
     kinds = (Kind.SUMMARY,)
 
     ridge: Ridge
+    alone: bool = False
+    """Whether scales, lengthscale and means are the client's own. Unset, as earlier coordinators have it: those that
+    all clients agreed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.methods.distill.consensus import relative_movement
+from kernfed.methods.distill.growth import diverges, rms, scale_of
 from kernfed.methods.distill.messages import PublicPredictions
 from kernfed_server.jobs.state import State, names_array
 
@@ -34,6 +35,16 @@ class Iteration:
     last: dict[str, float]
     """The same of its latest predictions."""
     finished: bool = False
+    steps: list[float] = field(default_factory=list)
+    """Root mean squares of the consensus' movements in rounds 2, 3, ..."""
+    opening: Floats | None = None
+    """V of round 1, from which growth is measured."""
+    scale: float = 0.0
+    """By which movements are judged; see `kernfed.methods.distill.growth`."""
+    steadiest: Floats | None = None
+    """V before the least movement."""
+    far_rows: dict[str, float] = field(default_factory=dict)
+    """Of each client: share of its rows without a public point near them."""
 
     @classmethod
     def start(cls, clients: tuple[str, ...]) -> Iteration:
@@ -59,6 +70,11 @@ class Iteration:
             first=first,
             last=last,
             finished=state.flag("finished"),
+            steps=state["steps"].tolist() if "steps" in state else [],
+            opening=np.array(state["opening" if "opening" in state else "consensus"], dtype=np.float64),
+            scale=state.number("scale") if "scale" in state else 0.0,
+            steadiest=np.array(state["steadiest" if "steadiest" in state else "consensus"], dtype=np.float64),
+            far_rows=dict(zip(names, state["far_rows"].tolist(), strict=True)) if "far_rows" in state else {},
         )
 
     def to_arrays(self) -> dict[str, Array]:
@@ -76,14 +92,47 @@ class Iteration:
             "first": np.array([self.first.get(c, _UNKNOWN) for c in self.clients]),
             "last": np.array([self.last.get(c, _UNKNOWN) for c in self.clients]),
             "finished": np.array([self.finished], dtype=np.int64),
+            "steps": np.array(self.steps, dtype=np.float64),
+            "opening": self._or_consensus(self.opening),
+            "scale": np.array([self.scale]),
+            "steadiest": self._or_consensus(self.steadiest),
+            "far_rows": np.array([self.far_rows.get(c, 0.0) for c in self.clients]),
         }
 
-    def note_round(self, before: Floats | None, replies: Mapping[str, PublicPredictions]) -> None:
-        """Note how far the consensus moved, and how far each client's predictions are from it."""
-        assert self.consensus is not None  # noqa: S101  # just made
+    def note_round(
+        self, before: Floats | None, replies: Mapping[str, PublicPredictions], deviation: Floats | None
+    ) -> None:
+        """Note how far the consensus moved, and how far each client's predictions are from it.
+
+        Args:
+            before: The consensus of the round before; None: there was none.
+            replies: Of this round.
+            deviation: Of all clients' targets, (C,), where it is known.
+        """
+        now = self._made()
+        if before is None or self.opening is None:
+            self.opening = self.steadiest = now
+            self.scale = scale_of(now, [r.predictions for r in replies.values()], deviation)
         if before is not None:
-            self.movements.append(relative_movement(before, self.consensus))
+            self.movements.append(relative_movement(before, now))
+            self.steps.append(rms(now - before))
+            if self.steps[-1] <= min(self.steps):
+                self.steadiest = before
         for client, reply in replies.items():
-            distance = float(np.sqrt(np.mean(np.square(reply.predictions - self.consensus))))
+            distance = rms(reply.predictions - now)
             self.first.setdefault(client, distance)
             self.last[client] = distance
+            self.far_rows[client] = reply.far_rows
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the consensus moves away instead of settling."""
+        now = self._made()
+        return self.opening is not None and diverges(self.steps, rms(now - self.opening), self.scale)
+
+    def _made(self) -> Floats:
+        assert self.consensus is not None  # noqa: S101  # a round was closed
+        return self.consensus
+
+    def _or_consensus(self, values: Floats | None) -> Floats:
+        return self._made() if values is None else values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,12 +30,16 @@ from kernfed.methods.distill.messages import (
     StartDistillationRequest,
 )
 from kernfed.methods.distill.public_set import pack, sha256, unpack
+from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import DistillSettings
+from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.distill.state import Iteration
+from kernfed_server.methods.distill.targets import AgreedTargets, agree_targets, check_points
+from kernfed_server.methods.distill.words import Ending, ending, kept_notes, public_set_notes
 
 
 async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run) -> PublicConsensus:
@@ -56,10 +60,14 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     if state.finished:
         return job.result(state)
     async for round_num in run.rounds(settings.rounds):
-        replies = await job.predictions(state, round_num)
+        replies = job.plausible(await job.predictions(state, round_num), state)
         new = mean_predictions([reply.predictions for reply in replies.values()])
         before, state.consensus = state.consensus, remember(state.consensus, new, round_num, job.exponent)
-        state.note_round(before, replies)
+        state.note_round(before, replies, job.targets.deviation)
+        if state.diverged:
+            raise job.diverged(state, round_num)
+        if round_num == 1:
+            job.note_public_set(state)
         arrived = job.arrived(state)
         state.finished = arrived or round_num == settings.rounds
         if not state.finished:
@@ -85,6 +93,9 @@ class _Distillation:
     content: bytes = b""
     """The public set as it is sent, and its digest."""
     digest: str = ""
+    targets: AgreedTargets = field(default_factory=AgreedTargets)
+    named: set[str] = field(default_factory=set)
+    """Clients of whose implausible predictions was told."""
     lost: tuple[str, ...] = ()
     """Clients that said that they hold no state for this job: they may lack the public set."""
 
@@ -107,8 +118,10 @@ class _Distillation:
     async def prepare(self) -> None:
         """Give every client the public set, prepare its model, and measure what it has without the others."""
         settings, setup = self.settings, self.setup
-        kernel = KernelSpec(settings.kernel, setup.spec.lengthscales, settings.intercept)
+        kernel = KernelSpec(settings.kernel, setup.spec.lengthscales, settings.penalised_intercept)
         check_kernel(kernel, self.public.shape[1])
+        check_points(self.public, setup.mean, setup.deviation, setup.schema.features)
+        self.targets = await agree_targets(setup, self.cohort, self.run)
         self.content = await asyncio.to_thread(pack, self.public)
         self.digest = await asyncio.to_thread(sha256, self.content)
         gate = Gate(self.cohort, self.run, strict=setup.strict)
@@ -126,12 +139,14 @@ class _Distillation:
                 alpha=alpha,
                 total_rows=sum(setup.num_rows[client] for client in self.cohort.clients),
                 seed=rng.seed(setup.schema.seed, "distill"),
+                free_intercept=settings.free_intercept,
+                target_mean=self.targets.sent_mean if settings.free_intercept else (),
             )
         )
         self.baseline = await self._measure(
             MeasureDistilledRequest(trained_round=0, targets=self.nothing, include_personal=False, include_local=True)
         )
-        if settings.deregularise:
+        if settings.deregularise == "paper":
             self.deregulariser = await asyncio.to_thread(self._factor, kernel)
 
     async def predictions(self, state: Iteration, round_num: int) -> dict[str, PublicPredictions]:
@@ -153,7 +168,7 @@ class _Distillation:
         return replies
 
     def set_targets(self, state: Iteration, round_num: int, answered: Iterable[str]) -> None:
-        """W of this round, for those who are to fit it (Algorithm 2, line 9)."""
+        """Targets of this round, for those who fit them: V, or W where the coordinator makes it (Algorithm 2)."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
         state.targets[round_num] = self.deregulariser(state.consensus) if self.deregulariser else state.consensus
         if self.settings.uploads == "stale" and not self.all_take_part:
@@ -174,30 +189,36 @@ class _Distillation:
     async def close(self, state: Iteration, round_num: int) -> None:
         """Measure where it is due, let clients keep their models at the end, and record the round."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
-        training = self._training(state)
+        training, better = self._training(state), self.settings.keep == "better"
         metrics = RoundMetrics(training=training)
         if state.finished or self.run.evaluates(round_num, self.settings.rounds):
-            request = MeasureDistilledRequest(
-                trained_round=round_num, targets=state.consensus, include_personal=True, include_local=False
+            measure = MeasureDistilledRequest(
+                trained_round=round_num,
+                targets=state.consensus,
+                include_personal=True,
+                include_local=False,
+                choose=state.finished and better,
             )
-            metrics = replace(self.baseline.merged(await self._measure(request)), training=training)
+            metrics = replace(self.baseline.merged(await self._measure(measure)), training=training)
         if state.finished:
-            kept = self.cohort.ask(KeepDistilledRequest(trained_round=round_num, targets=state.consensus))
-            await self.run.optional(kept, "not all clients could keep their models")
-            words = self._words(state, round_num)
-            self.run.note(words)
-            self.run.publish(self._finding(state, round_num, words))
+            request = KeepDistilledRequest(trained_round=round_num, targets=state.consensus, choose=better)
+            kept = await self.run.optional(self.cohort.ask(request), "not all clients could keep their models")
+            for note in kept_notes(kept) if better else ():
+                self.run.note(note)
+            end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part)
+            self.run.note(end.words)
+            self.run.publish(self._finding(state, round_num, end, {c for c, reply in kept.items() if reply.alone}))
         await self.run.record(round_num, state.to_arrays(), metrics)
 
     def result(self, state: Iteration) -> PublicConsensus:
         """The consensus, for everyone."""
-        assert state.consensus is not None  # noqa: S101  # a round was closed
-        schema = self.setup.schema
-        return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, state.consensus)
+        return self._consensus(state.consensus)
 
     def _request(self, state: Iteration, trained_round: int) -> DistillRequest:
         return DistillRequest(
-            trained_round=trained_round, targets=state.targets[trained_round] if trained_round else self.nothing
+            trained_round=trained_round,
+            targets=state.targets[trained_round] if trained_round else self.nothing,
+            deregularise=self.settings.deregularise is True,
         )
 
     def _factor(self, kernel: KernelSpec) -> Deregulariser:
@@ -205,7 +226,7 @@ class _Distillation:
         require_bytes(
             4 * 8 * num * num,
             f"de-regularisation on {num} public points",
-            "use fewer public points, or method.deregularise = false",
+            "use fewer public points, or method.deregularise = true",
         )
         scaled = (self.public - self.setup.mean) / self.setup.deviation
         made = Deregulariser(gram(kernel, scaled), self.settings.ridge)
@@ -246,26 +267,54 @@ class _Distillation:
             scores["contraction"] = found.contraction
         return scores
 
-    def _words(self, state: Iteration, round_num: int) -> str:
-        if not state.movements:
-            return "one round: every client has fitted the mean of the clients' own predictions once"
-        found = progress(state.movements)
-        moved = f"in round {round_num} the consensus moved by {found.movement:.2g} of its size"
-        if not self.all_take_part:
-            return f"{moved}; rounds have drawn clients, so this is no distance to the limit"
-        if found.movement == 0.0:
-            return f"arrived: {moved}"
-        if found.contraction is None or found.distance is None:
-            return f"still moving: {moved}, and movements do not shrink steadily; more rounds may change the models"
-        rate = f"a round multiplies the distance by {found.contraction:.4f}, so about {found.distance:.2g} is left"
-        if found.distance <= max(self.settings.tolerance, 1e-3):
-            return f"arrived: {moved}; {rate}"
-        more = int(np.ceil(np.log(1e-3 / found.distance) / np.log(found.contraction)))
-        return f"still moving: {moved}; {rate}, and some {more} more rounds would bring it to 0.001"
+    def plausible(self, replies: dict[str, PublicPredictions], state: Iteration) -> dict[str, PublicPredictions]:
+        """Replies but for those that the clients' targets make impossible, unless these are the most."""
+        far = [client for client, reply in replies.items() if self.targets.excludes(reply.predictions)]
+        if not far or 2 * len(far) >= len(replies):
+            return replies
+        for client in sorted(set(far) - self.named):
+            self.run.note(
+                f"{client} predicts values more than {IMPLAUSIBLE:g} deviations off the clients' targets: its "
+                "predictions do not count; look at its data and at its own model"
+            )
+        self.named |= set(far)
+        return {client: reply for client, reply in replies.items() if client not in far}
 
-    def _finding(self, state: Iteration, round_num: int, words: str) -> DistillationFinding:
-        clients = tuple(ClientDistance(c, state.first[c], state.last[c]) for c in state.clients if c in state.last)
-        return DistillationFinding(round_num, len(self.public), words, tuple(state.movements), clients)
+    def diverged(self, state: Iteration, round_num: int) -> DivergedRunError:
+        """The error of a consensus that moves away, with the last one that was any good."""
+        remedy = {
+            "paper": "method.deregularise = true, where each client undoes the shrinkage of its own model, or false",
+            True: "method.deregularise = false, or a larger method.ridge",
+            False: "a larger method.ridge, or leave out the client whose model does not follow its targets",
+        }[self.settings.deregularise]
+        size = state.steps[-1] if state.steps else float("inf")
+        message = (
+            f"round {round_num}: the consensus moves away instead of settling. It moved by {size:.3g} in this round, "
+            f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the "
+            f"models that they had; the job leaves the consensus from before its least movement. Use {remedy}"
+        )
+        return DivergedRunError(message, model=self._consensus(state.steadiest))
+
+    def note_public_set(self, state: Iteration) -> None:
+        """Say where the public set is too small, or too far from the clients' rows."""
+        rows = {client: self.setup.num_rows[client] for client in self.cohort.clients}
+        for note in public_set_notes(len(self.public), rows, state.far_rows):
+            self.run.note(note)
+
+    def _consensus(self, values: Floats | None) -> PublicConsensus:
+        assert values is not None  # noqa: S101  # a round was closed
+        schema = self.setup.schema
+        return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, values)
+
+    def _finding(self, state: Iteration, round_num: int, end: Ending, alone: Collection[str]) -> DistillationFinding:
+        clients = tuple(
+            ClientDistance(c, state.first[c], state.last[c], state.far_rows.get(c, 0.0), c in alone)
+            for c in state.clients
+            if c in state.last
+        )
+        return DistillationFinding(
+            round_num, len(self.public), end.words, tuple(state.movements), clients, end.arrived, end.distance
+        )
 
 
 WORKFLOWS = {"distill": Workflow(run)}

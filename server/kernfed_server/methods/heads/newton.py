@@ -83,10 +83,13 @@ def _warn_few_rows(problem: HeadProblem, settings: NewtonSettings, solver: str) 
     if not few or not (undamped or settings.step == "paper"):
         return
     least = min(problem.rows[client] for client in few)
+    remedies = ['step = "auto"']
+    remedies += [] if settings.line_search else ["line_search = true"]
+    remedies += [] if settings.damping == "auto" else ['damping = "auto"']
     remedy = (
         "only more rounds are at stake: the loss decides over each step"
         if settings.step == "auto"
-        else 'the averaged step may overshoot; use step = "auto", line_search = true, or damping = "auto"'
+        else f"the averaged step may overshoot; then use {listed(remedies)}"
     )
     problem.run.note(
         f"{listed(few, more=', …')}: fewer rows (from {least}) than the {d} features, so most directions have no local "

@@ -136,7 +136,26 @@ class _Training:
                     await self._newton(round_num)
                 if self.finished:
                     break
+        self._tell_end()
         return self.newest
+
+    def _tell_end(self) -> None:
+        """Say whether the job arrived at the pooled minimum, and how far it is."""
+        problem, rounds = self.problem, self.settings.rounds
+        if self.state is None or self.judging:
+            kind = "local training" if self.state is None else "the search for a ridge"
+            problem.finding = replace(problem.finding, arrived=False)
+            problem.run.note(f"not arrived: all {rounds} rounds went into {kind}; raise method.rounds")
+        else:
+            left = float(np.linalg.norm(self.state.point.gradient)) / (self.first_norm or 1.0)
+            arrived = self.finished or left <= self.settings.stop_at
+            problem.finding = replace(problem.finding, arrived=arrived, distance=left)
+            if not arrived:
+                problem.run.note(
+                    f"not arrived: after all {rounds} rounds the gradient is {left:.3g} of the first one, "
+                    f"{self.settings.stop_at:g} is asked for; raise method.rounds"
+                )
+        problem.run.publish(problem.finding)
 
     async def _local(self, round_num: int) -> None:
         """A round of local training, and whether another one follows."""
@@ -293,9 +312,8 @@ class _Training:
         if self.settings.client_fraction < 1:  # any part of the clients gives a descent direction
             asked = self.problem.sampled(self.settings.client_fraction, self.problem.run.round_num + 1)
             members = tuple(c for c in asked if c in self.members) or self.members
-        request = trainer.step_request(state.point.weights, q, state.damping)
-        reply, _ = await self.problem.mean(request, members)
-        return reply.newton_step
+        step, _ = await trainer.newton_step(state.point.weights, q, state.damping, members)
+        return step
 
     async def _measure(self, weights: Array) -> _Measured:
         """F and its gradient, and what rows kept apart say, over the members, or those of them who answer."""

@@ -47,12 +47,12 @@ async def train(trainer: HeadTrainer) -> Array:
             q, coefficients = history.first_half(mean.gradient)
             step = history.second_half(trainer.scale(history, damping, mean.mean_curvature) * q, coefficients)
         else:
-            reply, _ = await problem.mean(trainer.step_request(weights, mean.gradient, damping), members)
-            step = reply.newton_step
+            step, _ = await trainer.newton_step(weights, mean.gradient, damping, members)
         step_size = settings.step_size
         if settings.line_search:
             step_size = await _line_search(trainer, weights, step, mean.loss, mean.gradient, members)
         moved = weights - step_size * step
+        problem.moved(weights, moved)
         if trainer.solver == LBFGS:  # both gradients of a pair must be of the same clients
             after, again = await problem.mean(
                 HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=moved), members
@@ -69,6 +69,7 @@ async def train(trainer: HeadTrainer) -> Array:
             **history.to_arrays(problem.shape),
         }
         await problem.close(round_num, settings.rounds, state, weights, training)
+    problem.tell_end(settings.rounds)
     return weights
 
 

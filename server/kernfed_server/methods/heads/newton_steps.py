@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.methods.heads.lbfgs import History
-from kernfed.methods.heads.messages import HeadSolver, HeadStepRequest
+from kernfed.methods.heads.messages import HeadSolver, HeadStep, HeadStepRequest
 from kernfed.methods.heads.settings import NewtonSettings
+from kernfed_server.jobs.run import Members
 from kernfed_server.methods.heads.problem import HeadProblem
 
 LBFGS = "lbfgs"
@@ -43,6 +46,36 @@ class HeadTrainer:
     def scale(self, history: History, damping: float, mean_curvature: float = 0.0) -> float:
         """Initial inverse curvature of L-BFGS: that of the newest pair, at first from the mean curvature."""
         return history.scale or 1.0 / (self.problem.ridge + max(damping, mean_curvature, 1e-12))
+
+    async def newton_step(
+        self, weights: Array, direction: Array, damping: float, members: Members
+    ) -> tuple[Array, Members]:
+        """Σ p_j (H_j(W) + damping I)⁻¹ of a direction, and over whom; says once where solves are cut short."""
+        problem = self.problem
+        replies = await problem.ask(self.step_request(weights, direction, damping), members)
+        if self.solver == HeadSolver.CG:
+            self._note_cut_short(replies)
+        mean = await asyncio.to_thread(problem.weighted, replies)
+        return mean.newton_step, tuple(replies)
+
+    def _note_cut_short(self, replies: Mapping[str, HeadStep]) -> None:
+        settings, run = self.settings, self.problem.run
+        short = {c: r for c, r in replies.items() if r.residual > settings.solver_tolerance}
+        if not short or self.problem.noted_cut:
+            return
+        self.problem.noted_cut = True
+        worst = max(short, key=lambda client: short[client].residual)
+        reply = short[worst]
+        why = (
+            "solver_iterations is reached"
+            if reply.iterations >= settings.solver_iterations
+            else "rounding lets it fall no further"
+        )
+        run.note(
+            f"cg stops short of the residual {settings.solver_tolerance:g} at {len(short)} of {len(replies)} clients, "
+            f"worst at {worst}: {reply.residual:.3g} after {reply.iterations} iterations, as {why}. Such a step is a "
+            "regularised one; more rounds may be needed"
+        )
 
     @property
     def solver_number(self) -> Array:

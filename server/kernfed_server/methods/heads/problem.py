@@ -29,6 +29,8 @@ from kernfed_server.jobs.run import Members, Run
 
 _FREE_BIAS = "free_bias"
 """In checkpoints; one without is of a version that penalised every bias."""
+_AT_REST = 1e-3
+"""Part of its size by which the last round may move W at rest."""
 _TELL_EVERY = 25
 """Measured rounds between reports of the course; the whole of it is told each time."""
 
@@ -54,6 +56,10 @@ class HeadProblem:
     """Whether clients choose the ridge of their own heads, as the job chooses that of the global one."""
     free_bias: bool = False
     """Whether the bias is in no ridge, and weights are changes of a head that predicts the targets' pooled mean."""
+    movement: float | None = None
+    """Part of its size by which the last round moved W."""
+    noted_cut: bool = False
+    """Whether the operator knows that clients' solves are cut short."""
     uploads: float = 0.0
     """Replies asked for so far, per client."""
     started: float = field(default_factory=time.monotonic)
@@ -155,6 +161,24 @@ class HeadProblem:
         self.finding = replace(self.finding, course=course)
         if last or len(course.rounds) % _TELL_EVERY == 0:
             self.run.publish(self.finding)
+
+    def moved(self, before: Array, after: Array) -> None:
+        """Remember by which part of its size a round moved W."""
+        size = float(np.linalg.norm(after))
+        self.movement = float(np.linalg.norm(after - before)) / size if size > 0 else 0.0
+
+    def tell_end(self, rounds: int) -> None:
+        """Say how far the last round went, of a method that knows no gradient at its end."""
+        if self.movement is None:
+            return
+        arrived = self.movement <= _AT_REST
+        self.finding = replace(self.finding, arrived=arrived, distance=self.movement)
+        if not arrived:
+            self.run.note(
+                f"not at rest: all {rounds} rounds are used, and the last one moved the weights by "
+                f"{100 * self.movement:.2g} % of their size; raise method.rounds"
+            )
+        self.run.publish(self.finding)
 
     async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
         """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""
@@ -268,8 +292,9 @@ def _check_opened(reply: HeadOpened, validation_fraction: float, *, free_bias: b
             "set method.penalise_bias = true"
         )
     apart = int(validation_fraction * reply.num_rows)
-    if (reply.num_validation_rows, reply.num_fit_rows) != (apart, reply.num_rows - apart):
+    kept = reply.num_validation_rows
+    if not 0 <= kept <= apart or reply.num_fit_rows != reply.num_rows - kept:
         raise InvalidReplyError(
             f"keeps {reply.num_validation_rows} rows apart, trains on {reply.num_fit_rows}: of {reply.num_rows} rows "
-            f"it should be {apart} and {reply.num_rows - apart}"
+            f"it should be at most {apart} and the others"
         )

@@ -134,9 +134,11 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
         mean = problem.weighted(replies).direction
         for client, reply in replies.items():
             duals[place[client]] += settings.penalty * (reply.direction - mean)
-        weights = weights - settings.step_size * mean
+        before, weights = weights, weights - settings.step_size * mean
+        problem.moved(before, weights)
         state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
+    problem.tell_end(settings.rounds)
     return problem.whole(weights)
 
 
@@ -149,8 +151,10 @@ async def _averaged(
         asked = problem.sampled(settings.client_fraction, round_num)
         seed = problem.round_seed(settings.name, round_num)
         reply, _ = await problem.mean(request(weights, seed), asked)
+        problem.moved(weights, reply.weights)
         weights = reply.weights
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
+    problem.tell_end(settings.rounds)
     return problem.whole(weights)
 
 

@@ -34,6 +34,8 @@ class Opened:
     loss: Loss
     longest: int
     """Rounds until the longest stream ends; 0: some stream has no end."""
+    outlier_spans: float
+    """See `OpenStreamRequest`."""
 
 
 def to_arrays(setup: Setup, opened: Opened, num_rows: Mapping[str, int]) -> dict[str, Array]:
@@ -47,6 +49,7 @@ def to_arrays(setup: Setup, opened: Opened, num_rows: Mapping[str, int]) -> dict
         "target_span": opened.target_span,
         "loss": opened.loss.value,
         "longest": opened.longest,
+        "outlier_spans": opened.outlier_spans,
     }
     return {_MEAN: setup.mean, _DEVIATION: setup.deviation, _FACTS: json_array(facts)}
 
@@ -86,4 +89,6 @@ def recall_opening(state: State | None) -> Opened | None:
     if state is None or _FACTS not in state:
         return None
     facts = state.json(_FACTS)
-    return Opened(facts["norm"], facts["target_low"], facts["target_span"], Loss(facts["loss"]), facts["longest"])
+    spans = facts.get("outlier_spans", 0.0)  # of a job that began when no row was left out
+    norm, low, span = facts["norm"], facts["target_low"], facts["target_span"]
+    return Opened(norm, low, span, Loss(facts["loss"]), facts["longest"], spans)

@@ -23,6 +23,9 @@ from kernfed_server.methods.online.agreed import Opened
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.rounds import StreamLoop
 
+OWN_FREQUENCIES = 20
+"""Of each kernel of a client's own model: its inverse Hessians are kept after each round."""
+
 
 async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) -> Model | None:
     """Each round a client predicts its next rows, learns its own weights, and sends a step of M of the N kernels.
@@ -49,6 +52,7 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         bin_size=bin_size,
         exploration=settings.exploration,
         weight_learning_rate=weight_rate,
+        own_frequencies=0 if paper or settings.experts == "kernels" else OWN_FREQUENCIES,
     )
     rate = fixed_rate(settings.learning_rate, "learning_rate", settings, opened) if paper else None
     least = settings.exploration / num_bins(dictionary.num_kernels, bin_size)

@@ -19,6 +19,7 @@ from kernfed.methods.online.settings import KernelStreamSettings, StreamSettings
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online.agreed import Opened, recall_opening
+from kernfed_server.methods.online.agreed_ranges import largest_norm, target_range
 
 
 def adapted(job: JobFile) -> JobFile:
@@ -54,14 +55,14 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
         low, high = settings.target_range
     norm = None if settings.row_norm == "auto" else settings.row_norm
     if norm is None or low is None or high is None:
-        ranges = (await gate.ask(RangesRequest())).values()
-        norm = max(r.norm for r in ranges) if norm is None else norm
+        ranges = await gate.ask(RangesRequest())
+        norm = largest_norm(ranges, run) if norm is None else norm
         if low is None or high is None:
-            low, high = min(r.target_low for r in ranges), max(r.target_high for r in ranges)
+            low, high = target_range(ranges, run)
         run.note(f"rows are divided by {norm:.6g}; targets from {low:.6g} to {high:.6g} become 0 to 1")
     if loss is Loss.LOGISTIC and task is LearningTask.REGRESSION:
         raise ConfigError('method.loss = "logistic" is for task = "binary"')
-    agreed = Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0)
+    agreed = Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0, settings.outlier_spans)
     opened = await gate.ask(_open_request(setup, agreed))
     cautious = {client: o.least_rows for client, o in opened.items() if o.least_rows > settings.batch_rows}
     if cautious:
@@ -75,7 +76,14 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
 
 def _open_request(setup: Setup, agreed: Opened) -> OpenStreamRequest:
     low, span, seed = agreed.target_low, agreed.target_span, setup.schema.seed
-    return OpenStreamRequest(norm=agreed.norm, target_low=low, target_span=span, loss=agreed.loss, seed=seed)
+    return OpenStreamRequest(
+        norm=agreed.norm,
+        target_low=low,
+        target_span=span,
+        loss=agreed.loss,
+        seed=seed,
+        outlier_spans=agreed.outlier_spans,
+    )
 
 
 async def draw_dictionary(
@@ -90,6 +98,7 @@ async def draw_dictionary(
     bin_size: int,
     exploration: float = 1.0,
     weight_learning_rate: float = 0.0,
+    own_frequencies: int = 0,
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
     seed = rng.seed(setup.schema.seed, "online", "dictionary")
@@ -109,6 +118,7 @@ async def draw_dictionary(
         bin_size=bin_size,
         exploration=exploration,
         regularisation=settings.regularisation,
+        own_frequencies=own_frequencies,
     )
     if recall_opening(run.resumed) is not None:
         cohort.recall(request, check)

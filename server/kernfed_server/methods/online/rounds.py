@@ -17,49 +17,21 @@ import numpy as np
 from kernfed.arrays import Array
 from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.evaluation import metrics, pool
-from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import Reply, Request, fields_of
-from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.finding import OnlineFinding, StreamOfClient
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
+from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY, sound
 from kernfed.methods.online.settings import StreamSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened, to_arrays
+from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
+from kernfed_server.methods.online.row_notes import EmptyStreams, LeftOutNotes
 
 _LONGEST_WAIT_S = 10.0
 _END = 2_000_000_000
-
-
-class StreamReply(Protocol):
-    """Fields that all answers of rounds have."""
-
-    @property
-    def num_samples(self) -> int:
-        """Rows learned from."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream has no more rows."""
-        ...
-
-    @property
-    def needs_whole(self) -> bool:
-        """Whether the client lacks what the request builds on."""
-        ...
-
-    @property
-    def num_waiting(self) -> int:
-        """Rows without a target so far."""
-        ...
-
-    @property
-    def num_skipped(self) -> int:
-        """Rows left out so far."""
-        ...
 
 
 class Method(Protocol):
@@ -94,11 +66,11 @@ class StreamLoop:
         self._held: dict[str, int] = {}
         self._ended: set[str] = set()
         self._num_rows = 0
-        self._before: dict[str, tuple[int, float]] = {}
-        """Rows and squared error of each client when it was last measured."""
+        self._measurements = Measurements(setup.schema.task)
         self._bytes = {"up": 0, "down": 0}
         self._answers = 0
-        self._skipped: dict[str, int] = {}
+        self._left_out = LeftOutNotes(run, settings.outlier_spans)
+        self._empty = EmptyStreams(run)
         self._measured = 0
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
@@ -113,39 +85,42 @@ class StreamLoop:
             facts: Of the method, for the findings.
 
         Raises:
-            DivergedError: The parameters are no longer finite.
+            DivergedError: The parameters ran away.
             QuorumNotMetError: Too few clients, for too long.
         """
         run, settings = self._run, self._settings
         if run.resumed is not None:
             self._num_rows = int(run.resumed["num_rows"][0])
         last_round = 0
+        measured_rows = 0
         last: dict[str, StreamMetrics] = {}
         try:
             async for round_num in run.rounds(settings.rounds or _END):
                 replies = await self._ask(method, round_num)
                 if replies is None:
+                    if self._num_rows > measured_rows:
+                        # A round without rows closes the job: the measurement of the end belongs to some round.
+                        last = await self._measure() or last
+                        await self._on_disk()
+                        await run.record(round_num, self._state(method) | self._agreed(), self._metrics(last))
                     break
                 method.absorb(round_num, replies)
                 self._num_rows += sum(reply.num_samples for reply in replies.values())
-                state = {**method.to_arrays(), "num_rows": np.array([self._num_rows])}
-                if not all(np.isfinite(array).all() for array in state.values()):
-                    raise DivergedError(
-                        f"round {round_num}: the parameters are no longer finite; lower method.learning_rate, or use "
-                        'rates = "adaptive"'
-                    )
+                state = self._state(method)
+                if not _sound(state):
+                    raise DivergedError(f"round {round_num}: {RUN_AWAY.format(MOST_PARAMETER)}")
                 found = RoundMetrics(training=self._training())
-                due = round_num % settings.metrics_every == 0 or round_num == settings.rounds
+                due = round_num % settings.metrics_every == 0 or round_num == settings.rounds or self._all_ended()
                 if due:
                     last = await self._measure()
                     found = self._metrics(last)
+                    measured_rows = self._num_rows
                 await self._on_disk()
                 self._writing = asyncio.ensure_future(run.close(round_num, state | self._agreed(), found))
                 last_round = round_num
                 run.keep(functools.partial(method.model, round_num))
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
-            last = await self._measure() or last
             await self._on_disk()
         finally:
             self._newcomers.stop()
@@ -160,6 +135,15 @@ class StreamLoop:
         if self._writing is not None:
             await self._writing
             self._writing = None
+
+    def _state(self, method: Method) -> dict[str, Array]:
+        return {**method.to_arrays(), "num_rows": np.array([self._num_rows])}
+
+    def _all_ended(self) -> bool:
+        return self._ended.issuperset(self._cohort.clients)
+
+    def _metrics(self, found: Mapping[str, StreamMetrics]) -> RoundMetrics:
+        return self._measurements.metrics(found, self._training())
 
     def _agreed(self) -> dict[str, Array]:
         """For the checkpoint; made anew when there are other clients."""
@@ -184,9 +168,10 @@ class StreamLoop:
                 self._held.pop(client, None)
             if lacking:
                 replies = {**replies, **await self._each(method, round_num, lacking, wait_s)}
-            self._note_skipped(replies)
+            self._left_out.note(replies)
             self._ended |= {client for client, reply in replies.items() if reply.ended}
             replies = {client: replies[client] for client in sorted(replies) if replies[client].num_samples}
+            self._empty.note(asked, rows=bool(replies))
             if replies:
                 return replies
             wait_s = min(max(self._settings.wait_s, wait_s * 1.5), _LONGEST_WAIT_S)
@@ -229,13 +214,6 @@ class StreamLoop:
             self._bytes["up"] += array_bytes(reply, self._float_bytes)
         self._answers += len(replies)
 
-    def _note_skipped(self, replies: Mapping[str, StreamReply]) -> None:
-        for client, reply in replies.items():
-            before = self._skipped.get(client, 0)
-            if reply.num_skipped > 2 * before:  # not for each row
-                self._run.note(f"{client} left out {reply.num_skipped} rows of its stream so far: a value is faulty")
-                self._skipped[client] = reply.num_skipped
-
     def _training(self) -> dict[str, float]:
         each = max(self._answers, 1)
         return {
@@ -250,30 +228,6 @@ class StreamLoop:
             return {}
         asked = self._cohort.ask(StreamMetricsRequest(), clients=clients, drawn=True)
         return await self._run.optional(asked, "no metrics")
-
-    def _metrics(self, found: Mapping[str, StreamMetrics]) -> RoundMetrics:
-        """All predictions so far, and those since the last measurement, by which drift is seen."""
-        task = self._setup.schema.task
-        clients: dict[str, dict[str, Scores]] = {}
-        recent_rows, recent_error = 0, 0.0
-        for client, m in sorted(found.items()):
-            if not m.sums.num_rows:
-                continue
-            clients[client] = {"personal": metrics(m.sums, task)}
-            rows, error = self._before.get(client, (0, 0.0))
-            if m.sums.num_rows > rows:
-                new, more = m.sums.num_rows - rows, max(m.sums.squared_error - error, 0.0)
-                clients[client]["recent"] = {"mse": more / new}
-                recent_rows, recent_error = recent_rows + new, recent_error + more
-            self._before[client] = m.sums.num_rows, m.sums.squared_error
-        parts: list[MetricSums] = [m.sums for _, m in sorted(found.items()) if m.sums.num_rows]
-        pooled: dict[str, Scores] = {"personal": pool(parts, task)} if parts else {}
-        if recent_rows:
-            pooled["recent"] = {"mse": recent_error / recent_rows}
-        training = self._training()
-        if found:
-            training["effective_kernels"] = sum(m.effective_kernels for m in found.values()) / len(found)
-        return RoundMetrics(pooled, clients, training)
 
     def _worth_publishing(self, round_num: int) -> bool:
         """Seldom, for findings are kept: at the 1st, 2nd, 4th … measurement, and the last."""
@@ -294,6 +248,12 @@ class StreamLoop:
         }
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
         self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
+
+
+def _sound(state: Mapping[str, Array]) -> bool:
+    """Whether all is finite, and parameters of kernels or weights of a network are as large as they may be at most."""
+    parameters = (state[name] for name in ("theta", "weights") if name in state)
+    return all(map(sound, parameters)) and all(bool(np.isfinite(array).all()) for array in state.values())
 
 
 def array_bytes(message: Request[Any] | Reply, float_bytes: int) -> int:

@@ -33,11 +33,15 @@ from kernfed.methods.personalise.messages import (
     AdoptRequest,
     CandidateGrid,
     ClientEmbedding,
+    Clustering,
     CollaborationWeights,
     ColumnMomentsRequest,
     CrossfitRequest,
+    Directions,
     EmbedRequest,
     EvaluatePersonalRequest,
+    FactorRequest,
+    ProjectRequest,
     ShareRequest,
     SolveWeightsRequest,
     Statistics,
@@ -50,6 +54,14 @@ from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
+from kernfed_server.methods.personalise.directions import (
+    FEATURES_KEPT,
+    Pooled,
+    check_factor,
+    cluster_once,
+    leading_directions,
+    pool_factors,
+)
 from kernfed_server.methods.personalise.findings import finding_of
 from kernfed_server.methods.personalise.state import Collaboration
 
@@ -67,6 +79,10 @@ class Personalisation:
     """Notes for people, for the job's findings."""
     _embeddings: Mapping[str, ClientEmbedding] = field(default_factory=dict)
     _statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    _pooled: Pooled | None = None
+    """Of all inputs, where clients sent factors."""
+    _basis: Floats | None = None
+    """Directions of the features in which ridge models lie, (P, R); None: they use all features."""
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -77,6 +93,13 @@ class Personalisation:
     def num_inputs(self) -> int:
         """Inputs Q of the ridge model."""
         return self.setup.num_features + int(self.setup.intercept)
+
+    @property
+    def num_used(self) -> int:
+        """Inputs with which ridge models are solved."""
+        if self._basis is None:
+            return self.num_inputs
+        return int(self._basis.shape[1]) + int(self.setup.intercept)
 
     def say(self, words: str) -> None:
         """Tell the operator now, and again with the findings."""
@@ -125,17 +148,16 @@ class Personalisation:
             self.say(
                 f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
                 f"row exchanged: normal noise of {settings.noise.factor:.4g} times the sensitivity 2 sqrt(2)/rows. "
-                "What else a client sends in this job is not covered"
+                "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
+                "without noise"
             )
 
     async def collect_statistics(self) -> None:
         """Ask for normal equations where weights or trainer need them; without them, fall back and say so."""
         if self.settings.weights != "crossfit" and self.settings.trainer != "exact":
             return
-        size = self.num_inputs
-        request = StatisticsRequest(num_inputs=size, num_outputs=self.setup.num_outputs, num_packed=packed_size(size))
         try:
-            replies = await self.cohort.ask(request, everyone=True)
+            replies = await self._ask_statistics()
         except QuorumNotMetError:
             replies = {}
         missing = [client for client in self.clients if client not in replies]
@@ -162,6 +184,34 @@ class Personalisation:
             f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
         )
 
+    async def _ask_statistics(self) -> dict[str, Statistics]:
+        """Normal equations of all inputs, or of the features' leading directions where there are many features."""
+        outputs, num_features = self.setup.num_outputs, self.setup.num_features
+        wanted = self.settings.directions
+        limit = num_features if wanted == "all" else FEATURES_KEPT if wanted == "auto" else wanted
+        if num_features <= limit:
+            size = self.num_inputs
+            request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
+            return await self.cohort.ask(request, everyone=True)
+        factors = await self.cohort.ask(
+            FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs),
+            everyone=True,
+            check=lambda _, reply: check_factor(reply, self.num_inputs),
+        )
+        self._pooled = pool_factors(factors)
+        first = int(self.setup.intercept)
+        basis, held = leading_directions(self._pooled.gram[first:, first:], None if wanted == "auto" else limit)
+        self._basis = basis
+        self.say(
+            f"ridge models lie in the {basis.shape[1]} leading directions of {num_features} features, which hold "
+            f'{held:.2%} of their second moments; directions = "all" uses every feature, with more time and traffic'
+        )
+        size = basis.shape[1] + first
+        return await self.cohort.ask(
+            ProjectRequest(basis=basis, num_inputs=size, num_outputs=outputs, num_packed=packed_size(size)),
+            everyone=True,
+        )
+
     @property
     def _withheld(self) -> tuple[str, ...]:
         """Clients without normal equations, where others have shared them."""
@@ -180,8 +230,11 @@ class Personalisation:
         rows = np.array([part.num_rows for part in parts], dtype=np.float64)
         share = rows / rows.sum()
         first = int(self.setup.intercept)
-        gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
-        moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
+        if self._pooled is not None:
+            gram, moment = self._pooled.gram, self._pooled.moment
+        else:
+            gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
+            moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
         gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
         solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
         return solved
@@ -257,7 +310,13 @@ class Personalisation:
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
             return metrics.merged(personal)
-        request = EvaluateRequest(weights=federated, local_ridge=self.settings.ridge, include_global=True)
+        request = EvaluateRequest(
+            weights=federated,
+            local_ridge=self.settings.ridge,
+            include_global=True,
+            alone=True,
+            local_shared=self.setup.local_shared,
+        )
         same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
         self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
@@ -287,7 +346,7 @@ class Personalisation:
     async def _hand_on(self) -> None:
         clients = self.clients
         embedded = [self._embeddings[c] for c in clients]
-        size, outputs = (self.num_inputs, self.setup.num_outputs) if self._statistics else (0, 0)
+        size, outputs = (self.num_used, self.setup.num_outputs) if self._statistics else (0, 0)
         grams = np.zeros((len(clients), packed_size(size)))
         moments, squares = np.zeros((len(clients), size, outputs)), np.zeros(len(clients))
         for i, client in enumerate(clients):
@@ -303,8 +362,18 @@ class Personalisation:
             moments=moments,
             squares=squares,
             withheld=self._withheld,
+            clusterings=self._clustered(),
+            directions=() if self._basis is None else (Directions(basis=self._basis),),
         )
         await self.cohort.ask(request, everyone=True)
+
+    def _clustered(self) -> tuple[Clustering, ...]:
+        """Clusters of many clients, where all of them have shared."""
+        if self.settings.weights != "crossfit" or self._withheld or not self._statistics:
+            return ()
+        scale = 1.0 if self._basis is None else self._basis.shape[1] / self.setup.num_features
+        statistics = [self._statistics[c] for c in self.clients]
+        return cluster_once(statistics, self._grid().clusters, int(self.setup.intercept), scale)
 
     async def _crossfit(self) -> None:
         """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""

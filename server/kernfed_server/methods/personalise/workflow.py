@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow, local_ridge
@@ -62,4 +65,14 @@ async def _solve_exactly(job: Personalisation) -> Array:
     return federated
 
 
-WORKFLOWS = {"personalise": Workflow(run, local_ridge)}
+def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
+    """The model of all rows alike, which says that it is nobody's personal model."""
+    facts = {
+        "name": job.name,
+        "note": "this is the model of all clients' rows alike; each client's personal model stays at the client, where "
+        "kernfed-client predict --job JOB uses it",
+    }
+    return feature_model(setup, weights, facts | job_facts(setup, job.method))
+
+
+WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model)}

@@ -11,11 +11,11 @@ from kernfed_server.jobs.run import Run
 
 
 async def run(setup: Setup, settings: LocalSettings, cohort: Cohort, run: Run) -> Array | None:
-    """Each client trains a ridge model on its own rows and keeps it.
+    """Each client trains a ridge model on its own rows, with scales, lengthscale and means of its own, and keeps it.
 
     There is no global model. What leaves a client: its row count and its test metrics. The coordinator learns no more.
     """
     async for round_num in run.rounds(1):
-        await cohort.ask(TrainLocallyRequest(ridge=settings.ridge))
+        await cohort.ask(TrainLocallyRequest(ridge=settings.ridge, alone=True))
         await run.record(round_num, {}, setup.baseline)
     return None

@@ -101,6 +101,8 @@ async def _auto(problem: _Problem) -> Array | None:
         state = {**solver.to_arrays(), "members": names_array(members), "finished": np.array([finished])}
         if finished:
             run.note(f"converged: {_certified(training, problem.eps)}")
+        elif round_num == rounds:
+            run.note(_used_up(rounds, problem.plan.stop_at, training))
         await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             break
@@ -155,6 +157,8 @@ async def _paper(problem: _Problem) -> Array | None:
         }
         if finished:
             run.note(f"converged: {_certified(training, problem.eps)}")
+        elif round_num == problem.plan.rounds:
+            run.note(_used_up(problem.plan.rounds, problem.plan.stop_at, training))
         await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             break
@@ -233,6 +237,15 @@ class _Problem:
 def _objective(weights: Array, residual: Array, moment: Array) -> float:
     """Pooled objective at W, less the constant |Y|²/(2n), with R = H W - c: ½ tr W'H W - tr W'c."""
     return 0.5 * float(np.vdot(weights, residual - moment))
+
+
+def _used_up(rounds: int, stop_at: float, training: Scores) -> str:
+    bound = training.get("relative_distance_bound")
+    far = "nobody can say how far" if bound is None else f"at most {bound:.2g} before the last step"
+    return (
+        f"not converged: all {rounds} rounds are used up; relative distance to the pooled solution: {far}, and "
+        f"{stop_at:g} was asked for. Give method.rounds or method.ridge a larger value"
+    )
 
 
 def _certified(training: Scores, eps: float) -> str:

@@ -21,6 +21,7 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
 from kernfed.tables import csv as csv_reader
+from kernfed.tables.cells import label_text
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import held_out_rows, load_local_data, read_partition
 from kernfed_testing.properties import examples
@@ -529,7 +530,7 @@ def test_csv_round_trip(
     wanted = schema(task=LearningTask.CLASSIFICATION, classes=())
     data = read_csv(tmp_path, encoded, wanted, delimiter=delimiter, missing=[])
     assert data.x.tolist() == [[a, b] for a, b, _, _ in rows]
-    assert data.labels == [y for _, _, y, _ in rows]
+    assert data.labels == [label_text(y) for _, _, y, _ in rows]
 
 
 CELLS = st.one_of(

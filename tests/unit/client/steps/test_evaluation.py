@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed_client.steps import evaluation
 from kernfed_client.steps.own_ridge import own_weights
+from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
 
 
@@ -58,3 +60,23 @@ def test_classes_are_measured_one_hot(tmp_path: Path) -> None:
     agreed = [job.classes.index(("red", "green", "blue")[y]) for y in rows["site-2"].y_test]
     assert np.array_equal(targets.argmax(axis=1), agreed)
     assert (targets.sum(axis=1) == 1).all()
+
+
+def test_alone_has_an_intercept_and_scales_of_its_own(tmp_path: Path) -> None:
+    """Clients with means of either sign: alone each is right; what others told, without an own intercept, is not."""
+    random = np.random.default_rng(5)
+    slope = random.normal(size=4)
+
+    def made(num: int, sign: float) -> tuple[Any, Any]:
+        x = random.normal(size=(num, 4))
+        return x, sign * (x @ slope + 3) + 0.5 * random.normal(size=num)
+
+    rows = {f"site-{i}": Rows(*made(40, s), *made(100, s)) for i, s in enumerate((1.0, -1.0, 1.0, -1.0))}
+    federation = bench(rows, tmp_path)
+    job = make_job("newton", num_columns=4, features='kernel = "linear"', top="local_shared = true")
+    metrics = federation.run(job).metrics[-1]
+    assert metrics.pooled["local"]["mse"] == pytest.approx(0.28, abs=0.05)
+    assert metrics.pooled["local-shared"]["mse"] == pytest.approx(0.28, abs=0.05)
+    former = EvaluateRequest(weights=np.zeros((4, 1)), local_ridge=1e-3, include_global=False)
+    (sums,) = evaluation.evaluate(federation.jobs["site-0"], former).sums
+    assert sums.squared_error / 100 > 3

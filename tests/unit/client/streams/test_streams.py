@@ -117,6 +117,22 @@ def test_parquet_files_are_read_whole(tmp_path: Path) -> None:
     assert values(read_all(stream, position)[0]) == [(7, 8, 9)]
 
 
+def test_tokens_for_no_value_hold_for_numbers_of_any_format(tmp_path: Path) -> None:
+    """A -999 that means no value is none in JSON and in Parquet, as in CSV; a number without end is a fault."""
+    lines = [
+        {"a": -999, "b": 1, "y": 2},
+        {"a": 1, "b": -999.0, "y": 2},
+        {"a": 1, "b": 2, "y": "-999"},
+        {"a": 3, "b": 4, "y": 5},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines) + f'{{"a": {10**400}, "b": 1, "y": 2}}\n' + "[" * 10**5
+    (tmp_path / "a.jsonl").write_text(text + "\n")
+    pq.write_table(pa.table({"a": [-999.0, 6.0], "b": [2.0, 7.0], "y": [3.0, 8.0]}), tmp_path / "b.parquet")
+    chunk = follow(tmp_path, missing=["-999"]).read({}, 100)
+    assert values(list(chunk.rows)) == [(3, 4, 5), (6, 7, 8)]
+    assert chunk.num_skipped == 6
+
+
 def test_classes_are_numbers(tmp_path: Path) -> None:
     """A binary target becomes 0 or 1 by the job's classes and the site's names for them; any other is left out."""
     (tmp_path / "a.csv").write_text("a,b,y\n1,2,no\n1,2,ill\n1,2,unknown\n")

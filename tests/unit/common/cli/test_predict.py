@@ -6,6 +6,7 @@ import csv
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,12 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
     """The error names the folder's file."""
     result = run(tmp_path, HEART / "cleveland.csv", tmp_path / "out.csv")
     assert isinstance(result.exception, ConfigError)
+
+
+def test_a_note_of_the_model_is_told_to_who_predicts(tmp_path: Path) -> None:
+    """On the error stream, so that the output stays as it was; the predictions are written all the same."""
+    made = replace(model_of(LearningTask.BINARY, ("0", "1")), job={"note": "this is nobody's personal model"})
+    made.save(tmp_path / "model")
+    done = run(tmp_path / "model", HEART / "cleveland.csv", tmp_path / "out.csv")
+    assert "this is nobody's personal model" in done.stderr
+    assert len(rows(tmp_path / "out.csv")) == len(pd.read_csv(HEART / "cleveland.csv"))

@@ -197,6 +197,9 @@ async def test_straggler_is_told_to_stop(registry: SessionRegistry) -> None:
     cancels = [f.cancel for f in await drain(b) if f.HasField("cancel")]
     assert cancels == [task_pb2.Cancel(job_id="job", task_id=TASK, why="the step is closed")]
     assert b.known_tasks == {}
+    assert registry.why_unwanted(TASK).startswith("this reply came too late: round ")
+    assert registry.why_unwanted(TASK).endswith("is closed; no step of the job is open")
+    assert registry.why_unwanted("another") == "this reply is not wanted (any more)"
 
 
 @pytest.mark.parametrize("connected", [True, False])

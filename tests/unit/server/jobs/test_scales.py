@@ -30,9 +30,11 @@ def test_one_row_does_not_move_the_scales_and_its_client_is_named(tmp_path: Path
     rows = regression_rows(SIZES)
     clean = bench(rows, tmp_path).run(make_job("dkrr"))
     bad = bench(spoilt(rows, "cat", value), tmp_path)
-    ended, former = bad.run(make_job("dkrr")), bad.run(make_job("dkrr", data='scales = "moments"'))
+    ended = bad.run(make_job("dkrr"))
     assert np.allclose(ended.model.deviation, clean.model.deviation, rtol=0.1)
-    assert former.model.deviation[0] > 5 * clean.model.deviation[0]
+    if value < 1e3:  # beyond, such moments are refused
+        former = bad.run(make_job("dkrr", data='scales = "moments"'))
+        assert former.model.deviation[0] > 5 * clean.model.deviation[0]
     assert any(note.startswith("cat: a row stands far out in x0, ") for note in ended.notes)
 
 

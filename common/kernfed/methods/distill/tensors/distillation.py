@@ -5,6 +5,9 @@ The equations are those of Park, Hong & Hwang, "Towards understanding ensemble d
 
     min over f of α/N Σ |f(x_i) - y_i|² + (1-α)/N_p Σ |f(x_p) - w_p|² + λ |f|²
 
+With a free intercept f = g + b, and the penalty is λ |g|²: a constant costs nothing. The coefficients of g sum to 0.
+With M the matrix of the problem and s = M⁻¹ 1 they are c = M⁻¹ (t - b 1), and b = s't / s'1.
+
 Everything is float64 and stays on the device of the rows.
 """
 
@@ -19,29 +22,37 @@ from torch import Tensor
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.tensors.in_place import factor_in_place, solve_rows_in_place, subtract_square
+from kernfed.tensors.in_place import factor_in_place, inverse_diagonal, solve_rows_in_place, subtract_square
 from kernfed.tensors.kernels import gram, lower_gram
 from kernfed.tensors.linalg import cholesky
+
+_ROWS = torch.contiguous_format
 
 
 @dataclass(frozen=True, slots=True)
 class KernelModel:
-    """f(x) = Σ_i k(x, x_i) c_i."""
+    """f(x) = b + Σ_i k(x, x_i) c_i."""
 
     kernel: KernelSpec
     points: Tensor
     """(n, d)."""
     coefficients: Tensor
     """(n, C)."""
+    offset: Tensor | None = None
+    """b, (C,); None: 0."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Predict, shape (m, C), for points of shape (m, d); no (m, n) matrix is formed for many points."""
         step = max(1, (1 << 22) // max(1, len(self.points)))
         parts = [gram(self.kernel, rows, self.points) @ self.coefficients for rows in torch.split(x, step)]
-        return torch.cat(parts) if parts else self.coefficients.new_empty(0, self.coefficients.shape[1])
+        return self.shifted(torch.cat(parts) if parts else self.coefficients.new_empty(0, self.coefficients.shape[1]))
+
+    def shifted(self, values: Tensor) -> Tensor:
+        """Add b to what the kernel gives, shape (m, C)."""
+        return values if self.offset is None else values + self.offset
 
 
-def kernel_ridge(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float) -> KernelModel:
+def kernel_ridge(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, *, free: bool = False) -> KernelModel:
     """Fit own rows alone: c = (K + N λ I)⁻¹ Y.
 
     Args:
@@ -49,21 +60,51 @@ def kernel_ridge(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float) -> Kern
         x: Rows, (N, d).
         y: Targets, (N, C).
         ridge: λ, above 0.
+        free: Whether there is an intercept that costs nothing.
 
     Raises:
         NotPositiveDefiniteError: The ridge is too small for the kernel.
 
     Source: distillation paper, line 3 of Algorithm 1.
     """
+    factor = own_factor(kernel, x, ridge)
+    centre = y.mean(dim=0)
+    half = solve_rows_in_place(factor, (_with_ones(y - centre) if free else y).clone(memory_format=_ROWS))
+    solved = solve_rows_in_place(factor, half, transposed=True)
+    if not free:
+        return KernelModel(kernel, x, solved)
+    coefficients, offset = free_intercept(solved)
+    return KernelModel(kernel, x, coefficients, offset + centre)
+
+
+def own_factor(kernel: KernelSpec, x: Tensor, ridge: float) -> Tensor:
+    """Cholesky factor of K + N λ I, as `kernfed.tensors.in_place.factor_in_place` leaves it, (N, N)."""
     system = lower_gram(kernel, x, x.new_empty(len(x), len(x)))
     system.diagonal().add_(len(x) * ridge)
-    factor = factor_in_place(system, name=f"K + N λ I (ridge {ridge:g})")
-    half = solve_rows_in_place(factor, y.clone(memory_format=torch.contiguous_format))
-    return KernelModel(kernel, x, solve_rows_in_place(factor, half, transposed=True))
+    return factor_in_place(system, name=f"K + N λ I (ridge {ridge:g})")
+
+
+def free_intercept(solved: Tensor) -> tuple[Tensor, Tensor]:
+    """Coefficients (n, C) that sum to 0, and the intercept b, (C,).
+
+    Args:
+        solved: M⁻¹ [T, 1], (n, C + 1).
+    """
+    ones = solved[:, -1:]
+    offset = solved[:, :-1].sum(dim=0) / ones.sum()
+    return solved[:, :-1] - ones * offset, offset
 
 
 def distil(
-    kernel: KernelSpec, x: Tensor, y: Tensor, public: Tensor, targets: Tensor, ridge: float, alpha: float
+    kernel: KernelSpec,
+    x: Tensor,
+    y: Tensor,
+    public: Tensor,
+    targets: Tensor,
+    ridge: float,
+    alpha: float,
+    *,
+    free: bool = False,
 ) -> KernelModel:
     """Fit own rows and targets of public points, by one solve of all.
 
@@ -78,20 +119,26 @@ def distil(
         targets: Their targets W, (N_p, C).
         ridge: λ, above 0.
         alpha: Weight α of own rows, between 0 and 1.
+        free: Whether there is an intercept that costs nothing.
 
     Raises:
         ConfigError: α is at an end or outside.
         NotPositiveDefiniteError: The ridge is too small for the kernel.
     """
     check_alpha(alpha)
-    points = torch.cat([x, public])
+    points, wanted = torch.cat([x, public]), torch.cat([y, targets])
     root = torch.cat(
         [x.new_full((len(x), 1), math.sqrt(alpha / len(x))), x.new_full((len(public), 1), _root_share(alpha, public))]
     )
     system = gram(kernel, points).mul_(root).mul_(root.T)
     system.diagonal().add_(ridge)
-    solved = cholesky(system, name=f"λ I + D^1/2 K D^1/2 (ridge {ridge:g})").solve(root * torch.cat([y, targets]))
-    return KernelModel(kernel, points, root * solved)
+    factor = cholesky(system, name=f"λ I + D^1/2 K D^1/2 (ridge {ridge:g})")
+    centre = y.mean(dim=0)
+    solved = root * factor.solve(root * (_with_ones(wanted - centre) if free else wanted))
+    if not free:
+        return KernelModel(kernel, points, solved)
+    coefficients, offset = free_intercept(solved)
+    return KernelModel(kernel, points, coefficients, offset + centre)
 
 
 class DistilledRidge:
@@ -103,12 +150,23 @@ class DistilledRidge:
         A = I - λ L'⁻¹ (I + a b T S⁻¹ T') L⁻¹        A_0 = λ a L'⁻¹ T S⁻¹ Y
 
     A is symmetric with eigenvalues between 0 and 1. Kept are S⁻¹T' (N, N_p) and three matrices (N_p, N_p); S itself is
-    factored in its own memory and dropped.
+    factored in its own memory and dropped. A free intercept adds to A a matrix of rank 1, and the solution for targets
+    that are all 1 is kept.
 
     Source: equation (12) of the distillation paper, by block elimination.
     """
 
-    def __init__(self, kernel: KernelSpec, x: Tensor, y: Tensor, public: Tensor, ridge: float, alpha: float) -> None:
+    def __init__(
+        self,
+        kernel: KernelSpec,
+        x: Tensor,
+        y: Tensor,
+        public: Tensor,
+        ridge: float,
+        alpha: float,
+        *,
+        free: bool = False,
+    ) -> None:
         """Factor.
 
         Args:
@@ -118,6 +176,7 @@ class DistilledRidge:
             public: Public points, (N_p, d).
             ridge: λ, above 0.
             alpha: Weight α of own rows, between 0 and 1.
+            free: Whether there is an intercept that costs nothing.
 
         Raises:
             ConfigError: α is at an end or outside.
@@ -127,46 +186,85 @@ class DistilledRidge:
         check_alpha(alpha)
         if len(x) == 0 or len(public) == 0:
             raise DataError(f"{len(x)} own rows and {len(public)} public points; distillation needs both")
-        self._kernel, self._x, self._public = kernel, x, public
+        self._kernel, self._x, self._public, self._free = kernel, x, public, free
         self._a, self._b, self._ridge = alpha / len(x), (1.0 - alpha) / len(public), ridge
+        self._centre = y.mean(dim=0) if free else torch.zeros_like(y[0])
+        y = _with_ones(y - self._centre) if free else y
         common = gram(kernel, public).mul_(self._b)
         common.diagonal().add_(ridge)
         self._factor = cholesky(common, name=f"λ I + (1-α)/N_p K_pp (ridge {ridge:g})").factor
         del common
         t = self._half_solved_rows()
-        schur = lower_gram(kernel, x, x.new_empty(len(x), len(x))).mul_(self._a)
-        subtract_square(schur, t, self._a * self._b)
-        schur.diagonal().add_(ridge)
-        lower = factor_in_place(schur, name=f"Schur complement of the own rows (ridge {ridge:g})")
-        half = solve_rows_in_place(lower, y.clone(memory_format=torch.contiguous_format))
+        lower = self._schur_factor(t)
+        half = solve_rows_in_place(lower, y.clone(memory_format=_ROWS))
         self._own = solve_rows_in_place(lower, half, transposed=True)  # S⁻¹ Y
         q = solve_rows_in_place(lower, t)
         inner = q.T @ q  # T S⁻¹ T'
         self._cross = solve_rows_in_place(lower, q, transposed=True)  # S⁻¹ T'
-        del schur, lower, q, t
+        del lower, q, t
         inner.mul_(self._a * self._b).diagonal().add_(1.0)
         left = torch.linalg.solve_triangular(self._factor.mT, inner, upper=True)
         self._map = torch.linalg.solve_triangular(self._factor, left, upper=False, left=False).mul_(-ridge)
         self._map.diagonal().add_(1.0)
         offset = self._cross.T @ y
         self._offset = torch.linalg.solve_triangular(self._factor.mT, offset, upper=True).mul_(ridge * self._a)
+        if free:
+            self._free_intercept(y)
 
     @property
     def affine_map(self) -> tuple[Tensor, Tensor]:
         """A (N_p, N_p) and A_0 (N_p, C): predictions on the public points are A W + A_0."""
-        return self._map, self._offset
+        return self._map, self._offset + self._centre - torch.outer(self._map.sum(dim=1), self._centre)
 
     def predict_public(self, targets: Tensor) -> Tensor:
         """Predictions on the public points, (N_p, C), of the model distilled from targets W, (N_p, C)."""
-        return torch.addmm(self._offset, self._map, targets)
+        return torch.addmm(self._offset, self._map, targets - self._centre) + self._centre
 
     def model(self, targets: Tensor) -> KernelModel:
         """The model distilled from targets W, (N_p, C); agrees with `distil`."""
+        points = torch.cat([self._x, self._public])
+        targets = targets - self._centre
+        if not self._free:
+            return KernelModel(self._kernel, points, self._coefficients(targets))
+        coefficients, offset = free_intercept(self._coefficients(_with_ones(targets)))
+        return KernelModel(self._kernel, points, coefficients, offset + self._centre)
+
+    def held_out_errors(self, targets: Tensor) -> Tensor:
+        """What each own row's target differs by from the prediction of the model without that row, (N, C).
+
+        In closed form, for targets W, (N_p, C), that stay as they are: c_i/(M⁻¹)_ii, and with a free intercept M⁻¹ less
+        s s'/s'1. Factors S once more.
+        """
+        n = len(self._x)
+        inverse = inverse_diagonal(self._schur_factor(self._half_solved_rows())).mul_(self._a)
+        if self._free:
+            inverse -= self._ones[:n, 0].square() / self._ones.sum()
+        return self.model(targets).coefficients[:n] / inverse[:, None]
+
+    def _free_intercept(self, y: Tensor) -> None:
+        """Let the affine map hold the intercept, from that of targets with a last column of ones."""
+        ones = torch.ones_like(self._map[:, :1])
+        self._ones = self._coefficients(_with_ones(y.new_zeros(len(self._public), y.shape[1] - 1)))[:, -1:]
+        missed = (ones - self._map @ ones - self._offset[:, -1:]) / self._ones.sum()
+        own, public = self._ones[: len(self._x)], self._ones[len(self._x) :]
+        self._offset = self._offset[:, :-1] + missed @ (own.T @ y[:, :-1])
+        self._map.addmm_(missed, public.T)
+
+    def _coefficients(self, targets: Tensor) -> Tensor:
+        """M⁻¹ [Y; W], (N + N_p, C), for targets W, (N_p, C), with a last column of ones where Y has one."""
         half = torch.linalg.solve_triangular(self._factor, targets, upper=False)
         own = (self._own - self._b * (self._cross @ half)).mul_(self._a)
-        # By the second block row of the system: no kernel is computed again.
-        public = (targets - self.predict_public(targets)).mul_(self._b / self._ridge)
-        return KernelModel(self._kernel, torch.cat([self._x, self._public]), torch.cat([own, public]))
+        # Not from W less its predictions: where the two nearly agree, no digit would be left.
+        step = max(1, (1 << 22) // len(self._public))
+        parts = zip(torch.split(self._x, step), torch.split(own, step), strict=True)
+        across = sum((gram(self._kernel, self._public, rows) @ c for rows, c in parts), torch.zeros_like(targets))
+        return torch.cat([own, torch.cholesky_solve(targets - across, self._factor).mul_(self._b)])
+
+    def _schur_factor(self, t: Tensor) -> Tensor:
+        schur = lower_gram(self._kernel, self._x, self._x.new_empty(len(self._x), len(self._x))).mul_(self._a)
+        subtract_square(schur, t, self._a * self._b)
+        schur.diagonal().add_(self._ridge)
+        return factor_in_place(schur, name=f"Schur complement of the own rows (ridge {self._ridge:g})")
 
     def _half_solved_rows(self) -> Tensor:
         """T' = K_Xp L'⁻¹, (N, N_p), in blocks."""
@@ -179,8 +277,11 @@ class DistilledRidge:
 
 
 def memory_needed(num_rows: int, num_public: int, num_columns: int, num_outputs: int) -> int:
-    """Bytes that `DistilledRidge` needs at its peak, from above: N² + N N_p + 6 N_p² numbers, and blocks."""
-    numbers = num_rows**2 + num_rows * num_public + 6 * num_public**2
+    """Bytes that a client needs at its peak, from above: N² + N N_p + 7 N_p² numbers, and blocks.
+
+    The peak is that of `DistilledRidge`, beside which the eigenvectors of K_pp are kept.
+    """
+    numbers = num_rows**2 + num_rows * num_public + 7 * num_public**2
     numbers += (num_rows + num_public) * (2 * num_columns + 4 * num_outputs)
     return 8 * numbers + (160 << 20)
 
@@ -199,7 +300,7 @@ def check_memory(needed: int, limit: int, num_rows: int, num_public: int) -> Non
     """
     if needed <= limit:
         return
-    left = limit - (160 << 20) - 48 * num_public**2
+    left = limit - (160 << 20) - 56 * num_public**2
     fits = int(max(0.0, (math.sqrt(num_public**2 + max(0, left) / 2) - num_public) / 2))
     # N² + N N_p = left/8 has the root (sqrt(N_p² + left/2) - N_p)/2.
     advice = (
@@ -212,6 +313,11 @@ def check_memory(needed: int, limit: int, num_rows: int, num_public: int) -> Non
         f"exact kernel ridge regression on {num_rows} rows and {num_public} public points needs about "
         f"{needed / 2**30:.1f} GiB, and {limit / 2**30:.1f} GiB may be used here; {advice}"
     )
+
+
+def _with_ones(targets: Tensor) -> Tensor:
+    """Targets (n, C) and a last column of ones."""
+    return torch.cat([targets, targets.new_ones(len(targets), 1)], dim=1)
 
 
 def _root_share(alpha: float, public: Tensor) -> float:

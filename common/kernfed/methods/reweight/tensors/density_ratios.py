@@ -21,6 +21,7 @@ from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.folds import deal, units
 from kernfed.maths.statistics import median_distance
 from kernfed.methods.reweight.ratio_spec import Divergence, RatioModel, RatioSpec
 from kernfed.methods.reweight.tensors.bregman import Bregman
@@ -146,8 +147,8 @@ def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
     """
     union = torch.cat([train, test]).cpu().numpy()
     scale = max(median_distance(union, _distances(spec)).value, 1e-12)
-    folds_tr = _folds(len(train), spec.seed, "train").to(train.device)
-    folds_te = _folds(len(test), spec.seed, "test").to(train.device)
+    folds_tr = _folds(train, spec.seed, "train")
+    folds_te = _folds(test, spec.seed, "test")
     best: tuple[float, float, float, float] | None = None
     for factor in _LENGTHSCALES:
         phi = _feature_map(spec, train.shape[1], factor * scale)
@@ -211,12 +212,10 @@ def _distances(spec: RatioSpec) -> rng.Stream:
     return rng.stream(spec.seed, "ratios", "distances")
 
 
-def _folds(num: int, seed: int, name: str) -> Tensor:
-    """Fold of each row, balanced, shape (num,)."""
-    order = rng.stream(seed, "ratios", "folds", name).permutation(num)
-    folds = np.empty(num, np.int64)
-    folds[order] = np.arange(num) % _FOLDS
-    return torch.from_numpy(folds)
+def _folds(rows: Tensor, seed: int, name: str) -> Tensor:
+    """Fold of each row, balanced, copies in one fold, shape (num,)."""
+    order = rng.stream(seed, "ratios", "folds", name).permutation(len(rows))
+    return torch.from_numpy(deal(order, units(rows.cpu().numpy()), _FOLDS)).to(rows.device)
 
 
 def ratio_network(spec: RatioSpec, num_columns: int) -> NetworkSpec:

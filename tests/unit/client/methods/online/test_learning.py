@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.errors import InvalidTensorError, JobStateMissingError
+from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, NumericalError
 from kernfed.federation.messages.data import (
     DataSchema,
     DescribeDataRequest,
@@ -17,7 +17,7 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.jobs.client_file import ClientFile
 from kernfed.methods.online.dictionary import Dictionary, fingerprint
-from kernfed.methods.online.learner import Mixing
+from kernfed.methods.online.learner import Learner, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
@@ -28,6 +28,7 @@ from kernfed.methods.online.messages import (
     StreamMetricsRequest,
 )
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.steps.registry import STEPS
 
 DICTIONARY = Dictionary((0.5, 1.0, 2.0), 4, 2, 7)
@@ -77,7 +78,8 @@ class Site:
         )
         loss = Loss.LOGISTIC if classes else Loss.SQUARED
         opened = STEPS[OpenStreamRequest](
-            self.job, OpenStreamRequest(norm=2.0, target_low=0.0, target_span=1.0, loss=loss, seed=1)
+            self.job,
+            OpenStreamRequest(norm=2.0, target_low=0.0, target_span=1.0, loss=loss, seed=1, outlier_spans=5.0),
         )
         assert opened.live  # type: ignore[attr-defined]  # the reply to opening
         draw = DrawDictionaryRequest(
@@ -90,6 +92,12 @@ class Site:
         )
         drawn = STEPS[DrawDictionaryRequest](self.job, draw)
         assert drawn.fingerprint == fingerprint(DICTIONARY)  # type: ignore[attr-defined]  # the reply to drawing
+
+    @property
+    def client(self) -> OnlineClient:
+        """What the job holds of it."""
+        found: OnlineClient = self.job.memo("online client", lambda: pytest.fail("no stream is open"))
+        return found
 
     def tell(self, *lines: str) -> None:
         with self.path.open("a") as file:
@@ -146,6 +154,65 @@ def test_a_target_without_its_row_is_left_out(tmp_path: Path) -> None:
     site.tell("r9,,,0.4", "r1,1,0,0.4")
     reply = site.step(1)
     assert (reply.num_samples, reply.num_skipped) == (1, 1)
+
+
+@pytest.mark.parametrize("row", ["r1,1,0,1e200", "r1,1,0,-1e308", "r1,1e308,0,0.4"])
+def test_a_number_beyond_use_is_a_faulty_value(tmp_path: Path, row: str) -> None:
+    """What no table may hold is counted as a fault of the row, and the stream goes past it."""
+    site = Site(tmp_path)
+    site.tell(row, "r2,0,1,0.7")
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_far, reply.num_skipped, reply.num_waiting) == (1, 0, 1, 0)
+
+
+@pytest.mark.parametrize("row", ["r1,1,0,1e30", "r1,1e99,0,0.4", "r1,1,0,9999", "r1,400,1,"])
+def test_an_absurd_number_is_left_out_and_counted(tmp_path: Path, row: str) -> None:
+    """A row more than five spans beyond the agreed ranges teaches nothing, and the stream goes past it."""
+    site = Site(tmp_path)
+    site.tell(row, "r2,0,1,0.7")
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_far, reply.num_skipped, reply.num_waiting) == (1, 1, 0, 0)
+    alone = Site(tmp_path / "alone")
+    alone.tell("r2,0,1,0.7")
+    assert alone.step(1).gradient.tobytes() == reply.gradient.tobytes()
+    site.restart()
+    assert site.client.state.left_out.far == 1
+
+
+def test_a_second_row_with_a_waiting_key_is_counted(tmp_path: Path) -> None:
+    """Its target could not be told from that of the first, which goes on waiting."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,", "r1,0,1,", "r1,,,0.4")
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_repeated, reply.num_skipped, reply.num_waiting) == (1, 1, 0, 0)
+
+
+def test_rows_whose_step_fails_twice_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first failure is told; when the rows fail again they are counted, and the next ones are learned."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,0.4", "r2,0,1,0.7")
+
+    def failing(*_: object, **__: object) -> None:
+        raise OverflowError("as from a row that no rule foresaw")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "learn", failing)
+        with pytest.raises(NumericalError, match="1 rows of the stream cannot be learned"):
+            site.step(1)
+        reply = site.step(1)
+        assert (reply.num_samples, reply.num_failed) == (0, 1)
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_failed) == (1, 1)
+
+
+def test_parameters_that_ran_away_are_told_as_such(tmp_path: Path) -> None:
+    """No row is at fault then: the stream stays where it is, and the error names the rates."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,0.4")
+    for round_num in (1, 2, 3):
+        with pytest.raises(DivergedError, match=r"method\.learning_rate"):
+            site.step(round_num, theta=1e300)
+    assert site.step(4).num_samples == 1
 
 
 def test_rows_that_wait_survive_a_crash(tmp_path: Path) -> None:

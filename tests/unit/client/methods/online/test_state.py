@@ -10,7 +10,7 @@ import pytest
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed_client.methods.online import state as online_state
-from kernfed_client.methods.online.state import STATE_FILE, ClientState, StateKeeper, Waiting
+from kernfed_client.methods.online.state import STATE_FILE, ClientState, LeftOut, StateKeeper, Waiting
 
 
 def state(round_num: int, size: int = 3) -> ClientState:
@@ -19,7 +19,7 @@ def state(round_num: int, size: int = 3) -> ClientState:
         round_num=round_num,
         request=f"r{round_num}",
         position={"file": "a.csv", "offset": 7 * round_num},
-        num_skipped=1,
+        left_out=LeftOut(faulty=1),
         learner=Learner.start(rules, size),
         theta=np.full((size, 4), float(round_num)),
         version=round_num,
@@ -30,8 +30,8 @@ def state(round_num: int, size: int = 3) -> ClientState:
 
 def same(a: ClientState, b: ClientState) -> bool:
     return (
-        (a.round_num, a.request, dict(a.position), a.num_skipped, a.version)
-        == (b.round_num, b.request, dict(b.position), b.num_skipped, b.version)
+        (a.round_num, a.request, dict(a.position), a.left_out, a.version)
+        == (b.round_num, b.request, dict(b.position), b.left_out, b.version)
         and a.theta.tobytes() == b.theta.tobytes()
         and a.learner.weights().tobytes() == b.learner.weights().tobytes()
         and {k: v.tobytes() for k, v in a.reply.items()} == {k: v.tobytes() for k, v in b.reply.items()}

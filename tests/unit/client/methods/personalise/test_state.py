@@ -17,7 +17,9 @@ REQUEST: Any = SimpleNamespace(
 
 def drawn(state: Path) -> int:
     """A number of the noise that a client with this state folder adds."""
-    job: Any = SimpleNamespace(file=SimpleNamespace(state=state), durable=True, job_id="job", client="a")
+    job: Any = SimpleNamespace(
+        file=SimpleNamespace(state=state), durable=True, job_id="job", client="a", dataset="default"
+    )
     return int(noise_stream(job, REQUEST).integers(2**62, 1)[0])
 
 

@@ -21,6 +21,7 @@ from kernfed.methods.ridge.messages import (
     TrainLocallyRequest,
 )
 from kernfed.models.global_model import load_model
+from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.ridge import steps as ridge
 from kernfed_client.steps import evaluation
@@ -139,12 +140,13 @@ def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_
     name = sorted(rows)[0]
     job = federation.jobs[name]
     model = load_model(tmp_path / name / "model")
-    scores = evaluation.predict(job, own_weights(job, RIDGE))
+    own = alone(job)
+    scores = evaluation.predict(own, own_weights(own, RIDGE))
     assert np.allclose(model.predict_scores(rows[name].x_test), scores, atol=1e-10)
     assert model.job == {"job_id": job.job_id, "client": name}
     if task == "classification":
         accuracy = (model.predict(rows[name].x_test) == np.array(CLASSES)[rows[name].y_test]).mean()
         sums = evaluation.evaluate(
-            job, EvaluateRequest(weights=np.zeros((40, 3)), local_ridge=RIDGE, include_global=False)
+            job, EvaluateRequest(weights=np.zeros((40, 3)), local_ridge=RIDGE, include_global=False, alone=True)
         ).sums
         assert sums[0].num_correct == round(accuracy * len(rows[name].y_test))

@@ -29,7 +29,7 @@ def test_the_section_shows_movement_clients_and_words() -> None:
     ]
     assert "30 public points, 4 rounds. Still moving: a lot" in section.text
     assert section.table is not None
-    assert section.table.rows[1] == ["<site-1>", "1.4", "0.1"]
+    assert section.table.rows[1] == ["<site-1>", "1.4", "0.1", "0%", "distilled"]
     assert "<site-1>" not in "".join(chart.svg for chart in section.charts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
+from kernfed.methods.online.learner import Batch, Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.weights import KEEPS, FewHedge, Hedge, Tracking
 from kernfed_testing.properties import examples
@@ -115,3 +116,35 @@ def test_a_learner_is_what_its_arrays_say() -> None:
         again = Learner.from_arrays(learner.to_arrays())
         np.testing.assert_array_equal(again.weights(), learner.weights())
         assert again.tally == learner.tally
+
+
+def test_rounding_decides_nothing() -> None:
+    """Inputs that differ in the last bit give the same predictions: members that agree up to rounding are equal."""
+
+    def predicted(factor: float, seed: int) -> npt.NDArray[np.float64]:
+        random = np.random.default_rng(seed)
+        x, y = factor * random.normal(size=(40, 2)), random.uniform(size=40)
+        projection = np.einsum("td,ned->tne", x, random.normal(size=(11, 8, 2)) / np.logspace(-1, 1, 11)[:, None, None])
+        z = np.concatenate([np.sin(projection), np.cos(projection)], axis=-1) / math.sqrt(8)
+        theta, state, told = np.zeros((11, 16)), Tracking.start(11), []
+        for row, target in zip(z, y.tolist(), strict=True):
+            f = (row * theta).sum(axis=1)
+            mixture = state.mixture()
+            told.append(float(mixture.kernels @ f))
+            state = state.update(mixture, f, slope(target))
+            theta = theta - 0.2 * (f - target)[:, None] * row
+        return np.array(told)
+
+    apart = [np.abs(predicted(1.0, seed) - predicted(1.0 + 2.3e-16, seed)).max() for seed in range(20)]
+    assert max(apart) < 1e-11
+
+
+def test_theorem_1_says_nothing_once_a_loss_left_its_range() -> None:
+    """The bound is for losses in [0, 1]; a target far outside takes it away, and it does not come back."""
+    rules = LearnerRules(Mixing.HEDGE, Loss.SQUARED, 0.1, 2, 1.0, 0.0)
+    theta, z = np.full((2, 2), 0.1), np.full((1, 2, 2), 0.5)
+    learner = Learner.start(rules, 2)
+    for y, bound in ((0.5, True), (3.0, False), (0.5, False)):
+        learner = learner.learn(rules, Batch(z, np.array([y]), np.array([math.nan])), theta).learner
+        assert (learner.regret_bound(rules) is not None) is bound
+        learner = Learner.from_arrays(learner.to_arrays())

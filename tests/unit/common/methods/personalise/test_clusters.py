@@ -62,5 +62,7 @@ def test_losses_from_sums_are_those_of_the_rows() -> None:
     random = np.random.default_rng(3)
     x, theta = random.normal(size=(7, 4)), random.normal(size=(4, 2))
     y = random.normal(size=(7, 2))
-    found = client_losses(pack(x.T @ x / 7)[None], (x.T @ y / 7)[None], np.array([np.square(y).sum() / 7]), theta)
+    found = client_losses(
+        pack(x.T @ x / 7)[None], (x.T @ y / 7)[None], np.array([np.square(y).sum() / 7]), theta[None]
+    )[0]
     assert found[0] == pytest.approx(np.square(y - x @ theta).sum() / 7)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from kernfed.errors import ConfigError, JobError
+from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.federation.events import EventKind
 from kernfed.jobs.client_file import ClientFile, PolicySection
@@ -29,6 +29,7 @@ from kernfed_client.methods.distill.steps import keep_public
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Checkpoint, Model, Run
+from kernfed_server.methods.distill.targets import check_points
 from kernfed_simulation.federation import JOB_ID, Rows, from_rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.distill import made_job, made_rows
@@ -115,16 +116,16 @@ def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        ({}, {}),
+        ({"deregularise": "paper"}, {}),
         ({"deregularise": False}, {"deregularise": False}),
         ({"rounds": 1}, {}),
-        ({"alpha": 0.6}, {"alpha": 0.6}),
-        ({"client_fraction": 0.5}, {"fraction": 0.5, "exponent": 0.501}),
+        ({"deregularise": "paper", "alpha": 0.6}, {"alpha": 0.6}),
+        ({"deregularise": "paper", "client_fraction": 0.5}, {"fraction": 0.5, "exponent": 0.501}),
         (
-            {"client_fraction": 0.5, "uploads": "stale", "memory_exponent": 1.0},
+            {"deregularise": "paper", "client_fraction": 0.5, "uploads": "stale", "memory_exponent": 1.0},
             {"fraction": 0.5, "exponent": 1.0, "stale": True},
         ),
-        ({"memory_exponent": 0.7}, {"exponent": 0.7}),
+        ({"deregularise": "paper", "memory_exponent": 0.7}, {"exponent": 0.7}),
     ],
     ids=["deregularised", "plain", "one-shot", "alpha", "drawn", "stale", "memory"],
 )
@@ -190,7 +191,7 @@ def test_the_order_of_answers_changes_no_bit(tmp_path: Path) -> None:
 def test_a_client_that_answers_wrongly_is_left_out_of_the_round(tmp_path: Path) -> None:
     """NaN from one client: the others' consensus, as if it had not been there."""
     rows = made_rows()
-    job, _, files = made_job(tmp_path, alpha=0.25)
+    job, _, files = made_job(tmp_path, alpha=0.25, deregularise="paper")
     bench = Bench(from_rows(rows, (), tmp_path), tamper={("site-2", "distill.distil"): with_nan})
     found = run(job, files, bench)
     assert isinstance(found.left, PublicConsensus)
@@ -295,7 +296,7 @@ def test_classes_are_distilled_as_scores(tmp_path: Path, task: str) -> None:
 
 def test_one_client_may_learn_from_itself(tmp_path: Path) -> None:
     """A cohort of one runs with alpha 1/2, and says so."""
-    job, _, files = made_job(tmp_path)
+    job, _, files = made_job(tmp_path, deregularise="paper")
     rows = made_rows(1)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert any("alpha is 0.5" in note for note in found.notes)
@@ -306,7 +307,7 @@ def test_one_client_may_learn_from_itself(tmp_path: Path) -> None:
 def test_repeated_public_points_are_noted(tmp_path: Path) -> None:
     """The job says on how many dimensions it de-regularises."""
     points = np.random.default_rng(2).random((10, 3))
-    job, _, files = made_job(tmp_path, points=np.vstack([points, points[:4]]))
+    job, _, files = made_job(tmp_path, points=np.vstack([points, points[:4]]), deregularise="paper")
     found = run(job, files, Bench(from_rows(made_rows(), (), tmp_path)))
     assert any("14 public points is singular" in note and "10 dimensions" in note for note in found.notes)
     np.testing.assert_allclose(found.values[:4], found.values[10:], atol=1e-9)
@@ -406,3 +407,139 @@ def test_kept_models_are_found_by_job(tmp_path: Path) -> None:
         find_kept_model(tmp_path / "state", "other")
     with pytest.raises(UnknownJobError, match="none yet"):
         find_kept_model(tmp_path / "empty", "x")
+
+
+def units(rows: Mapping[str, Rows], shift: float = 0.0, **factors: float) -> dict[str, Rows]:
+    """The same rows with targets shifted, and in other units at some clients."""
+    found = {}
+    for name, r in rows.items():
+        by = factors.get(name.replace("-", "_"), 1.0)
+        found[name] = Rows(r.x_train, (r.y_train + shift) * by, r.x_test, (r.y_test + shift) * by)
+    return found
+
+
+def test_a_constant_in_the_targets_is_one_in_the_predictions(tmp_path: Path) -> None:
+    """With an intercept, in the consensus as in the errors of own, distilled and pooled models."""
+    found = []
+    for shift in (0.0, 1e4):
+        job, text, files = made_job(tmp_path, intercept=True)
+        done = simulate(job, from_rows(units(made_rows(), shift), (), tmp_path), text=text, files=files)
+        assert isinstance(done.left, PublicConsensus)
+        found.append((done.left.values - shift, done.final.pooled))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=0, atol=1e-8)
+    for model in ("local", "personal", "central"):
+        assert found[1][1][model]["mse"] == pytest.approx(found[0][1][model]["mse"], rel=1e-7)
+
+
+@pytest.mark.parametrize("task", ["binary", "classification"])
+def test_the_order_of_classes_changes_nothing(tmp_path: Path, task: str) -> None:
+    """Accuracies are the same when classes are named the other way round."""
+    random = np.random.default_rng(4)
+    num = 2 if task == "binary" else 3
+    centres = random.random((num, 3))
+    y = [
+        np.concatenate([np.arange(num), random.choice(num, 40, p=[0.8] + [0.2 / (num - 1)] * (num - 1))]) for _ in "abc"
+    ]
+    x = [centres[c] + 0.25 * random.normal(size=(len(c), 3)) for c in y]
+    names, found = ("a", "b", "c")[:num], []
+    for turn in (False, True):
+        z = [num - 1 - c if turn else c for c in y]
+        rows = {f"site-{i}": Rows(x[i][:20], z[i][:20], x[i][20:], z[i][20:]) for i in range(3)}
+        settings: dict[str, Any] = {"kernel": "gaussian", "lengthscale": 0.3, "ridge": 1e-2, "intercept": True}
+        job, text, files = made_job(tmp_path, task=task, **settings)
+        done = simulate(job, from_rows(rows, names, tmp_path), text=text, files=files)
+        found.append({model: scores["accuracy"] for model, scores in done.final.pooled.items()})
+    assert found[0] == found[1]
+
+
+def own_models(folder: Path, rows: Mapping[str, Rows], **models: dict[str, Any]) -> dict[str, LocalJob]:
+    """Clients of which some bring models of their own."""
+    jobs = _own_states(rows, folder)
+    for key, model in models.items():
+        name = key.replace("_", "-")
+        file = {"state": folder / name, "policy": {"min_rows": 1}, "models": {"default": model}}
+        jobs[name].file = ClientFile.model_validate(file)
+    return jobs
+
+
+OWN: dict[str, dict[str, Any]] = {
+    "laplace": {"kind": "kernel-ridge", "kernel": "laplace"},
+    "ridge": {"kind": "kernel-ridge", "ridge": 1e-5},
+    "neighbours": {
+        "kind": "scikit-learn",
+        "class_name": "sklearn.neighbors.KNeighborsRegressor",
+        "weights": "ignore",
+    },
+}
+SMOOTH: dict[str, Any] = {"kernel": "gaussian", "lengthscale": 0.5, "ridge": 1e-3, "intercept": True, "rounds": 60}
+
+
+@pytest.mark.parametrize("own", list(OWN))
+def test_clients_with_models_of_their_own_settle(tmp_path: Path, own: str) -> None:
+    """The consensus stays where the targets are, and each client's model is at least about as good as its own."""
+    job, text, files = made_job(tmp_path, top="evaluate_every = 60", num_points=60, **SMOOTH)
+    rows = made_rows(3, 40)
+    done = simulate(job, own_models(tmp_path, rows, site_1=OWN[own]), text=text, files=files)
+    assert done.error is None
+    assert isinstance(done.left, PublicConsensus)
+    assert np.abs(done.left.values).max() < 3.0
+    assert done.final.pooled["personal"]["mse"] < 1.05 * done.final.pooled["local"]["mse"]
+
+
+def test_the_printed_rule_ends_as_diverged(tmp_path: Path) -> None:
+    """With the last good consensus, and the models that clients had before."""
+    job, text, files = made_job(tmp_path, top="evaluate_every = 60", num_points=60, **SMOOTH)
+    jobs = own_models(tmp_path, made_rows(3, 40), site_1=OWN["laplace"])
+    assert simulate(job, jobs, text=text, files=files).error is None
+    kept = [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs]
+    job, text, files = made_job(tmp_path, num_points=60, **SMOOTH, deregularise="paper")
+    done = simulate(job, jobs, text=text, files=files, out=tmp_path / "out")
+    assert done.info.error_reason == "DIVERGED"
+    assert "method.deregularise = true" in str(done.error)
+    _, values = load_consensus(tmp_path / "out")
+    assert np.abs(values).max() < 3.0
+    assert [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs] == kept
+
+
+def test_a_client_keeps_the_better_model(tmp_path: Path) -> None:
+    """One public point far off teaches nothing good: own models stay, and the job says so and why."""
+    rows = made_rows(3, 40)
+    points = np.full((1, 3), 9.0)
+    job, text, files = made_job(tmp_path, points=points, **{**SMOOTH, "ridge": 1e-2, "rounds": 4})
+    done = simulate(job, from_rows(rows, (), tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
+    assert done.error is None
+    finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
+    alone = [c["client"] for c in finding["clients"] if c["alone"]]
+    notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
+    assert any(note.startswith(f"alone is better for {', '.join(alone)}") for note in notes)
+    assert any(note.startswith("few public points: 1,") for note in notes)
+    assert any(note.startswith("public points are far") for note in notes)
+    for name in alone:
+        scores = done.final.clients[name]
+        assert scores["personal"]["mse"] == pytest.approx(scores["local"]["mse"], rel=1e-12)
+    assert len(alone) >= 2
+
+
+def test_another_scale_is_found_before_round_1(tmp_path: Path) -> None:
+    """A client in thousandths is refused, or left out where a quorum does; a factor of ten is noted."""
+    rows = units(made_rows(), shift=3.0, site_1=1e5)
+    job, text, files = made_job(tmp_path)
+    refused = simulate(job, from_rows(rows, (), tmp_path), text=text, files=files)
+    assert "site-1" in str(refused.error)
+    assert "units" in str(refused.error)
+    assert "Nothing was trained" in str(refused.error)
+    job, _, files = made_job(tmp_path, cohort='preflight = "quorum"')
+    found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
+    assert any("left out of this job: site-1" in note for note in found.notes)
+    assert np.abs(found.values).max() < 10.0
+    job, _, files = made_job(tmp_path)
+    noted = run(job, files, Bench(from_rows(units(made_rows(), shift=3.0, site_1=10.0), (), tmp_path)))
+    assert any(note.startswith("site-1: its targets lie") for note in noted.notes)
+
+
+def test_impossible_public_points_are_refused() -> None:
+    """A point a million deviations off is named with its column; unscaled columns are not judged."""
+    points = np.array([[0.1, 0.2], [0.3, 1e6]])
+    with pytest.raises(DataError, match=r"point 2 .* column 'b'"):
+        check_points(points, np.array([0.1, 0.0]), np.array([2.0, 1.0]), ("a", "b"))
+    check_points(points, np.zeros(2), np.ones(2), ("a", "b"))

@@ -13,7 +13,7 @@ import pytest
 
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.maths.losses import Link
-from kernfed.models.global_model import load_model, sha256
+from kernfed.models.global_model import GlobalModel, load_model, sha256
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
@@ -184,12 +184,57 @@ def test_few_rows_are_warned_of_before_round_1(tmp_path: Path) -> None:
     assert not any("fewer rows" in note for note in notes)
 
 
+def test_what_is_set_is_not_recommended(tmp_path: Path) -> None:
+    """With the paper's step, damping by the clients' curvature and a line search, only the step is left to change."""
+    features: dict[str, Any] = {"frequencies": 60, "features": "lengthscale = 2.0", "line_search": True}
+    job = head_job("newton-paper", rounds=1, damping="auto", **features)
+    (found,) = (n for n in bench(label_skewed_rows(size=12), tmp_path, CLASSES).run(job).notes if "fewer rows" in n)
+    assert found.endswith('then use step = "auto"')
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "words"),
+    [
+        (
+            "newton",
+            {"warm_start": False, "rounds": 2, "tolerance": 1e-9},
+            "not arrived: after all 2 rounds the gradient",
+        ),
+        ("newton", {"rounds": 1}, "not arrived: all 1 rounds went into local training"),
+        ("newton-paper", {"rounds": 2}, "not at rest: all 2 rounds are used, and the last one moved the weights by"),
+        ("fedavg", {"rounds": 2}, "not at rest: all 2 rounds are used, and the last one moved the weights by"),
+        ("fednew", {"rounds": 2}, "not at rest: all 2 rounds are used, and the last one moved the weights by"),
+    ],
+)
+def test_rounds_that_are_used_up_are_told(tmp_path: Path, method: str, settings: dict[str, Any], words: str) -> None:
+    """A note, and the record, say that the job did not arrive; one that arrives says so."""
+    done = clients(tmp_path).run(head_job(method, **settings))
+    assert any(note.startswith(words) and note.endswith("raise method.rounds") for note in done.notes)
+    assert facts(done)["arrived"] is False
+
+
+def test_a_job_that_arrives_says_so(tmp_path: Path) -> None:
+    """The record has the gradient over the first one, below the tolerance."""
+    found = facts(clients(tmp_path).run(head_job("newton", rounds=40, warm_start=False)))
+    assert found["arrived"] is True
+    assert found["distance"] <= 1e-3
+
+
+def test_solves_that_are_cut_short_are_told_once(tmp_path: Path) -> None:
+    """With the client that is worst, its residual, and why."""
+    settings: dict[str, Any] = {"solver": "cg", "solver_iterations": 1, "solver_tolerance": 1e-9, "warm_start": False}
+    notes = clients(tmp_path).run(head_job("newton", rounds=4, **settings)).notes
+    (found,) = (note for note in notes if note.startswith("cg stops short"))
+    assert "of 4 clients, worst at site-" in found
+    assert "after 1 iterations, as solver_iterations is reached" in found
+
+
 def test_divergence_is_found_and_says_what_to_change(tmp_path: Path) -> None:
     """Algorithm 2 with step 1 and hardly any damping on clients of one class: stopped, with the last good model."""
     job = head_job("newton-paper", rounds=30, damping=1e-6, ridge=1e-6, step_size=1.0, solver="exact")
     with pytest.raises(DivergedRunError, match="line_search = true, or a step_size below 1") as caught:
         clients(tmp_path).run(job)
-    assert caught.value.model is not None
+    assert isinstance(caught.value.model, GlobalModel)
     assert caught.value.model.link is Link.SOFTMAX
     searched = head_job(
         "newton-paper", rounds=10, damping=1e-6, ridge=1e-6, step_size=1.0, solver="exact", line_search=True

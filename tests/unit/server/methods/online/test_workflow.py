@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError, JobError
+from kernfed.errors import ConfigError, DivergedError, JobError
 from kernfed.federation.cohort import Fault
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
+from kernfed.methods.online.dictionary import predictions
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
+from kernfed.methods.online.own_model import own_features
 from kernfed.methods.online.parameters import load_parameters
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.state import ClientState
@@ -278,7 +280,7 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     import pandas as pd
 
     made = clients(tmp_path, num_rows=300)
-    model, _ = made.run(stream_job(**SMALL))
+    model, _ = made.run(stream_job(**SMALL, experts="kernels"))
     x, y = stream_rows(100, seed=9)
     own = load_kept_model(tmp_path / "c0" / "model")
     scores = own.predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
@@ -290,18 +292,115 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     # The coordinator's parameters have moved once more than those that the client was sent last.
     np.testing.assert_allclose(read.predict(x, state.learner.weights()), scores, rtol=0, atol=1e-3)
     lines = (tmp_path / "c0" / "online" / "weights.csv").read_text().splitlines()
-    assert len(lines) == 1 + 31
+    assert len(lines) == 1 + 30
     assert abs(sum(float(w) for w in lines[-1].split(",")[3:]) - 1.0) < 1e-4
+
+
+def test_a_client_sees_whether_taking_part_pays(tmp_path: Path) -> None:
+    """What it reaches alone is measured beside its model, which is not far behind; common parameters are as before."""
+    made = clients(tmp_path / "own", num_rows=120)
+    model, journal = made.run(stream_job(**SMALL))
+    plain, _ = clients(tmp_path / "plain", num_rows=120).run(stream_job(**SMALL, experts="kernels"))
+    np.testing.assert_array_equal(model.theta, plain.theta)
+    last = [e for e in journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics and e.metrics.pooled][-1]
+    assert last.metrics is not None
+    assert last.metrics.pooled["personal"]["mse"] < 1.15 * last.metrics.pooled["local"]["mse"]
+    assert set(last.metrics.clients["c0"]) == {"personal", "local", "recent"}
+
+
+def test_the_kept_model_is_that_which_predicts(tmp_path: Path) -> None:
+    """With all experts, what a client keeps predicts a row as its learner does."""
+    import pandas as pd
+
+    made = clients(tmp_path, num_rows=60)
+    made.run(stream_job(**SMALL, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false"))
+    x, _ = stream_rows(5, seed=9)
+    scores = load_kept_model(tmp_path / "c0" / "model").predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
+    client: Any = made.jobs["c0"].memo("online client", lambda: None)
+    for row, score in zip(x, scores, strict=True):
+        f = predictions(client._features.of_row(row), client.state.theta)
+        own = own_features(client._own_features.of_row(row))
+        assert score == pytest.approx(client.state.learner.predict(client.rules, f, None, own), abs=1e-9)
 
 
 def test_the_papers_rates(tmp_path: Path) -> None:
     """The fixed rates are 1/sqrt(rounds) by the length of the streams, and the regret keeps below Theorem 1's bound."""
     made = clients(tmp_path)
-    _, journal = made.run(stream_job(**SMALL, rates="paper"))
-    want = np.log(11) * np.sqrt(40) + 40 / np.sqrt(40) / 2
+    wide: dict[str, Any] = {
+        "lengthscales": [1.0, 3.0, 10.0],
+        "num_frequencies": 8,
+    }  # narrow kernels leave [0, 1] between rows
+    _, journal = made.run(stream_job(**wide, rates="paper"))
+    want = np.log(3) * np.sqrt(40) + 40 / np.sqrt(40) / 2
     for c in finding(journal)["clients"].values():
         assert c["regret_bound"] == pytest.approx(want)
         assert c["regret"] <= c["regret_bound"]
+
+
+def notes(journal: MemoryJournal) -> list[str]:
+    return [e.message for e in journal.events if e.kind is EventKind.NOTE]
+
+
+def measured_rounds(journal: MemoryJournal) -> list[tuple[int, float]]:
+    """Rounds with metrics, and the pooled error there."""
+    closed = [e for e in journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics and e.metrics.pooled]
+    return [(e.round_num, e.metrics.pooled["personal"]["mse"]) for e in closed if e.metrics]
+
+
+@pytest.mark.parametrize(("num_rows", "min_rows", "rounds"), [(8, 1, [8]), (25, 1, [10, 20, 25]), (25, 10, [3])])
+def test_the_end_of_a_stream_is_measured(tmp_path: Path, num_rows: int, min_rows: int, rounds: list[int]) -> None:
+    """Whatever metrics_every is, and where rows are left over that are fewer than a policy wants."""
+    made = clients(tmp_path, num_rows=num_rows, min_rows=min_rows)
+    _, journal = made.run(stream_job(**SMALL))
+    measured = measured_rounds(journal)
+    assert [round_num for round_num, _ in measured] == rounds
+    of_clients = [c["mse"] for c in finding(journal)["clients"].values()]
+    assert measured[-1][1] == pytest.approx(np.mean(of_clients))
+
+
+def test_absurd_targets_of_one_client_leave_the_others_alone(tmp_path: Path) -> None:
+    """One target of 1e60 and one of 9999 are counted, and no model is much worse for it."""
+    clean, spoiled = clients(tmp_path / "clean"), clients(tmp_path / "spoiled")
+    for target, at in ((1e60, 10), (9999.0, 11)):
+        spoiled.rows["c1"][1][at] = target
+    spoiled.restart("c1")
+    job = stream_job(**SMALL, target_range=[0.0, 1.0], row_norm=1.5)
+    before, after = (finding(made.run(job)[1])["clients"] for made in (clean, spoiled))
+    assert [c["rows"] for c in after.values()] == [40, 38, 40]
+    assert all(after[name]["mse"] < 1.3 * before[name]["mse"] for name in before)
+
+
+def test_rows_that_were_left_out_are_noted(tmp_path: Path) -> None:
+    """The note names the client, the number of rows and what to do."""
+    made = clients(tmp_path)
+    made.rows["c1"][1][10] = 9999.0
+    made.restart("c1")
+    _, journal = made.run(stream_job(**SMALL, target_range=[0.0, 1.0]))
+    assert any(text.startswith("c1 left out 1 row of its stream so far: they lie") for text in notes(journal))
+
+
+def test_a_range_that_one_client_alone_stretches_does_not_count(tmp_path: Path) -> None:
+    """With ranges from the training rows a code of 9999 at one client is named, and stays out of the range."""
+    made = clients(tmp_path)
+    made.rows["c1"][1][10] = 9999.0
+    made.restart("c1")
+    _, journal = made.run(stream_job(**SMALL))
+    assert any(text.startswith("c1: training targets from") for text in notes(journal))
+    assert all(c["mse"] < 0.2 for c in finding(journal)["clients"].values())
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("em-kofl", {"learning_rate": 1e6, "num_kernels": 5, "num_frequencies": 8}),
+        ("perfedavg", {"learning_rate": 1e6}),
+        ("perfedavg", {"adaptation_rate": 1e6}),
+    ],
+)
+def test_rates_that_overflow_end_as_diverged(tmp_path: Path, method: str, settings: dict[str, Any]) -> None:
+    """The error names the keys, and no number gets as far as to overflow."""
+    with pytest.raises(DivergedError, match=r"method\.learning_rate.*method\.adaptation_rate"):
+        clients(tmp_path).run(stream_job(method, **settings))
 
 
 def test_what_a_stream_cannot_be_used_for_is_said() -> None:

@@ -11,16 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernfed.errors import ConfigError, JobError
+from kernfed.errors import ConfigError, JobError, PolicyError
 from kernfed.features.spec import draw_frequencies
 from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Kind, Reply
+from kernfed.jobs.job_file import data_schema
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import MIN_ROWS, Shared, Target
-from kernfed.methods.personalise.embeddings import View, embed, view_spec
+from kernfed.methods.personalise.embeddings import Embedding, View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
-from kernfed_client.methods.personalise.state import noise_stream
+from kernfed.methods.personalise.noise import add_noise
+from kernfed_client.methods.personalise.state import noise_stream, release
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.newton import _Solver
@@ -93,6 +95,22 @@ def test_the_default_gives_the_librarys_weights_and_models(tmp_path: Path) -> No
     assert pooled["personal"]["mse"] < min(pooled["local"]["mse"], pooled["global"]["mse"])
     assert pooled["global"] == pytest.approx(pooled["central"])
     assert done.model is not None
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_kept_model_names_whom_it_was_learned_from(tmp_path: Path, trainer: str) -> None:
+    """`model.json` at the client has the weights of its teachers; the job's own model says that it is nobody's."""
+    rows = concept_rows()
+    done = run(personal_job(**TRAINERS[trainer]), clients(rows, tmp_path))
+    found = finding(done)
+    for i, name in enumerate(rows):
+        facts = json.loads((tmp_path / name / "model" / "model.json").read_text())["job"]
+        teachers = {one["client"]: one["weight"] for one in facts["learns_from"]}
+        np.testing.assert_allclose([teachers.get(c, 0.0) for c in rows], found["matrix"][i], atol=1e-4)
+        assert list(teachers.values()) == sorted(teachers.values(), reverse=True)
+        assert facts["found_by"]
+    if done.model is not None:
+        assert "each client's personal model stays at the client" in done.model.job["note"]
 
 
 def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
@@ -298,33 +316,49 @@ def test_a_client_that_may_not_embed_refuses_the_job(tmp_path: Path) -> None:
         run(personal_job(), clients(concept_rows(), tmp_path / "b", ant={"min_rows": 15}))
 
 
+def noised(epsilon: float | None, **settings: Any) -> Any:
+    """A job whose statement of privacy is true: nothing is scaled by moments, and no normal equations leave."""
+    method = {"weights": "exact", "c_q": 0.05, "c_p": 0.05, "trainer": "newton", "scale_columns": False, **settings}
+    noise = "" if epsilon is None else f"[method.noise]\nepsilon = {epsilon}\ndelta = 1e-5"
+    return personal_job(data="standardise = false", features=f'kernel = "linear"\n{noise}', **method)
+
+
 def test_noise_is_stated_and_the_same_when_asked_again(tmp_path: Path) -> None:
-    """Two clients' embeddings change, the job says what it buys, and less noise leaves the weights nearer."""
+    """The job says what the noise buys and what it does not cover, and less noise leaves the weights nearer."""
     rows = concept_rows()
-    exact: dict[str, Any] = {"weights": "exact", "c_q": 0.05, "c_p": 0.05, "trainer": "newton"}
-    clean = np.array(finding(run(personal_job(**exact), clients(rows, tmp_path / "a")))["matrix"])
+    clean = np.array(finding(run(noised(None), clients(rows, tmp_path / "a")))["matrix"])
     moved = []
     for epsilon in (1.0, 1000.0):
-        job = personal_job(**exact)
-        noise = job.method.model_copy(update={"noise": type_of_noise(job)(epsilon=epsilon, delta=1e-5)})
-        noised = job.model_copy(update={"method": noise})
-        first, second = (run(noised, clients(rows, tmp_path / part)) for part in "bc")
+        first, second = (run(noised(epsilon), clients(rows, tmp_path / part)) for part in "bc")
         assert finding(first) == finding(second)
         assert f"({epsilon:g}, 1e-05)-differentially private" in notes(first)
+        assert "covers the embeddings alone" in notes(first)
         moved.append(np.abs(np.array(finding(first)["matrix"]) - clean).sum())
     assert moved[1] < moved[0]
 
 
-def type_of_noise(job: Any) -> Any:
-    from kernfed.methods.personalise.settings import NoiseSection
-
-    assert job.method.noise is None
-    return NoiseSection
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scale_columns": True}, "scale_columns = false"),
+        ({"data": "standardise = true"}, "data.standardise = false"),
+        ({"weights": "paper", "trainer": "exact"}, 'trainer = "exact".*normal equations'),
+        ({"weights": "crossfit"}, 'weights = "crossfit".*normal equations'),
+    ],
+)
+def test_noise_is_refused_beside_what_makes_it_false(settings: dict[str, Any], message: str) -> None:
+    """Scales from rows without noise, and normal equations of the same rows; a stored job is still read."""
+    method = {"weights": "paper", "trainer": "newton", "scale_columns": False, **settings}
+    data = method.pop("data", "standardise = false")
+    noise = 'kernel = "linear"\n[method.noise]\nepsilon = 1.0\ndelta = 1e-5'
+    with pytest.raises(ConfigError, match=message):
+        personal_job(data=data, features=noise, **method)
 
 
 def test_a_daemons_noise_comes_from_a_secret_that_stays(tmp_path: Path) -> None:
-    """The same request has the same noise, another one other noise, so has another secret; the file is private."""
+    """One noised embedding per job, data set and view: given again to the same request, and to no other."""
     job = clients(concept_rows(), tmp_path)["ant"]
+    job.load("default", data_schema(personal_job()))
     job.durable = True
     spec = view_spec(View.X, 3, 1, num_frequencies=4)
     asked = EmbedRequest(
@@ -338,13 +372,28 @@ def test_a_daemons_noise_comes_from_a_secret_that_stays(tmp_path: Path) -> None:
         noise_factor=1.0,
         seed=0,
     )
-    first = noise_stream(job, asked).normal(4)
-    assert np.array_equal(first, noise_stream(job, replace(asked, seed=9)).normal(4))
-    assert not np.allclose(first, noise_stream(job, replace(asked, noise_factor=2.0)).normal(4))
+    exact = Embedding(14, np.zeros(4), 1.0)
+
+    def made(request: EmbedRequest) -> Embedding:
+        draw = noise_stream(job, request)
+        return release(job, request, lambda: add_noise(exact, request.noise_factor, 1.0, draw))
+
+    first = made(asked)
+    assert np.abs(first.mean).max() > 0
+    again = made(replace(asked, seed=9))
+    assert np.array_equal(first.mean, again.mean)
+    for other in (
+        replace(asked, mean=np.array([1e-13, 0, 0])),
+        replace(asked, noise_factor=2.0),
+        replace(asked, deviation=np.array([1, 1, 1 + 1e-13])),
+    ):
+        with pytest.raises(PolicyError, match="submit a new job"):
+            made(other)
     key = job.file.state / "noise.key"
     assert key.stat().st_mode & 0o777 == 0o600
+    drawn = noise_stream(job, asked).normal(4)
     key.unlink()
-    assert not np.allclose(first, noise_stream(job, asked).normal(4))
+    assert not np.allclose(drawn, noise_stream(job, asked).normal(4))
 
 
 @pytest.mark.parametrize("trainer", ["newton", "fedavg"])

@@ -21,6 +21,7 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.registry import METHODS
+from kernfed.models.global_model import GlobalModel
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import Setup
@@ -85,7 +86,8 @@ def test_newton_default_converges_where_the_papers_step_diverges_for_too_few_row
         federation.run(make_job("newton", ridge=1e-4, rounds=30, step="paper"))
     assert stopped.value.reason == "DIVERGED"
     assert 'step = "auto"' in str(stopped.value)
-    assert stopped.value.model is not None
+    assert isinstance(stopped.value.model, GlobalModel)
+    assert stopped.value.weights is not None
     assert np.array_equal(stopped.value.model.weights, stopped.value.weights)
     dkrr = federation.run(make_job("dkrr", ridge=1e-4))
     assert distance(stopped.value.weights, federation, 1e-4) <= distance(dkrr.weights, federation, 1e-4)

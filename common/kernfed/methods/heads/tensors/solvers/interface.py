@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,16 @@ class Limits:
     """Most memory of a formed matrix and its factor."""
 
 
+class Stop(enum.StrEnum):
+    """Why a solver stopped. TOLERANCE: the residual is small enough, or nothing is iterated. ITERATIONS: there were as
+    many as allowed. ROUNDING: the residual fell no further.
+    """
+
+    TOLERANCE = "tolerance"
+    ITERATIONS = "iterations"
+    ROUNDING = "rounding"
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """An answer X and how good it is."""
@@ -34,8 +45,13 @@ class Solution:
     """Hessian-vector products that it took."""
     residual: float
     """|A X - G| over |G|, for the matrix A that the solver solves; 0 for G = 0."""
-    converged: bool = True
-    """Whether the tolerance was reached; a solve that was cut short is a regularised one."""
+    stop: Stop = Stop.TOLERANCE
+    """Why iterations stopped; a solve that was cut short is a regularised one."""
+
+    @property
+    def converged(self) -> bool:
+        """Whether the tolerance was reached."""
+        return self.stop is Stop.TOLERANCE
 
 
 def relative_residual(hessian: HeadHessian, x: Tensor, rhs: Tensor) -> float:

@@ -31,6 +31,8 @@ from kernfed.methods.distill.tensors.distillation import (
     kernel_ridge,
     memory_needed,
 )
+from kernfed.methods.distill.tensors.held_out import held_out_errors
+from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 from kernfed_testing.ridge_clients import load_golden
 
 KERNELS = {"dataset1": PointKernel.ONE_PLUS_MIN, "dataset3": PointKernel.WENDLAND}
@@ -283,3 +285,67 @@ def test_memory_is_refused_with_advice() -> None:
     assert 0.95 * (1 << 30) < memory_needed(fits, 2_000, 0, 0) <= 1 << 30
     with pytest.raises(DataError, match="fewer public points"):
         check_memory(memory_needed(10, 20_000, 1, 1), 1 << 30, 10, 20_000)
+
+
+def made(rows: int = 12, points: int = 9) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    x, public = (torch.rand(n, 2, dtype=torch.float64, generator=draw) for n in (rows, points))
+    y, w = (100 + torch.randn(n, 2, dtype=torch.float64, generator=draw) for n in (rows, points))
+    return x, y, public, w
+
+
+SMOOTH = KernelSpec(PointKernel.GAUSSIAN, (0.7,), False)
+
+
+def test_a_free_intercept_costs_nothing() -> None:
+    """A constant added to all targets is added to all predictions; the factored form agrees with one solve."""
+    x, y, public, w = made()
+    for shift in (0.0, 1e4):
+        factored = DistilledRidge(SMOOTH, x, y + shift, public, 1e-3, 0.3, free=True)
+        whole = distil(SMOOTH, x, y, public, w, 1e-3, 0.3, free=True)
+        torch.testing.assert_close(factored.model(w + shift)(x) - shift, whole(x), rtol=0, atol=1e-9)
+        torch.testing.assert_close(factored.predict_public(w + shift) - shift, whole(public), rtol=0, atol=1e-9)
+        a, offset = factored.affine_map
+        torch.testing.assert_close(a @ (w + shift) + offset - shift, whole(public), rtol=0, atol=1e-9)
+        own = kernel_ridge(SMOOTH, x, y + shift, 1e-3, free=True)
+        torch.testing.assert_close(own(x) - shift, kernel_ridge(SMOOTH, x, y, 1e-3, free=True)(x), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_errors_of_left_out_rows_are_those_of_a_fit_without_them(free: bool) -> None:
+    """Of own rows alone, and of the distilled model, in closed form."""
+    x, y, public, w = made()
+    own = held_out_errors(SMOOTH, x, y, 1e-3, free=free)
+    distilled = DistilledRidge(SMOOTH, x, y, public, 1e-3, 0.3, free=free).held_out_errors(w)
+    for i in (0, 5):
+        rest = torch.arange(len(x)) != i
+        fewer = kernel_ridge(SMOOTH, x[rest], y[rest], 1e-3 * 12 / 11, free=free)  # N λ stays
+        torch.testing.assert_close(own[i], y[i] - fewer(x[i : i + 1])[0], rtol=0, atol=1e-10)
+        # With 11 rows each has the weight α/12 where α' = α 11/12, and public points theirs where both are scaled.
+        a, b = 0.3 * 11 / 12, 0.7
+        again = distil(SMOOTH, x[rest], y[rest], public, w, 1e-3 / (a + b), a / (a + b), free=free)
+        torch.testing.assert_close(distilled[i], y[i] - again(x[i : i + 1])[0], rtol=0, atol=1e-10)
+
+
+def test_the_model_keeps_its_digits_where_the_ridge_is_small() -> None:
+    """With a ridge of 1e-10 and targets that the fit nearly meets, both forms agree to ten digits."""
+    draw = torch.Generator().manual_seed(1)
+    x, public, test = (torch.rand(40, 2, dtype=torch.float64, generator=draw) for _ in range(3))
+    y, w = (100 + torch.sin(3 * rows[:, :1]) for rows in (x, public))
+    rough = KernelSpec(PointKernel.LAPLACE, (0.7,), False)
+    factored = DistilledRidge(rough, x, y, public, 1e-10, 0.3).model(w)
+    whole = distil(rough, x, y, public, w, 1e-10, 0.3)
+    torch.testing.assert_close(factored.coefficients, whole.coefficients, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(factored(test), whole(test), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_a_client_undoes_its_own_shrinkage_up_to_the_bound(free: bool) -> None:
+    """A fit of W gives V back where nothing is bounded, and no direction grows more than fourfold."""
+    _, _, public, w = made()
+    rough = KernelSpec(PointKernel.LAPLACE, (0.3,), False)
+    exact = Unshrunk(rough, public, 1e-3, free=free)
+    torch.testing.assert_close(kernel_ridge(rough, public, exact(w), 1e-3, free=free)(public), w, rtol=0, atol=1e-9)
+    bounded = Unshrunk(SMOOTH, public, 10.0, free=free)
+    centred = w - w.mean(dim=0) if free else w
+    torch.testing.assert_close(bounded(w), w + 3.0 * centred, rtol=0, atol=1e-9)

@@ -16,7 +16,7 @@ from kernfed.methods.heads.solver_choice import choose_solver
 from kernfed.methods.heads.solver_sizes import exact_bytes, exact_matrix
 from kernfed.methods.heads.tensors.losses import Head
 from kernfed.methods.heads.tensors.solvers.exact import dense
-from kernfed.methods.heads.tensors.solvers.interface import Limits, relative_residual
+from kernfed.methods.heads.tensors.solvers.interface import Limits, Stop, relative_residual
 from kernfed.methods.heads.tensors.solvers.lanczos import leading_eigenpairs
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed_testing.heads import HeadClients, tensor
@@ -92,6 +92,21 @@ def test_cg_cut_short_says_so_and_approaches_the_solution() -> None:
     assert (cut.iterations, cut.converged) == (3, False)
     assert cut.residual > 1e-12
     assert float((cut.value * g).sum()) > 0
+
+
+def test_cg_says_why_it_stopped_and_its_residual_is_the_true_one() -> None:
+    """Curvatures from 1e-9 to 1: the residual that rounding allows is reported, not the one that is carried along."""
+    scales = torch.logspace(0, -4.5, 30, dtype=torch.float64)
+    draw = np.random.default_rng(4)
+    z = tensor(draw.normal(size=(60, 30))) * scales
+    head = Head(HeadLoss.SQUARED, z, tensor(draw.normal(size=(60, 1))), 1e-13)
+    hessian, g = head.hessian(torch.zeros(30, 1, dtype=torch.float64)), tensor(draw.normal(size=(30, 1)))
+    few, many = (solve(HeadSolver.CG, hessian, g, Limits(tolerance=1e-13, max_iterations=n)) for n in (10, 100_000))
+    assert (few.stop, few.iterations) == (Stop.ITERATIONS, 10)
+    assert many.stop in (Stop.ROUNDING, Stop.TOLERANCE)
+    assert many.iterations < 100_000
+    assert many.residual == pytest.approx(relative_residual(hessian, many.value, g), rel=1e-6, abs=1e-14)
+    assert solve(HeadSolver.CG, hessian.with_damping(1.0), g, TIGHT).stop is Stop.TOLERANCE
 
 
 def test_lanczos_with_all_eigenvectors_is_exact() -> None:

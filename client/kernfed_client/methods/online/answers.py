@@ -1,0 +1,51 @@
+"""The answer to a round as it is kept beside the state, and the digest that tells its question again."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kernfed.arrays import Array
+from kernfed_client.methods.online.state import LeftOut
+
+_NUM_NUMBERS = 8
+
+
+def numbers(
+    num_samples: int, num_waiting: int, left_out: LeftOut, *, ended: bool = False, whole: bool = False
+) -> Array:
+    """Counts and flags that all answers have, as one array."""
+    skipped = (left_out.faulty, left_out.far, left_out.repeated, left_out.failed)
+    return np.array((num_samples, ended, whole, num_waiting, *skipped))
+
+
+def fields(answer: Mapping[str, Array]) -> dict[str, Any]:
+    """Fields of a reply from what is kept of it."""
+    told = answer["numbers"].tolist()
+    told += [0] * (_NUM_NUMBERS - len(told))  # one kept by a release that counted less
+    samples, ended, whole, waiting, faulty, far, repeated, failed = told
+    found: dict[str, Any] = {name: array for name, array in answer.items() if name != "numbers"}
+    return found | {
+        "num_samples": samples,
+        "ended": bool(ended),
+        "needs_whole": bool(whole),
+        "num_waiting": waiting,
+        "num_skipped": faulty,
+        "num_far": far,
+        "num_repeated": repeated,
+        "num_failed": failed,
+    }
+
+
+def digest(*parts: bytes | int | Array) -> str:
+    """Tells a question that is asked again from another one of the same round; both come from our coordinator."""
+    found = 0
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            found = zlib.crc32(np.ascontiguousarray(part).data.cast("B") if part.size else b"", found)
+        else:
+            found = zlib.crc32(part if isinstance(part, bytes) else f";{part};".encode(), found)
+    return f"{found:08x}"

@@ -1,0 +1,181 @@
+"""The rows that a client takes from its stream for a round, and those that it leaves out.
+
+A row with a number that the agreed ranges make impossible comes from a fault: a code for "no value", a unit, a loose
+wire. One such row would spoil the model of this client and of the others, so it is not learned, and counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed_client.methods.online.state import MAX_WAITING, ClientState, LeftOut, Waiting
+from kernfed_client.streams.streams import Position, Row, Stream
+
+_POLL_S = 0.02
+
+Predict = Callable[[Floats], float]
+"""Scaled row to prediction in the data's units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows of a round, and the stream behind them. n rows with targets."""
+
+    x: tuple[Floats, ...]
+    """Scaled where `numbers` is -1, else in the data's units."""
+    numbers: tuple[int, ...]
+    """Of rows of a table; -1: of a live stream."""
+    y: Floats
+    told: Floats
+    position: Position
+    left_out: LeftOut
+    waiting: Mapping[str, Waiting]
+    ended: bool
+
+    def without_rows(self) -> Taken:
+        """With all rows counted as ones whose step failed."""
+        left_out = dataclasses.replace(self.left_out, failed=self.left_out.failed + len(self.y))
+        return dataclasses.replace(self, x=(), numbers=(), y=np.empty(0), told=np.empty(0), left_out=left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds beyond which a row is left out."""
+
+    norm: float
+    """Largest norm of a scaled row."""
+    low: float
+    """Least target, in the data's units; `high`: largest."""
+    high: float
+
+    @staticmethod
+    def of(target_low: float, target_span: float, spans: float) -> Limits:
+        """So many spans beyond the agreed ranges: rows of norm 0 to 1, targets of `target_low` and above.
+
+        Args:
+            target_low: Least target agreed on.
+            target_span: Largest less least.
+            spans: How many; 0: no row is left out.
+        """
+        if not spans:
+            return Limits(math.inf, -math.inf, math.inf)
+        margin = spans * target_span
+        return Limits(1.0 + spans, target_low - margin, target_low + target_span + margin)
+
+    def row(self, scaled: Floats) -> bool:
+        """Whether a scaled row lies within; one that overflowed does not."""
+        with np.errstate(over="ignore"):
+            return math.sqrt(float(scaled @ scaled)) <= self.norm
+
+    def target(self, y: float) -> bool:
+        """Whether a target lies within."""
+        return self.low <= y <= self.high
+
+
+class RowTaker:
+    """Takes the rows of a round from one stream."""
+
+    def __init__(self, stream: Stream, scaled: Callable[[Floats], Floats], least_rows: int, limits: Limits) -> None:
+        """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's."""
+        self._stream = stream
+        self._scaled = scaled
+        self._least_rows = least_rows
+        self._limits = limits
+
+    def take(self, state: ClientState, batch_rows: int, wait_s: float, predict: Predict) -> Taken:
+        """Read rows until there are enough with targets, or none for `wait_s` seconds.
+
+        Fewer than the policy's least number are left in the stream for a later round.
+        """
+        wanted = max(batch_rows, self._least_rows)
+        deadline = time.monotonic() + wait_s
+        made = _Round(state, self._limits, self._scaled, predict)
+        while len(made.y) < wanted:
+            chunk = self._stream.read(made.position, wanted - len(made.y))
+            made.position = chunk.position
+            made.faulty += chunk.num_skipped
+            for row in chunk.rows:
+                made.add(row)
+            if not chunk.rows and not chunk.num_skipped:
+                enough = len(made.y) >= self._least_rows
+                if enough or self._stream.ended(made.position) or time.monotonic() >= deadline:
+                    break
+                time.sleep(_POLL_S)
+        while len(made.waiting) > MAX_WAITING:
+            del made.waiting[next(iter(made.waiting))]
+            made.faulty += 1
+        ended = self._stream.ended(made.position)
+        if 0 < len(made.y) < self._least_rows:
+            if not ended:  # leave them in the stream, so that they are learned with others
+                none = np.empty(0)
+                return Taken((), (), none, none, state.position, state.left_out, state.waiting, False)
+            made.x, made.numbers, made.y, made.told = [], [], [], []
+        return made.taken(ended)
+
+
+class _Round:
+    """Rows of a round while they are read."""
+
+    def __init__(
+        self, state: ClientState, limits: Limits, scaled: Callable[[Floats], Floats], predict: Predict
+    ) -> None:
+        self._limits, self._scaled, self._predict = limits, scaled, predict
+        self._before = state.left_out
+        self.position: Position = state.position
+        self.waiting = dict(state.waiting)
+        self.faulty = self._far = self._repeated = 0
+        self.x: list[Floats] = []
+        self.numbers: list[int] = []
+        self.y: list[float] = []
+        self.told: list[float] = []
+
+    def add(self, row: Row) -> None:
+        """Take a row, let it wait for its target, or leave it out."""
+        if row.y is None and row.key in self.waiting:
+            self._repeated += 1  # its target could not be told from that of the row that waits
+            return
+        earlier = self.waiting.pop(row.key, None) if row.key is not None else None
+        if row.x is None and earlier is None:
+            self.faulty += 1  # a target without its row
+            return
+        scaled = earlier.x if row.x is None and earlier is not None else self._within(np.asarray(row.x))
+        if scaled is None or (row.y is not None and not self._limits.target(row.y)):
+            self._far += 1
+            return
+        if row.y is None:
+            self.waiting[str(row.key)] = Waiting(scaled, self._predict(scaled))
+            return
+        of_table = row.number >= 0 and row.x is not None  # is scaled with its block
+        self.x.append(np.asarray(row.x) if of_table else scaled)
+        self.numbers.append(row.number if of_table else -1)
+        self.y.append(row.y)
+        self.told.append(math.nan if earlier is None else earlier.told)
+
+    def _within(self, x: Floats) -> Floats | None:
+        with np.errstate(over="ignore"):
+            scaled = self._scaled(x)
+        return scaled if self._limits.row(scaled) else None
+
+    def taken(self, ended: bool) -> Taken:
+        """All of it."""
+        before = self._before
+        left_out = LeftOut(
+            before.faulty + self.faulty, before.far + self._far, before.repeated + self._repeated, before.failed
+        )
+        return Taken(
+            tuple(self.x),
+            tuple(self.numbers),
+            np.array(self.y),
+            np.array(self.told),
+            self.position,
+            left_out,
+            self.waiting,
+            ended,
+        )

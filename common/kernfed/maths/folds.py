@@ -1,0 +1,68 @@
+"""Folds that copies do not cross: rows of the same content, or of the same group, lie in one fold.
+
+A copy of a row among those that are kept apart tells what was learned by heart, not what was learned.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from kernfed.arrays import Array, Floats, Integers
+
+
+def units(content: Floats, groups: Integers | None = None) -> Integers:
+    """Number rows so that those which belong together have one number, shape (n,).
+
+    Args:
+        content: Numbers of each row, shape (n, d): inputs, and targets where they count; -0 is 0.
+        groups: Number of each row's group, e.g. its patient, shape (n,); unset: every row is a group of its own.
+    """
+    plain = np.ascontiguousarray(content, dtype=np.float64) + 0.0
+    _, same = np.unique(plain, axis=0, return_inverse=True)
+    copies: Integers = same.reshape(-1).astype(np.int64)
+    if groups is None:
+        return copies
+    num, total = len(copies), int(copies.max(initial=-1)) + 1
+    _, group = np.unique(groups, return_inverse=True)
+    links = coo_array((np.ones(num), (copies, total + group)), shape=(total + num, total + num))
+    _, parts = connected_components(links, directed=False)
+    joined: Integers = parts[copies].astype(np.int64)
+    return joined
+
+
+def deal(order: Array, unit: Array, num_folds: int) -> Integers:
+    """Deal rows to folds of about the same size, shape (n,): each unit, in turn, goes to the smallest.
+
+    Args:
+        order: A permutation of the rows, which says whose turn it is, shape (n,).
+        unit: From `units`, shape (n,).
+        num_folds: Folds.
+    """
+    sizes = np.bincount(unit)
+    filled = np.zeros(num_folds, dtype=np.int64)
+    fold = np.full(len(sizes), -1, dtype=np.int64)
+    for row in order:
+        u = unit[row]
+        if fold[u] < 0:
+            fold[u] = int(np.argmin(filled))
+            filled[fold[u]] += sizes[u]
+    dealt: Integers = fold[unit]
+    return dealt
+
+
+def keep_apart(order: Array, unit: Array, num: int) -> Array:
+    """Mark whole units, in turn, for as long as they are no more than `num` rows; shape (n,), bool."""
+    sizes = np.bincount(unit)
+    apart, seen, left = np.zeros(len(sizes), dtype=bool), np.zeros(len(sizes), dtype=bool), num
+    for row in order:
+        u = unit[row]
+        if left <= 0:
+            break
+        if not seen[u]:
+            seen[u] = True
+            if sizes[u] <= left:
+                apart[u], left = True, left - int(sizes[u])
+    marked: Array = apart[unit]
+    return marked

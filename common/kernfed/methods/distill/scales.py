@@ -1,0 +1,41 @@
+"""Targets of clients held against each other: units that differ, and predictions that no targets make plausible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kernfed.arrays import Floats
+
+ALARM = 10.0
+"""Deviations of the other clients from which on a client's targets are told of."""
+IMPLAUSIBLE = 1000.0
+"""Deviations from which on targets, predictions and public points are not taken."""
+
+Moments = tuple[Floats, Floats]
+"""Mean and deviation of a client's targets, (C,) each."""
+
+
+def how_far(moments: Mapping[str, Moments]) -> dict[str, float]:
+    """By how many deviations of the other clients' targets each client's own lie off, or spread more; 0 for one client.
+
+    Args:
+        moments: By client. The others stand for the plausible by the medians of their means and deviations.
+    """
+    found = {}
+    for client, (mean, deviation) in moments.items():
+        others = [m for name, m in moments.items() if name != client]
+        if not others:
+            return {client: 0.0}
+        level, spread = (np.median([m[i] for m in others], axis=0) for i in (0, 1))
+        usable = spread > 0
+        ratios = np.maximum(np.abs(mean - level), deviation)[usable] / spread[usable]
+        found[client] = float(ratios.max(initial=0.0))
+    return found
+
+
+def implausible(predictions: Floats, mean: Floats, deviation: Floats) -> bool:
+    """Whether a prediction, (N_p, C), lies more than `IMPLAUSIBLE` deviations off the clients' targets, (C,)."""
+    far = np.abs(predictions - mean).max(axis=0) > IMPLAUSIBLE * deviation
+    return bool((far & (deviation > 0)).any())

@@ -1,0 +1,185 @@
+"""A client's own part of its predictions: what it could do alone, and how it uses the others. Nothing of it is sent.
+
+Two experts stand beside the mix of the common kernels. *Alone* is a recursive ridge on random features of a few
+kernels, learned from this client's rows only and mixed by AdaHedge: the baseline `local`. *Stacked* is a recursive
+ridge over the predictions of the common kernels. One more AdaHedge learner mixes the three. It begins with *alone*,
+and the others must be better by `HEAD_START` in total before they count, so a client is hardly ever behind what it
+reaches alone: its total loss is at most `regret_bound` of that learner above that of *alone*.
+
+A ridge is kept as its parameters and the inverse of its Hessian, and one row changes both by the Sherman-Morrison
+formula. For the logistic loss the Hessian is that at the prediction before the row, an online Newton step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed.methods.online.losses import StreamLoss
+from kernfed.methods.online.weights import AdaHedge, FewHedge, Mixture, Tracking
+
+LENGTHSCALES = (0.2, 0.6, 2.0)
+"""Of the kernels of *alone*, for rows of norm at most 1."""
+RIDGE = 0.03
+"""λ of loss + λ |theta|² of *alone*."""
+STACK_RIDGE = 0.1
+"""λ of *stacked*, whose parameters shrink to the plain average of the kernels."""
+
+HEAD_START = 0.5
+"""Total loss by which the other experts must be better than *alone* before they count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ridges:
+    """N recursive ridges with F features each."""
+
+    inverse: Floats
+    """Inverse Hessians, (N, F, F)."""
+    theta: Floats
+    """(N, F)."""
+
+    @staticmethod
+    def start(theta: Floats, ridge: float) -> Ridges:
+        """Shrink to these parameters."""
+        n, f = theta.shape
+        return Ridges(np.broadcast_to(np.eye(f) / (2.0 * ridge), (n, f, f)).copy(), theta)
+
+    def predict(self, z: Floats) -> Floats:
+        """Predictions of a row's features (N, F), shape (N,)."""
+        f: Floats = np.einsum("nf,nf->n", z, self.theta)
+        return f
+
+    def update(self, z: Floats, slope: Floats, bend: Floats) -> Ridges:
+        """Learn from a row.
+
+        Args:
+            z: Features, (N, F).
+            slope: First derivative of the loss at the predictions, (N,).
+            bend: Second derivative, (N,).
+        """
+        pull = np.einsum("nfg,ng->nf", self.inverse, z)
+        size = 1.0 + bend * np.einsum("nf,nf->n", z, pull)
+        theta = self.theta - (slope / size)[:, None] * pull
+        shrink = (bend / size)[:, None, None] * pull[:, :, None] * pull[:, None, :]
+        return Ridges(self.inverse - shrink, theta)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Predictions of a row, in the learner's scale."""
+
+    of_own: Floats
+    """Of the kernels of *alone*, (N,)."""
+    mixture: Mixture
+    """Of these."""
+    experts: Floats
+    """Of the common mix, *stacked* and *alone*, (3,)."""
+    top: Mixture
+    """Of these."""
+
+    @property
+    def alone(self) -> float:
+        """What the client predicts without the others."""
+        return float(self.experts[2])
+
+    @property
+    def personal(self) -> float:
+        """What the client predicts."""
+        return float(self.top.kernels @ self.experts)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """The experts of a client and their weights. M common kernels."""
+
+    ridges: Ridges
+    """Of *alone*."""
+    mix: Tracking
+    stack: Ridges
+    """(1, M + 1): a constant is last."""
+    top: Tracking
+
+    @staticmethod
+    def start(num_features: int, num_kernels: int) -> OwnModel:
+        """Nothing seen; `num_features` are those of each kernel of *alone*, the constant included."""
+        n = len(LENGTHSCALES)
+        top, behind = Tracking.start(3), np.array([HEAD_START, HEAD_START, 0.0])
+        average = np.append(np.full(num_kernels, 1.0 / num_kernels), 0.0)[None]
+        return OwnModel(
+            Ridges.start(np.zeros((n, num_features)), RIDGE),
+            Tracking.start(n),
+            Ridges.start(average, STACK_RIDGE),
+            replace(top, members=replace(top.members, losses=top.members.losses + behind)),
+        )
+
+    def tell(self, z: Floats, f: Floats, mixed: float) -> Told:
+        """Predict a row.
+
+        Args:
+            z: Its features for *alone*, (N, F).
+            f: Predictions of the common kernels, (M,).
+            mixed: Their mix.
+        """
+        of_own, mixture = self.ridges.predict(z), self.mix.mixture()
+        stacked = float(self.stack.predict(np.append(f, 1.0)[None])[0])
+        experts = np.array([mixed, stacked, float(mixture.kernels @ of_own)])
+        return Told(of_own, mixture, experts, self.top.mixture())
+
+    def learn(self, z: Floats, f: Floats, told: Told, y: float, loss: StreamLoss) -> OwnModel:
+        """Learn from a row whose prediction was `told`; `y` is its target in the learner's scale."""
+        slope_at = functools.partial(loss.slope, y=y)
+        stacked = told.experts[1:2]
+        return OwnModel(
+            self.ridges.update(z, slope_at(told.of_own), loss.bend(told.of_own)),
+            self.mix.update(told.mixture, told.of_own, slope_at),
+            self.stack.update(np.append(f, 1.0)[None], slope_at(stacked), loss.bend(stacked)),
+            self.top.update(told.top, told.experts, slope_at),
+        )
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """All of it, for a file."""
+        found = {
+            "own_inverse": self.ridges.inverse,
+            "own_theta": self.ridges.theta,
+            "stack_inverse": self.stack.inverse,
+            "stack_theta": self.stack.theta,
+        }
+        return found | tracking_arrays(self.mix, "own_") | tracking_arrays(self.top, "top_")
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, Floats]) -> OwnModel:
+        """The state from `to_arrays`' result."""
+        return OwnModel(
+            Ridges(arrays["own_inverse"], arrays["own_theta"]),
+            tracking(arrays, "own_"),
+            Ridges(arrays["stack_inverse"], arrays["stack_theta"]),
+            tracking(arrays, "top_"),
+        )
+
+
+def own_features(z: Floats) -> Floats:
+    """Features of rows (n, N, F) with a constant behind them, by which each ridge has an intercept of its own."""
+    found: Floats = np.concatenate([z, np.ones((*z.shape[:-1], 1))], axis=-1)
+    return found
+
+
+def tracking_arrays(state: Tracking, prefix: str) -> dict[str, Floats]:
+    """A `Tracking` learner as arrays, whose names begin with `prefix`."""
+    return {
+        f"{prefix}member_gap": np.array(state.members.gap),
+        f"{prefix}member_losses": state.members.losses,
+        f"{prefix}top_gap": np.array([state.top.gap]),
+        f"{prefix}top_losses": np.array(state.top.losses),
+        f"{prefix}keep": state.keep,
+    }
+
+
+def tracking(arrays: Mapping[str, Floats], prefix: str) -> Tracking:
+    """The learner from `tracking_arrays`' result."""
+    members = AdaHedge(tuple(arrays[f"{prefix}member_gap"].tolist()), arrays[f"{prefix}member_losses"])
+    top = FewHedge(float(arrays[f"{prefix}top_gap"][0]), tuple(arrays[f"{prefix}top_losses"].tolist()))
+    return Tracking(members, top, arrays[f"{prefix}keep"])

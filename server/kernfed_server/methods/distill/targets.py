@@ -1,0 +1,103 @@
+"""Before round 1 of distillation: the clients' targets and the public points are held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed.errors import DataError, InvalidReplyError
+from kernfed.federation.cohort import Cohort, Fault
+from kernfed.methods.distill.messages import TargetMomentsRequest
+from kernfed.methods.distill.scales import ALARM, IMPLAUSIBLE, how_far, implausible
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Run
+
+
+@dataclass(frozen=True)
+class AgreedTargets:
+    """Mean and deviation of all clients' targets, (C,); None where the clients' policies do not tell them."""
+
+    mean: Floats | None = None
+    deviation: Floats | None = None
+
+    @property
+    def sent_mean(self) -> tuple[float, ...]:
+        """The mean as it is sent; empty where it is not known."""
+        return () if self.mean is None else tuple(self.mean.tolist())
+
+    def excludes(self, predictions: Floats) -> bool:
+        """Whether predictions, (N_p, C), are too far off to be any."""
+        if self.mean is None or self.deviation is None:
+            return False
+        return implausible(predictions, self.mean, self.deviation)
+
+
+async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets:
+    """Pool the clients' means and deviations, and find clients whose targets are of another scale.
+
+    Targets that spread `ALARM` times as much as the others', or lie so many of their deviations off, are noted. From
+    `IMPLAUSIBLE` on the client does not pass: the job is refused, or goes on without it, as `cohort.preflight` says.
+
+    Raises:
+        DataError: A client does not pass, and all have to, or of two nobody can say which one is wrong.
+    """
+    replies = await run.optional(
+        cohort.ask(TargetMomentsRequest(num_outputs=setup.num_outputs)),
+        "scales of the clients' targets are not compared, and targets are not centred",
+    )
+    for client, reply in replies.items():
+        if (reply.deviation < 0).any():
+            raise InvalidReplyError(f"{client} states a negative deviation of its targets")
+    if len(replies) < len(cohort.clients):
+        return AgreedTargets()
+    off = how_far({client: (reply.mean, reply.deviation) for client, reply in replies.items()})
+    for client, factor in off.items():
+        if factor < ALARM:
+            continue
+        words = (
+            f"{client}: its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; "
+            "check that all clients have the same units"
+        )
+        if factor < IMPLAUSIBLE:
+            run.note(words)
+        elif setup.strict or len(off) < 3:
+            raise DataError(
+                f"before round 1, {words}. Nothing was trained; correct it, or with three clients and more set "
+                'cohort.preflight = "quorum", which leaves the client out'
+            )
+        else:
+            cohort.exclude(client, Fault(DataError.reason, words))
+            run.note(f"left out of this job: {words}")
+    taken = [(replies[c].num_rows, replies[c]) for c in cohort.clients if c in replies]
+    total = sum(n for n, _ in taken)
+    mean = sum(n / total * r.mean for n, r in taken)
+    square = sum(n / total * (r.deviation**2 + (r.mean - mean) ** 2) for n, r in taken)
+    return AgreedTargets(np.asarray(mean), np.sqrt(square))
+
+
+def check_points(public: Floats, mean: Floats, deviation: Floats, names: Sequence[str]) -> None:
+    """Refuse public points that the clients' columns make impossible.
+
+    Args:
+        public: Points in the units of the data, (N_p, P).
+        mean: Of the clients' columns, (P,); zeros where columns are not standardised, and nothing is checked then.
+        deviation: Of them, (P,).
+        names: Of the columns.
+
+    Raises:
+        DataError: Names point and column.
+    """
+    if not mean.any() and (deviation == 1.0).all():
+        return
+    with np.errstate(over="ignore"):
+        far = np.abs(public - mean) / deviation > IMPLAUSIBLE
+    if far.any():
+        point, column = (int(i) for i in np.argwhere(far)[0])
+        raise DataError(
+            f"public set: point {point + 1} (counted from 1) has {public[point, column]:g} in column "
+            f"{names[column]!r}, more than {IMPLAUSIBLE:g} deviations off the clients' rows; correct the file, or "
+            "leave the point out"
+        )

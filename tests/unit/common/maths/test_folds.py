@@ -1,0 +1,45 @@
+"""Tests of `kernfed.maths.folds`: copies of a row, and rows of a group, lie in one fold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernfed.maths.folds import deal, keep_apart, units
+
+
+def test_without_copies_folds_are_dealt_round() -> None:
+    """As by the place in the order alone."""
+    draw = np.random.default_rng(1)
+    order = draw.permutation(23)
+    fold = deal(order, units(draw.normal(size=(23, 2))), 5)
+    assert list(fold[order]) == [i % 5 for i in range(23)]
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+def test_copies_lie_in_one_fold(copies: int) -> None:
+    """Folds are about the same size all the same; 0 and -0 are the same number."""
+    draw = np.random.default_rng(2)
+    x = np.tile(draw.normal(size=(30, 2)), (copies, 1))
+    x[0, 0], x[30, 0] = 0.0, -0.0
+    fold = deal(draw.permutation(len(x)), units(x), 5)
+    assert (fold.reshape(copies, 30) == fold[:30]).all()
+    assert set(np.bincount(fold)) == {6 * copies}
+    apart = keep_apart(draw.permutation(len(x)), units(x), 3 * copies + 1)
+    assert (apart.reshape(copies, 30) == apart[:30]).all()
+    assert apart.sum() == 3 * copies
+
+
+def test_rows_of_a_group_lie_in_one_fold_with_their_copies() -> None:
+    """A row that has a copy in another group joins the two."""
+    x = np.array([[1.0], [2.0], [3.0], [4.0], [1.0], [6.0]])
+    unit = units(x, np.array([7, 7, 8, 8, 9, 9]))
+    assert unit[0] == unit[1] == unit[4] == unit[5]
+    assert unit[2] == unit[3] != unit[0]
+
+
+def test_no_more_is_kept_apart_than_asked() -> None:
+    """A unit that is too large stays with the others; of none, nothing is kept."""
+    unit = np.array([0, 0, 0, 1, 2])
+    assert list(keep_apart(np.arange(5), unit, 2)) == [False, False, False, True, True]
+    assert not keep_apart(np.arange(5), unit, 0).any()

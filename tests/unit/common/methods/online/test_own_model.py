@@ -1,0 +1,47 @@
+"""A client's own experts: the recursive ridge against its closed form, and what the mix of experts promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernfed.methods.online.losses import LOSSES, Loss
+from kernfed.methods.online.own_model import HEAD_START, LENGTHSCALES, RIDGE, OwnModel, own_features
+
+
+def streams(num_rows: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Features of *alone*, (n, N, F), and targets in [0, 1]."""
+    random = np.random.default_rng(seed)
+    z = own_features(random.normal(size=(num_rows, len(LENGTHSCALES), 4)) / 2.0)
+    return z, random.uniform(size=num_rows)
+
+
+def test_the_recursive_ridge_is_the_ridge() -> None:
+    """After any number of rows the parameters are those of the closed form, (Z'Z + λ)^-1 Z'y."""
+    z, y = streams(30, 0)
+    model, f = OwnModel.start(z.shape[2], 2), np.array([0.4, 0.6])
+    for row, target in zip(z, y.tolist(), strict=True):
+        model = model.learn(row, f, model.tell(row, f, 0.5), target, LOSSES[Loss.SQUARED])
+    for i in range(len(LENGTHSCALES)):
+        of_kernel = z[:, i]
+        want = np.linalg.solve(of_kernel.T @ of_kernel + RIDGE * np.eye(z.shape[2]), of_kernel.T @ y)
+        np.testing.assert_allclose(model.ridges.theta[i], want, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+def test_no_expert_is_far_better_than_the_mix(loss: Loss) -> None:
+    """The total loss stays within the certificate of each expert's, also where the common mix is far off."""
+    z, y = streams(200, 1)
+    y = np.round(y) if loss is Loss.LOGISTIC else y
+    model, f, cost = OwnModel.start(z.shape[2], 2), np.array([-3.0, 3.0]), LOSSES[loss]
+    total, experts = 0.0, np.zeros(3)
+    for row, target in zip(z, y.tolist(), strict=True):
+        told = model.tell(row, f, 2.0)
+        total += float(cost.value(told.personal, target))
+        experts += cost.value(told.experts, target)
+        model = model.learn(row, f, told, target, cost)
+    assert total <= experts[2] + model.top.regret_bound
+    assert total <= experts.min() + HEAD_START + model.top.regret_bound
+    again = OwnModel.from_arrays(model.to_arrays())
+    assert again.tell(z[0], f, 2.0).personal == model.tell(z[0], f, 2.0).personal
