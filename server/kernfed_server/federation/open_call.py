@@ -236,8 +236,9 @@ class OpenCall:
             self._wake_if_decided()
 
     def on_revoked(self, client: str) -> None:
-        """A client has no certificate any more."""
-        self.on_fault(client, Fault(RevokedError.reason, "its certificate was revoked"))
+        """A client has no certificate any more: it is out, unless the quorum hangs on it; then it may enrol anew."""
+        if self._state.can_spare(client):
+            self.on_fault(client, Fault(RevokedError.reason, "its certificate was revoked"))
 
     def _wake_if_decided(self) -> None:
         away = self._sessions.away(self._state.pending)

@@ -78,6 +78,10 @@ class StepState:
         self._faulted[client] = None
         return True
 
+    def can_spare(self, client: str) -> bool:
+        """Whether the quorum can be met without a client."""
+        return len(self._answered) + len(self._pending.keys() - {client}) >= self._rules.needed
+
     def decide(self, now: float, away: Away = MappingProxyType({})) -> Decision:
         """The action at time `now` (seconds, the clock of the constructor)."""
         have = len(self._answered)

@@ -58,6 +58,16 @@ def test_one_that_was_away_for_long_is_not_waited_for_at_all() -> None:
         assert state.decide(1000, {"c": 900.0}) is decision
 
 
+def test_a_client_on_which_the_quorum_hangs_is_not_spared() -> None:
+    """Of three clients a step that needs two can spare one, and then no other."""
+    state = step(needed=2)
+    assert state.can_spare("c")
+    state.on_fault("c")
+    assert not state.can_spare("b")
+    state.on_reply("a")
+    assert not state.can_spare("b")
+
+
 def test_waits_for_the_quorum_beyond_the_deadline() -> None:
     """Without a quorum a step waits on after its deadline."""
     state = step()
