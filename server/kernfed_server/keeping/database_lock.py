@@ -6,6 +6,8 @@ file beside the database.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +21,24 @@ _KEY: Final = 0x6B65726E67  # any number that no other program on the server use
 _KEEP_ALIVE: Final = ("tcp_keepalives_idle = 15", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 """A machine that vanished gives its lock back within half a minute, not after the server's two hours."""
 
+_PATIENCE_S: Final = 3.0
+
 _HOLDERS: Final = sa.text(
     "SELECT a.application_name, a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
     " WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database"
     " WHERE datname = current_database()) AND (l.classid::bigint << 32 | l.objid::bigint) = :key"
 )
 _STOP_IT: Final = "stop that coordinator, or give this one another `database`"
+
+
+def _taken(db: Connection) -> bool:
+    """Try for a moment: the session of a coordinator that was killed just now ends a little later than it."""
+    give_up = time.monotonic() + _PATIENCE_S
+    while not db.execute(sa.select(sa.func.pg_try_advisory_lock(_KEY))).scalar_one():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 class DatabaseLock:
@@ -50,6 +64,9 @@ class DatabaseLock:
     def release(self) -> None:
         """Let others have it; twice does no harm."""
         if self._session is not None:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):  # the server is gone, and the lock with it
+                self._session.execute(sa.select(sa.func.pg_advisory_unlock(_KEY)))
+            self._session.invalidate()
             self._session.close()
             self._session = None
         if self._file is not None:
@@ -75,7 +92,7 @@ class DatabaseLock:
         try:
             for setting in (*_KEEP_ALIVE, f"application_name = '{this_process()[:63]}'"):
                 db.execute(sa.text(f"SET {setting}"))
-            if not db.execute(sa.select(sa.func.pg_try_advisory_lock(_KEY))).scalar_one():
+            if not _taken(db):
                 holders = db.execute(_HOLDERS, {"key": _KEY}).all()
                 named = ", ".join(f"{row.application_name} (session {row.pid} of the server)" for row in holders)
                 raise ConfigError(
