@@ -283,7 +283,7 @@ class OpenCall:
 
     def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
         text, until = self._state.waiting(away, now), self._state.closes_at(away)
-        if away and until < math.inf:
+        if until < math.inf and len(away) == len(self._state.pending):  # else it waits for those that compute
             at = self._began_at + timedelta(seconds=until - self._began)
             text = f"waiting for {', '.join(sorted(away))} (not connected) until {at:%H:%M:%S} UTC"
         if text != self._waiting:

@@ -176,6 +176,23 @@ async def test_another_request_of_a_known_task_is_sent(registry: SessionRegistry
     assert list(await asked.result()) == ["a"]
 
 
+async def test_a_wait_is_told_where_the_absent_alone_are_missing(registry: SessionRegistry) -> None:
+    """While b computes nothing is said of c, who is away; once a and b have answered, until when c is waited for."""
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b", "c"], min_fraction=0.3).begun()
+    asked.reply(a)
+    for _ in range(20):  # turns of the loop in which the waiting side looks
+        await asyncio.sleep(0)
+    assert asked.of(EventKind.WAITING) == []
+    asked.reply(b)
+    async with asyncio.timeout(LIMIT_S):
+        while not (said := asked.of(EventKind.WAITING)):
+            await asyncio.sleep(0)
+    assert said[0][1].startswith("waiting for c (not connected) until ")
+    asked.asking.cancel()
+    await asyncio.wait([asked.asking])
+
+
 async def test_answered_task_is_not_sent_again(registry: SessionRegistry) -> None:
     """A client that has answered and comes again does not get the task."""
     a = connect(registry, "a")
