@@ -26,10 +26,12 @@ from kernfed.maths.clipping import clip_rows
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
+from kernfed.tensors.rows import FeatureRows, MappedRows
 from kernfed_client.data import content
-from kernfed_client.data.device import choose_device
+from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.room import check_room
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -59,8 +61,8 @@ class _Scaled:
 @dataclass(slots=True)
 class _Mapped:
     features: FeatureSpec
-    z_train: Tensor
-    z_test: Tensor
+    train: MappedRows
+    test: MappedRows
     y_train: Tensor
     feature_mean: Floats
     target_mean: Floats
@@ -201,14 +203,35 @@ class LocalJob:
         return _made(self._mapped, "data.map_features").features
 
     @property
+    def train_rows(self) -> FeatureRows:
+        """Features of the training rows, float64 (n, M), computed when they are read, block by block.
+
+        Centred by the pooled mean if the job has an intercept.
+        """
+        return _made(self._mapped, "data.map_features").train
+
+    @property
+    def test_rows(self) -> FeatureRows:
+        """Features of the test rows, float64 (m, M); centred by the same mean."""
+        return _made(self._mapped, "data.map_features").test
+
+    @property
     def z_train(self) -> Tensor:
-        """Features of the training rows, float64 (n, M); centred by the pooled mean if the job has an intercept."""
-        return _made(self._mapped, "data.map_features").z_train
+        """Features of all training rows at once, float64 (n, M), computed anew: for methods that need them so.
+
+        Raises:
+            DataError: They exceed the memory that the job may take.
+        """
+        return self.train_rows.whole()
 
     @property
     def z_test(self) -> Tensor:
-        """Features of the test rows, float64 (m, M); centred by the same mean."""
-        return _made(self._mapped, "data.map_features").z_test
+        """Features of all test rows at once, float64 (m, M), computed anew.
+
+        Raises:
+            DataError: They exceed the memory that the job may take.
+        """
+        return self.test_rows.whole()
 
     @property
     def y_train(self) -> Tensor:
@@ -256,9 +279,17 @@ class LocalJob:
         value: T = self._memo[key]
         return value
 
+    def kept(self, key: Hashable) -> Any:
+        """What `memo` keeps under a key; None if there is nothing."""
+        return self._memo.get(key)
+
     def forget(self, key: Hashable) -> None:
         """Drop what `memo` kept."""
         self._memo.pop(key, None)
+
+    def usable_bytes(self) -> int:
+        """Bytes that this job's matrices may take at this client."""
+        return usable_bytes(self.file.max_memory_bytes, self.device)
 
     def load(self, dataset: str, schema: DataSchema) -> LocalData:
         """Read the data set, in place of what was read before.
@@ -323,8 +354,13 @@ class LocalJob:
             _targets(data.test, index),
         )
 
-    def map_features(self, spec: FeatureSpec) -> str:
-        """Compute the features of all rows, not centred.
+    def map_features(self, spec: FeatureSpec, copies: int = 0) -> str:
+        """Draw the feature map; features are not centred yet, and computed when they are read.
+
+        Args:
+            spec: The map.
+            copies: Matrices of all training rows' features that the method keeps; 0: it sums over blocks of rows, and
+                keeps what ridge problems need.
 
         Returns:
             The fingerprint of the frequencies drawn.
@@ -332,21 +368,24 @@ class LocalJob:
         Raises:
             JobStateMissingError: The rows were not scaled yet.
             ConfigError: The specification contradicts itself.
-            DataError: It is for another number of columns, or its features do not fit into memory.
+            DataError: It is for another number of columns, or the method's matrices do not fit into memory.
         """
         x_train, x_test = self.x_train, self.x_test
         if spec.num_columns != x_train.shape[1]:
             raise DataError(
                 f"the feature map is for {spec.num_columns} columns, but the job has {x_train.shape[1]} feature columns"
             )
+        check_room(len(x_train), spec.num_features, copies, self.usable_bytes)
         self._forget_features()
         frequencies = draw_frequencies(spec)
 
         feature_map = FeatureMap(spec, device=self.device, frequencies=frequencies)
         self._mapped = _Mapped(
             spec,
-            self._features_of(feature_map, x_train),
-            self._features_of(feature_map, x_test),
+            *(
+                MappedRows(torch.as_tensor(x, device=self.device), feature_map, limit=self.usable_bytes)
+                for x in (x_train, x_test)
+            ),
             self._encoded_targets(),
             np.zeros(spec.num_features),
             np.zeros(self.num_outputs),
@@ -381,21 +420,8 @@ class LocalJob:
         mapped.centred = True
         self._memo.clear()
         z = torch.tensor(mapped.feature_mean, device=self.device)
-        mapped.z_train.sub_(z)
-        mapped.z_test.sub_(z)
+        mapped.train, mapped.test = mapped.train.minus(z), mapped.test.minus(z)
         mapped.y_train.sub_(torch.tensor(mapped.target_mean, device=self.device))
-
-    def _features_of(self, feature_map: FeatureMap, x: Floats) -> Tensor:
-        try:
-            rows = torch.as_tensor(x, device=self.device)
-            out = torch.empty(len(x), feature_map.num_features, dtype=torch.float64, device=self.device)
-        except RuntimeError as err:  # torch's way to say that memory is short, on CPU and on CUDA
-            size = len(x) * feature_map.num_features * 8 / 2**30
-            raise DataError(
-                f"features of {feature_map.num_features} numbers per row need {size:.1f} GiB, more than "
-                f"{self.device} has; lower features.num_frequencies in the job or use a larger machine"
-            ) from err
-        return feature_map(rows, out)
 
     def _encoded_targets(self) -> Tensor:
         targets = torch.tensor(self.targets_train, device=self.device)

@@ -54,7 +54,8 @@ async def execute(
     adapted = workflow.adapt(job)
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
-        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES)
+        copies = workflow.feature_copies(job.method)
+        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies)
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
     if named_files(job):

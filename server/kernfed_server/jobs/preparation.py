@@ -85,7 +85,9 @@ class Setup:
         return self.spec.num_features
 
 
-async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True) -> Setup:
+async def prepare(
+    job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True, feature_copies: int = 0
+) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
     A client that fails a step stops the job with `cohort.preflight = "all"`. With "quorum" it is left out of the job,
@@ -97,6 +99,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
             lengthscale, and `Setup` has no features.
+        feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
 
     Raises:
         JobError: A client's data or policy do not allow the job; one line per client.
@@ -149,7 +152,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=feature_copies),
         check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
     )
 

@@ -75,4 +75,4 @@ def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights, facts | job_facts(setup, job.method))
 
 
-WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model)}
+WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model, feature_copies=lambda _settings: 2)}
