@@ -31,7 +31,7 @@ from kernfed_client.data import content
 from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, load_local_data
-from kernfed_client.data.room import check_room
+from kernfed_client.data.room import Room
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -89,6 +89,7 @@ class LocalJob:
         folder: Path | None = None,
         *,
         durable: bool = True,
+        room: Room | None = None,
     ) -> None:
         """Begin with nothing prepared.
 
@@ -99,6 +100,7 @@ class LocalJob:
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
             folder: For the job's files; unset: below the client file's state folder.
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
+            room: Shared with the other clients of this process.
         """
         self.job_id = job_id
         self.client = client
@@ -106,6 +108,7 @@ class LocalJob:
         self.durable = durable
         # A job id comes from a peer, so it never becomes a path: its digest does.
         self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self._room = room or Room()
         self._reads_files = load is None and durable
         self._load = load or functools.partial(load_local_data, file)
         self._device: torch.device | None = None
@@ -375,17 +378,15 @@ class LocalJob:
             raise DataError(
                 f"the feature map is for {spec.num_columns} columns, but the job has {x_train.shape[1]} feature columns"
             )
-        check_room(len(x_train), spec.num_features, copies, self.usable_bytes)
+        self._room.claim(self.client, len(x_train), spec.num_features, copies, self.usable_bytes)
         self._forget_features()
         frequencies = draw_frequencies(spec)
 
         feature_map = FeatureMap(spec, device=self.device, frequencies=frequencies)
         self._mapped = _Mapped(
             spec,
-            *(
-                MappedRows(torch.as_tensor(x, device=self.device), feature_map, limit=self.usable_bytes)
-                for x in (x_train, x_test)
-            ),
+            self._mapped_rows(feature_map, x_train),
+            self._mapped_rows(feature_map, x_test),
             self._encoded_targets(),
             np.zeros(spec.num_features),
             np.zeros(self.num_outputs),
@@ -422,6 +423,9 @@ class LocalJob:
         z = torch.tensor(mapped.feature_mean, device=self.device)
         mapped.train, mapped.test = mapped.train.minus(z), mapped.test.minus(z)
         mapped.y_train.sub_(torch.tensor(mapped.target_mean, device=self.device))
+
+    def _mapped_rows(self, feature_map: FeatureMap, x: Floats) -> MappedRows:
+        return MappedRows(torch.as_tensor(x, device=self.device), feature_map, limit=self.usable_bytes)
 
     def _encoded_targets(self) -> Tensor:
         targets = torch.tensor(self.targets_train, device=self.device)

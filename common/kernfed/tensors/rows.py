@@ -101,7 +101,7 @@ class KeptRows:
 class MappedRows:
     """Features that are computed from the rows again whenever they are read, unless they are few.
 
-    `take` keeps them all where the limit allows it, for who asks for some rows asks often.
+    What is kept does not hang on the limit, which only refuses: mapping some rows alone may give other last bits.
     """
 
     def __init__(
@@ -147,8 +147,7 @@ class MappedRows:
     def blocks(self) -> Iterator[Tensor]:
         """See `FeatureRows`."""
         step = self._map.block_rows
-        if self._kept is None and self._x.shape[0] * self._map.num_features <= SMALL:
-            self._kept = self.whole()
+        self._keep_few()
         if self._kept is not None:
             yield from torch.split(self._kept, step)
             return
@@ -168,8 +167,7 @@ class MappedRows:
 
     def take(self, index: Tensor) -> Tensor:
         """See `FeatureRows`."""
-        if self._kept is None and self._fits(self._x.shape[0] * self._map.num_features * self._x.element_size()):
-            self._kept = self.whole()
+        self._keep_few()
         return self._features(index) if self._kept is None else self._kept[index]
 
     def minus(self, mean: Tensor) -> MappedRows:
@@ -190,14 +188,13 @@ class MappedRows:
             z.mul_(self._scale[rows, None])
         return z
 
-    def _fits(self, needed: int) -> bool:
-        return needed <= SMALL * 8 or self._limit is None or needed <= self._limit()
+    def _keep_few(self) -> None:
+        if self._kept is None and self._x.shape[0] * self._map.num_features <= SMALL:
+            self._kept = self._features(slice(None))
 
     def _check(self, needed: int) -> None:
-        if not self._fits(needed):
-            assert self._limit is not None  # noqa: S101  # without one everything fits
-            n, m = self.shape
-            raise DataError(_short(n, m, needed, f"the {self._limit() / 2**30:.2f} GiB that may be used here"))
+        if self._limit is not None and needed > 8 * SMALL and needed > (limit := self._limit()):
+            raise DataError(_short(*self.shape, needed, f"the {limit / 2**30:.2f} GiB that may be used here"))
 
 
 def mean_of(rows: FeatureRows, weights: Tensor | None = None) -> Tensor:
