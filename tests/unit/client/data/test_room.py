@@ -22,7 +22,6 @@ def test_a_limit_refuses_what_a_method_would_keep() -> None:
 
 def test_few_features_ask_nobody() -> None:
     """What is small is not worth a look at the system's accounts."""
-
     asked: list[str] = []
 
     def usable() -> int:
