@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,14 +132,14 @@ def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
         np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]  # both trainers leave one
 
 
-def opposite_rows() -> dict[str, Rows]:
+def opposite_rows(size: int = 60) -> dict[str, Rows]:
     """Six clients of opposite rules y = ±(x'b + 3) + noise: none is served by the intercept of all."""
     random = np.random.default_rng(31337)
     rows = {}
     for i, name in enumerate(NAMES):
         x = random.normal(size=(160, 5))
         y = (1 - 2 * (i % 2)) * (x @ np.array([1.5, -1, 0.8, 0, 0.5]) + 3) + 0.5 * random.normal(size=160)
-        rows[name] = Rows(x[:60], y[:60], x[60:], y[60:])
+        rows[name] = Rows(x[:size], y[:size], x[60:], y[60:])
     return rows
 
 
@@ -266,7 +267,7 @@ def test_clients_of_one_or_two_rows_take_the_common_choice(tmp_path: Path, size:
     few = rows["fox"]
     rows["fox"] = Rows(few.x_train[:size], few.y_train[:size], few.x_test, few.y_test)
     done = run(personal_job(num_columns=5), clients(rows, tmp_path))
-    assert f"fox: fewer than {MIN_ROWS} training rows" in notes(done)
+    assert f"fox: fewer than {MIN_ROWS} different training rows" in notes(done)
     assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
     assert "the common choice" in finding(done)["clients"][5]["choice"]
     for weights in ("paper", "exact"):
@@ -277,7 +278,7 @@ def test_clients_of_one_or_two_rows_take_the_common_choice(tmp_path: Path, size:
 def test_nobody_with_enough_rows_is_told_what_to_do(tmp_path: Path) -> None:
     """A federation of clients with two rows each cannot hold any out."""
     rows = concept_rows(sizes=(2, 2, 2))
-    with pytest.raises(JobError, match=r"at least 3 training rows.*add rows"):
+    with pytest.raises(JobError, match=r"at least 3 different training rows.*add rows"):
         run(personal_job(), clients(rows, tmp_path))
 
 
@@ -411,15 +412,67 @@ def test_a_client_that_fails_in_training_is_left_out(tmp_path: Path, trainer: st
         assert any("bee is out of training" in note for note in outcome.notes)
 
 
-def test_weights_off_the_simplex_fail_the_job(tmp_path: Path) -> None:
-    """A client cannot give itself more than all weight."""
+def changed(**fields: Callable[[Any], Any]) -> Callable[[Reply], Reply]:
+    """Replies with other values of some fields."""
 
-    def doubled(reply: Reply) -> Reply:
-        return replace(reply, weights=2 * reply.weights)  # type: ignore[call-arg, attr-defined]  # of this step
+    def change(reply: Reply) -> Reply:
+        new: Any = {name: make(getattr(reply, name)) for name, make in fields.items()}
+        return replace(reply, **new)
 
-    federation = bench(concept_rows(), tmp_path, tamper={("dog", "personalise.tell_weights"): doubled})
-    with pytest.raises(JobError, match="dog: collaboration weights that are not on the simplex"):
-        federation.run(personal_job())
+    return change
+
+
+QUICK = personal_job(num_columns=5, grid="lite")
+
+HOSTILE = {
+    "weights": ("personalise.tell_weights", changed(weights=lambda w: 2 * w), "not on the simplex"),
+    "products": ("personalise.statistics", changed(moment=lambda m: 1e3 * m), "products of inputs and targets"),
+    "squares": ("personalise.statistics", changed(gram=lambda g: -g), "mean square of an input is negative"),
+    "counts": ("personalise.statistics", changed(num_rows=lambda n: 1000 * n), "stated 17 training rows before"),
+    "scores": ("personalise.crossfit", changed(losses=lambda v: 1e9 * v), "more than 1e+06 times"),
+    "signs": ("personalise.crossfit", changed(variances=lambda v: -1 - v), "variances holds a negative sum"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_client_that_sends_what_no_rows_give_is_left_out_and_named(tmp_path: Path, name: str) -> None:
+    """Absurd but finite numbers: the job says whose they are and why, and the others have sound models."""
+    step, tamper, why = HOSTILE[name]
+    outcome = bench(opposite_rows(17), tmp_path, tamper={("dog", step): tamper}).run(QUICK)
+    failed = [e for e in outcome.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert {e.client for e in failed} <= {"dog"}
+    assert any("dog" in text and why in text for text in [*outcome.notes, *(f"dog: {e.message}" for e in failed)])
+    scores = outcome.metrics[-1].clients
+    assert all(scores[other]["personal"]["mse"] < 0.6 for other in NAMES if other != "dog")
+
+
+@pytest.mark.parametrize(
+    ("tamper", "why"),
+    [
+        (changed(mean=lambda m: 50 * m), "a mean embedding of norm"),
+        (changed(trace=lambda t: 1e4 * t), "an embedding of rows that vary by"),
+        (changed(num_different=lambda n: n + 1), "more rows are different than there are"),
+    ],
+)
+def test_an_embedding_that_no_rows_have_leaves_its_client_out(tmp_path: Path, tamper: Any, why: str) -> None:
+    """With the quorum it is left out and named; where all clients must pass, the job is refused and names it."""
+    federation = bench(opposite_rows(17), tmp_path, tamper={("dog", "personalise.embed"): tamper})
+    outcome = federation.run(personal_job(num_columns=5, grid="lite", cohort='preflight = "quorum"'))
+    assert any("dog is left out of this job" in note and why in note for note in outcome.notes)
+    scores = outcome.metrics[-1].clients
+    assert all(scores[other]["personal"]["mse"] < 0.6 for other in NAMES if other != "dog")
+    with pytest.raises(JobError, match=f"dog: .*{why}"):
+        federation.run(QUICK)
+
+
+def test_a_client_of_copies_of_two_rows_takes_the_common_choice(tmp_path: Path) -> None:
+    """Its rows cannot be held out of their own copies, so it scores nothing; the job says so."""
+    rows = opposite_rows()
+    few = rows["fox"]
+    rows["fox"] = Rows(np.tile(few.x_train[:2], (10, 1)), np.tile(few.y_train[:2], 10), few.x_test, few.y_test)
+    done = run(personal_job(num_columns=5), clients(rows, tmp_path))
+    assert f"fox: fewer than {MIN_ROWS} different training rows" in notes(done)
+    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
 
 
 def test_kept_networks_predict_as_they_were_measured(tmp_path: Path) -> None:
