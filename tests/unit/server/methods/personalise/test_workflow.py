@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernfed.errors import ConfigError, JobError, PolicyError
+from kernfed.errors import ConfigError, PolicyError
 from kernfed.features.spec import draw_frequencies
 from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Kind, Reply
 from kernfed.jobs.job_file import data_schema
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
-from kernfed.methods.personalise.crossfit import MIN_ROWS, Shared, Target
+from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import Embedding, View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed.methods.personalise.noise import add_noise
@@ -28,9 +27,18 @@ from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.newton import _Solver
 from kernfed_server.methods.personalise.state import Collaboration, targets_of
-from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, with_nan
-from kernfed_testing.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run, without
+from kernfed_testing.personalise import (
+    NAMES,
+    clients,
+    concept_rows,
+    finding,
+    notes,
+    opposite_rows,
+    personal_job,
+    run,
+    without,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -132,17 +140,6 @@ def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
         np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]  # both trainers leave one
 
 
-def opposite_rows(size: int = 60) -> dict[str, Rows]:
-    """Six clients of opposite rules y = ±(x'b + 3) + noise: none is served by the intercept of all."""
-    random = np.random.default_rng(31337)
-    rows = {}
-    for i, name in enumerate(NAMES):
-        x = random.normal(size=(160, 5))
-        y = (1 - 2 * (i % 2)) * (x @ np.array([1.5, -1, 0.8, 0, 0.5]) + 3) + 0.5 * random.normal(size=160)
-        rows[name] = Rows(x[:size], y[:size], x[60:], y[60:])
-    return rows
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -220,101 +217,6 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, sto
         assert one.read_bytes() == other.read_bytes()
     again = bench(rows, tmp_path / "whole").run(job, resumed=whole.journal.last)
     assert again.journal.checkpoints == []
-
-
-def test_a_client_that_keeps_its_normal_equations_learns_and_teaches_nobody(tmp_path: Path) -> None:
-    """The others keep the default; it is scored and served by its own rows, which stay there; the job says so."""
-    rows = opposite_rows()
-    federation = clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC))
-    done = run(personal_job(num_columns=5, grid="lite"), federation)
-    told = notes(done)
-    assert "bee: no normal equations" in told
-    assert "sufficient_statistic" in told
-    assert 'The other 5 keep weights = "crossfit", trainer = "exact"' in told
-    assert finding(done)["weights"] == "crossfit"
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
-    matrix, at = np.array(finding(done)["matrix"]), NAMES.index("bee")
-    assert matrix[:, at].sum() == matrix[at, at]
-    assert 0 < matrix[at, at] < 1
-    assert finding(done)["clients"][at]["choice"].endswith("; teaches nobody")
-
-
-def test_embeddings_alone_lead_past_a_client_without_normal_equations(tmp_path: Path) -> None:
-    """With weights of Q-aggregation and the exact trainer too, it is left out as a teacher and has its model."""
-    rows = opposite_rows()
-    done = run(
-        personal_job(num_columns=5, weights="exact"),
-        clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)),
-    )
-    assert finding(done)["trainer"] == "exact"
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
-
-
-def test_where_most_keep_their_normal_equations_all_go_on_by_embeddings(tmp_path: Path) -> None:
-    """Four of six: weights as printed, models from gradients, and everyone still has a model."""
-    rows = concept_rows()
-    quiet: Any = dict.fromkeys(NAMES[:4], without(Kind.SUFFICIENT_STATISTIC))
-    done = run(personal_job(), clients(rows, tmp_path, **quiet))
-    assert 'weights = "paper", trainer = "newton"' in notes(done)
-    assert finding(done)["weights"] == "paper"
-    assert all("personal" in done.final.clients[name] for name in rows)
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_clients_of_one_or_two_rows_take_the_common_choice(tmp_path: Path, size: int) -> None:
-    """They have a model near those of their group, not the rubbish of their own rows, and teach as others do."""
-    rows = opposite_rows()
-    few = rows["fox"]
-    rows["fox"] = Rows(few.x_train[:size], few.y_train[:size], few.x_test, few.y_test)
-    done = run(personal_job(num_columns=5), clients(rows, tmp_path))
-    assert f"fox: fewer than {MIN_ROWS} different training rows" in notes(done)
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
-    assert "the common choice" in finding(done)["clients"][5]["choice"]
-    for weights in ("paper", "exact"):
-        one = run(personal_job(num_columns=5, weights=weights), clients(rows, tmp_path / weights))
-        assert "personal" in one.final.clients["fox"]
-
-
-def test_nobody_with_enough_rows_is_told_what_to_do(tmp_path: Path) -> None:
-    """A federation of clients with two rows each cannot hold any out."""
-    rows = concept_rows(sizes=(2, 2, 2))
-    with pytest.raises(JobError, match=r"at least 3 different training rows.*add rows"):
-        run(personal_job(), clients(rows, tmp_path))
-
-
-def test_weights_that_are_not_told_are_not_shown_and_harm_nobody(tmp_path: Path) -> None:
-    """With the exact trainer a client may keep its weights: it has its model all the same."""
-    rows = concept_rows()
-    done = run(personal_job(), clients(rows, tmp_path, cat=without(Kind.COLLABORATION_WEIGHTS)))
-    assert "cat: collaboration weights not told" in notes(done)
-    found = {c["client"]: c for c in finding(done)["clients"]}
-    assert not found["cat"]["told"]
-    assert found["ant"]["told"]
-    assert "personal" in done.final.clients["cat"]
-
-
-@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
-def test_trainers_that_need_weights_leave_out_who_does_not_tell_them(tmp_path: Path, trainer: str) -> None:
-    """That client has no personal model; where nobody tells, the job fails and says what to allow."""
-    rows = concept_rows()
-    quiet: Any = without(Kind.COLLABORATION_WEIGHTS)
-    job = personal_job(trainer=trainer, rounds=6, num_frequencies=30)
-    done = run(job, clients(rows, tmp_path / "one", cat=quiet))
-    assert "no personal model is trained for them" in notes(done)
-    assert "personal" in done.final.clients["ant"]
-    assert "they keep the ridge model that cross-fitting gave them" in notes(done)
-    kept = json.loads((tmp_path / "one" / "cat" / "model" / "model.json").read_text())
-    assert "personal-network" not in kept.get("kind", "")
-    with pytest.raises(JobError, match='use trainer = "exact"'):
-        run(job, clients(rows, tmp_path / "all", **dict.fromkeys(rows, quiet)))
-
-
-def test_a_client_that_may_not_embed_refuses_the_job(tmp_path: Path) -> None:
-    """Embeddings are what the method stands on; too few rows for the policy are refused alike."""
-    with pytest.raises(JobError, match="mean_embedding, which must not leave"):
-        run(personal_job(), clients(concept_rows(), tmp_path / "a", ant=without(Kind.MEAN_EMBEDDING)))
-    with pytest.raises(JobError, match="fewer than 15 training rows"):
-        run(personal_job(), clients(concept_rows(), tmp_path / "b", ant={"min_rows": 15}))
 
 
 def noised(epsilon: float | None, **settings: Any) -> Any:
@@ -410,69 +312,6 @@ def test_a_client_that_fails_in_training_is_left_out(tmp_path: Path, trainer: st
     assert np.isfinite(pooled["mse"])
     if trainer == "newton":
         assert any("bee is out of training" in note for note in outcome.notes)
-
-
-def changed(**fields: Callable[[Any], Any]) -> Callable[[Reply], Reply]:
-    """Replies with other values of some fields."""
-
-    def change(reply: Reply) -> Reply:
-        new: Any = {name: make(getattr(reply, name)) for name, make in fields.items()}
-        return replace(reply, **new)
-
-    return change
-
-
-QUICK = personal_job(num_columns=5, grid="lite")
-
-HOSTILE = {
-    "weights": ("personalise.tell_weights", changed(weights=lambda w: 2 * w), "not on the simplex"),
-    "products": ("personalise.statistics", changed(moment=lambda m: 1e3 * m), "products of inputs and targets"),
-    "squares": ("personalise.statistics", changed(gram=lambda g: -g), "mean square of an input is negative"),
-    "counts": ("personalise.statistics", changed(num_rows=lambda n: 1000 * n), "stated 17 training rows before"),
-    "scores": ("personalise.crossfit", changed(losses=lambda v: 1e9 * v), "more than 1e+06 times"),
-    "signs": ("personalise.crossfit", changed(variances=lambda v: -1 - v), "variances holds a negative sum"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_client_that_sends_what_no_rows_give_is_left_out_and_named(tmp_path: Path, name: str) -> None:
-    """Absurd but finite numbers: the job says whose they are and why, and the others have sound models."""
-    step, tamper, why = HOSTILE[name]
-    outcome = bench(opposite_rows(17), tmp_path, tamper={("dog", step): tamper}).run(QUICK)
-    failed = [e for e in outcome.journal.events if e.kind is EventKind.CLIENT_FAILED]
-    assert {e.client for e in failed} <= {"dog"}
-    assert any("dog" in text and why in text for text in [*outcome.notes, *(f"dog: {e.message}" for e in failed)])
-    scores = outcome.metrics[-1].clients
-    assert all(scores[other]["personal"]["mse"] < 0.6 for other in NAMES if other != "dog")
-
-
-@pytest.mark.parametrize(
-    ("tamper", "why"),
-    [
-        (changed(mean=lambda m: 50 * m), "a mean embedding of norm"),
-        (changed(trace=lambda t: 1e4 * t), "an embedding of rows that vary by"),
-        (changed(num_different=lambda n: n + 1), "more rows are different than there are"),
-    ],
-)
-def test_an_embedding_that_no_rows_have_leaves_its_client_out(tmp_path: Path, tamper: Any, why: str) -> None:
-    """With the quorum it is left out and named; where all clients must pass, the job is refused and names it."""
-    federation = bench(opposite_rows(17), tmp_path, tamper={("dog", "personalise.embed"): tamper})
-    outcome = federation.run(personal_job(num_columns=5, grid="lite", cohort='preflight = "quorum"'))
-    assert any("dog is left out of this job" in note and why in note for note in outcome.notes)
-    scores = outcome.metrics[-1].clients
-    assert all(scores[other]["personal"]["mse"] < 0.6 for other in NAMES if other != "dog")
-    with pytest.raises(JobError, match=f"dog: .*{why}"):
-        federation.run(QUICK)
-
-
-def test_a_client_of_copies_of_two_rows_takes_the_common_choice(tmp_path: Path) -> None:
-    """Its rows cannot be held out of their own copies, so it scores nothing; the job says so."""
-    rows = opposite_rows()
-    few = rows["fox"]
-    rows["fox"] = Rows(np.tile(few.x_train[:2], (10, 1)), np.tile(few.y_train[:2], 10), few.x_test, few.y_test)
-    done = run(personal_job(num_columns=5), clients(rows, tmp_path))
-    assert f"fox: fewer than {MIN_ROWS} different training rows" in notes(done)
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
 
 
 def test_kept_networks_predict_as_they_were_measured(tmp_path: Path) -> None:
