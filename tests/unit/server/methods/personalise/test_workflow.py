@@ -24,9 +24,10 @@ from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed.methods.personalise.noise import add_noise
 from kernfed_client.methods.personalise.state import noise_stream, release
 from kernfed_client.models.kept_models import load_kept_model
+from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.newton import _Solver
-from kernfed_server.methods.personalise.state import Collaboration, targets_of
+from kernfed_server.methods.personalise.state import SCALES, Collaboration, targets_of
 from kernfed_testing.in_process import bench, with_nan
 from kernfed_testing.personalise import (
     NAMES,
@@ -173,6 +174,24 @@ def test_a_run_that_began_without_own_intercepts_goes_on_without(tmp_path: Path,
     assert second.metrics[-1].training["largest_relative_distance_bound"] <= 1e-8
     kept: Any = [load_kept_model(tmp_path / name / "model") for name in rows]
     assert all((one.target_mean == kept[0].target_mean).all() for one in kept)
+
+
+@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
+def test_a_run_that_began_under_other_scales_keeps_them(tmp_path: Path, trainer: str) -> None:
+    """A checkpoint of a release before `data.scales`: the run ends as one of the rule of then, one bad row and all."""
+    rows = concept_rows()
+    rows["bee"].x_train[0, 0] = 1e3
+    told: dict[str, Any] = {**TRAINERS[trainer], "weights": "paper"}
+    whole = bench(rows, tmp_path).run(personal_job(data='scales = "moments"', **told))
+    first = bench(rows, tmp_path).run(personal_job(data='scales = "moments"', **told), stop_before=4)
+    assert first.journal.last is not None
+    state = {name: array for name, array in first.journal.last.state.items() if name != SCALES}
+    now, then = (
+        bench(rows, tmp_path).run(personal_job(**told), resumed=Checkpoint(3, {**state, **marked}))
+        for marked in ({SCALES: np.array([True])}, {})
+    )
+    assert then.metrics[-1] == whole.metrics[-1]
+    assert now.metrics[-1] != whole.metrics[-1]
 
 
 def test_metrics_of_all_rows_are_of_the_clients_with_a_personal_model(tmp_path: Path) -> None:
