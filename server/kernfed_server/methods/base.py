@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
-from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.preparation import Agreed, Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import State
 
@@ -52,6 +52,9 @@ class Workflow:
     """(job, setup, weights) -> the model. Blocks."""
     adapt: Callable[[JobFile, State | None], JobFile] = lambda job, _resumed: job
     """(job, state from which its run goes on, if any) -> the job as its clients are prepared for it."""
+    agreed: Callable[[JobFile, Mapping[str, bytes]], Agreed | None] = lambda _job, _files: None
+    """(job, content of the files that it names) -> what an earlier job agreed on, which its clients take over; None:
+    they agree among themselves."""
     spread: Callable[[Any], float] = spread_by_ridge
     """(settings) -> how many times the largest number of all other clients one client's may be before it is left out
     of a step; see `kernfed.federation.ledger`. More where honest clients may differ by more."""
