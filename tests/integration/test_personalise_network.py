@@ -124,7 +124,7 @@ async def test_a_client_joins_an_earlier_job(tmp_path: Path) -> None:
         assert sent.returncode == 0, sent.stderr
         ended = await fed.end(json.loads(sent.stdout)["job_id"])
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
-        assert {e.client for e in ended.events if e.client} == {"dog"}
+        assert ended.info.clients == ("dog",)
         assert any("dog joined 3 clients of the earlier job concepts" in e.message for e in ended.events)
         job, _, files = attach_files(parse_job(text), text, tmp_path)
         jobs = from_client_files([fed.client_folder("dog") / "client.toml"], tmp_path / "sim")
