@@ -15,8 +15,9 @@ from pathlib import Path
 import structlog
 
 from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownClientError
-from kernfed.federation.cohort import Cohort, Exchange
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.registry import method_of
