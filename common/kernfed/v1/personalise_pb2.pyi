@@ -844,7 +844,7 @@ Global___KeepAllowed: typing_extensions.TypeAlias = KeepAllowed
 
 @typing.final
 class AllowKeepingRequest(google.protobuf.message.Message):
-    """May the client's mean embedding and normal equations stay with the job's artifacts, for clients that join later?"""
+    """Ask whether embedding and normal equations may stay with the job's artifacts, for clients that join later."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
