@@ -38,7 +38,7 @@ class Blended:
             arrays |= {f"{name}.{key}": array for key, array in its_arrays.items()}
             details[name] = {"kind": kind, "details": dict(its_details)}
             scorers.append(scorer)
-        return KIND, arrays, details, _scorer(*scorers, self._share)
+        return KIND, arrays, details, _scorer(scorers[0], scorers[1], self._share)
 
 
 def blend_scorer(facts: Mapping[str, Any], make: Callable[[str, Mapping[str, Any]], Scorer]) -> Scorer:
@@ -54,7 +54,7 @@ def blend_scorer(facts: Mapping[str, Any], make: Callable[[str, Mapping[str, Any
         own = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
         part = details[name]
         scorers.append(make(part["kind"], {**facts, "arrays": own, "details": part["details"]}))
-    return _scorer(*scorers, float(details["share"]))
+    return _scorer(scorers[0], scorers[1], float(details["share"]))
 
 
 def _scorer(own: Scorer, distilled: Scorer, share: float) -> Scorer:

@@ -105,8 +105,8 @@ class NetworkLearner:
         if self._twin is None:
             return None
         x, y = self._twin._apart
-        fitted = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
-        return Compared(*(y - f.scores(x) for f in fitted), unit=units(x))
+        own, distilled = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
+        return Compared(y - own.scores(x), y - distilled.scores(x), units(x))
 
     def _pretrain(self) -> Weights:
         network = make_network(self._details).to(self._device)
