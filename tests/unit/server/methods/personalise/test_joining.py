@@ -99,9 +99,8 @@ def test_what_a_policy_does_not_allow_is_not_kept(tmp_path: Path) -> None:
     """By default nobody allows it; who does not, or shared no normal equations, is not in the file, and is named."""
     rows = opposite_rows()
     job = personal_job(keep_shared=True, **COMMON)
-    done = run(
-        job, clients(rows, tmp_path / "a", **dict.fromkeys(NAMES, without(Kind.STORED_STATISTIC))), tmp_path / "no"
-    )
+    closed: Any = dict.fromkeys(NAMES, without(Kind.STORED_STATISTIC))
+    done = run(job, clients(rows, tmp_path / "a", **closed), tmp_path / "no")
     assert "nothing is kept for clients that join later" in notes(done)
     assert not (tmp_path / "no" / ARTIFACT).exists()
     with pytest.raises(DataError, match="kept nothing for clients that join later; run it with keep_shared = true"):
