@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.verdict import ALONE, Against
 
 
 async def local_ridge(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> RoundMetrics:
@@ -49,6 +50,8 @@ class Workflow:
     on; None: the workflow measures them itself, or nobody does."""
     model: Callable[[JobFile, Setup, Array], GlobalModel] = linear_model
     """(job, setup, weights) -> the model. Blocks."""
+    compared: Sequence[Against] = ALONE
+    """Which of the models that are measured a job's end sets side by side."""
     adapt: Callable[[JobFile], JobFile] = lambda job: job
     """The job as its clients are prepared for it."""
     spread: Callable[[Any], float] = spread_by_ridge

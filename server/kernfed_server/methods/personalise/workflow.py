@@ -8,9 +8,11 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
@@ -61,6 +63,7 @@ async def _solve_exactly(job: Personalisation) -> Array:
         metrics = await job.measure(federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)
+        job.run.ends(Arrival("each client has solved for its own model, exactly", True))
         await job.run.record(round_num, {**found.to_arrays(), "federated": federated}, metrics)
     return federated
 
@@ -75,4 +78,8 @@ def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights, facts | job_facts(setup, job.method))
 
 
-WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model)}
+_COMPARED = (
+    Against("personal", "local", "the client's model alone"),
+    Against("personal", "global", "the model of all clients' rows alike"),
+)
+WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model, compared=_COMPARED)}

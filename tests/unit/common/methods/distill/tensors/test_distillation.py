@@ -13,13 +13,12 @@ from torch import Tensor
 from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, NumericalError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.kernels import gram
+from kernfed.maths.settling import progress, relative_movement
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.consensus import (
     Deregulariser,
     fixed_point,
     mean_predictions,
-    progress,
-    relative_movement,
     remember,
     spectral_radius,
 )
