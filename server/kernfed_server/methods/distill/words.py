@@ -90,13 +90,23 @@ def public_set_notes(num_points: int, num_rows: Mapping[str, int], far_rows: Map
 
 
 def kept_notes(kept: Mapping[str, OwnModelKept]) -> list[str]:
-    """Which clients kept a model of their own rows alone, and which could not compare."""
+    """Which clients kept a model of their own rows alone, or a mean with it, and which could not compare."""
     notes = []
     alone = [client for client, reply in sorted(kept.items()) if reply.alone]
     if alone:
         notes.append(
             f"alone is better for {listed(alone)}: the model of own rows alone predicts rows that were kept apart "
             "better than the distilled one, and is what was kept and measured as personal"
+        )
+    mixed = [
+        f"{client} ({1.0 - reply.own_share:.0%})"
+        for client, reply in sorted(kept.items())
+        if 0.0 < reply.own_share < 1.0
+    ]
+    if mixed:
+        notes.append(
+            f"shares of the distilled model in what is kept and measured as personal: {listed(mixed)}; the rest is the "
+            "model of own rows alone, as rows that were kept apart ask for"
         )
     unknown = [client for client, reply in sorted(kept.items()) if not reply.compared]
     if unknown:

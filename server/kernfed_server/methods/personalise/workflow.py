@@ -16,7 +16,7 @@ from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, adapted
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
@@ -82,4 +82,4 @@ _COMPARED = (
     Against("personal", "local", "the client's model alone"),
     Against("personal", "global", "the model of all clients' rows alike"),
 )
-WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model, compared=_COMPARED)}
+WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model, adapt=adapted, compared=_COMPARED)}
