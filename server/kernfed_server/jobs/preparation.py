@@ -41,7 +41,7 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
-from kernfed_server.jobs.classes import unite_classes
+from kernfed_server.jobs.classes import refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
 from kernfed_server.jobs.units import note_units, note_units_beside
@@ -150,6 +150,7 @@ async def prepare(
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
     if agreed is None:
+        _judge_unseen(job, classes, described, run)
         note_units(schema, described, run)
         mean, deviation, bounds = agree_scales(data, described, run)
     else:
@@ -314,6 +315,22 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
             raise InvalidReplyError(
                 f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
             )
+
+
+def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str, DataDescription], run: Run) -> None:
+    """Refuse classes without a training row before the job's first round, or tell of them.
+
+    A job that goes on was accepted before; on streams rows of a class may come at any time.
+    """
+    data = job.data
+    assert data is not None  # noqa: S101  # checked by the caller
+    counts = {client: dict(zip(d.classes, d.class_counts, strict=True)) for client, d in described.items()}
+    unseen = unseen_classes(classes, counts)
+    if not unseen or "data.unseen_classes" in job.method.unused_keys(data.task.value):
+        return
+    if data.classes is not None and data.unseen_classes == "refuse" and not run.round_num:
+        refuse_unseen(data_schema(job), unseen)
+    run.note(f"no client has a training row of class {listed(unseen)}: models cannot predict it")
 
 
 def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:

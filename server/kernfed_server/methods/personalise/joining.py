@@ -35,6 +35,7 @@ from kernfed.methods.personalise.messages import (
     StatisticsRequest,
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Agreed
 from kernfed_server.jobs.state import Arrays
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -100,6 +101,7 @@ async def join(job: Personalisation, kept: KeptShared) -> Arrays:
         metrics = await job.measure(kept.federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)
+        job.run.ends(Arrival("each client that joined has solved for its own model, exactly", True))
         state = {**found.to_arrays(), "federated": kept.federated, **await kept_arrays(job, kept.federated, kept)}
         await job.run.record(round_num, state, metrics)
     return state

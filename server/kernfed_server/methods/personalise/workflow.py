@@ -12,10 +12,12 @@ from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import Arrays
+from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.personalise.joining import KEPT, agreed_before, join, kept_arrays
 from kernfed_server.methods.personalise.networks import train_networks
@@ -70,6 +72,7 @@ async def _solve_exactly(job: Personalisation) -> Arrays:
         metrics = await job.measure(federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)
+        job.run.ends(Arrival("each client has solved for its own model, exactly", True))
         state = {**found.to_arrays(), "federated": federated, **await kept_arrays(job, federated)}
         await job.run.record(round_num, state, metrics)
     return state
@@ -93,4 +96,10 @@ def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights, facts | job_facts(setup, job.method))
 
 
-WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model, adapt=adapted, agreed=agreed_before)}
+_COMPARED = (
+    Against("personal", "local", "the client's model alone"),
+    Against("personal", "global", "the model of all clients' rows alike"),
+)
+WORKFLOWS = {
+    "personalise": Workflow(run, local_ridge, model=_model, compared=_COMPARED, adapt=adapted, agreed=agreed_before)
+}
