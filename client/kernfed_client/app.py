@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
 from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.process_lock import LOCK_FILE, ProcessLock
+from kernfed.service import stop_signal
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
@@ -179,9 +179,6 @@ def _partitions(dataset: DatasetSection) -> tuple[str, ...]:
 
 async def serve(file: ClientFile) -> None:
     """Run a daemon until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    stop = stop_signal()
     async with open_feeds(file):
         await ClientDaemon(file).run(stop)
