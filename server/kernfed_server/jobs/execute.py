@@ -51,7 +51,7 @@ async def execute(
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
         return None
-    adapted = workflow.adapt(job)
+    adapted = workflow.adapt(job, run.resumed)
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
         setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES)

@@ -22,8 +22,9 @@ from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
-from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
+from kernfed.federation.cohort import Cohort, pass_all
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.exchange import NO_ANSWER, Fault
 from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,

@@ -16,6 +16,7 @@ from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.state import State
 
 
 async def local_ridge(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> RoundMetrics:
@@ -49,8 +50,8 @@ class Workflow:
     on; None: the workflow measures them itself, or nobody does."""
     model: Callable[[JobFile, Setup, Array], GlobalModel] = linear_model
     """(job, setup, weights) -> the model. Blocks."""
-    adapt: Callable[[JobFile], JobFile] = lambda job: job
-    """The job as its clients are prepared for it."""
+    adapt: Callable[[JobFile, State | None], JobFile] = lambda job, _resumed: job
+    """(job, state from which its run goes on, if any) -> the job as its clients are prepared for it."""
     spread: Callable[[Any], float] = spread_by_ridge
     """(settings) -> how many times the largest number of all other clients one client's may be before it is left out
     of a step; see `kernfed.federation.ledger`. More where honest clients may differ by more."""

@@ -70,11 +70,14 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
     Raises:
         PolicyError: Another noised embedding of these rows has left in this job.
     """
-    found = embed(begin(job, request).phi)
+    state = begin(job, request)
+    found = embed(state.phi)
+    different = len(np.unique(state.unit))
     if request.noise_factor > 0:
+        different = 0  # would be told without noise
         exact, draw = found, noise_stream(job, request)
         found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
-    return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
+    return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace, num_different=different)
 
 
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:

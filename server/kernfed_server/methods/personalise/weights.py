@@ -10,7 +10,7 @@ from scipy.linalg import solve
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
+from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.evaluation import EvaluateRequest
@@ -54,10 +54,10 @@ from kernfed_server.jobs.evaluation import evaluate, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
+from kernfed_server.methods.personalise.checks import check_embedding
 from kernfed_server.methods.personalise.directions import (
     FEATURES_KEPT,
     Pooled,
-    check_factor,
     cluster_once,
     leading_directions,
     pool_factors,
@@ -143,7 +143,7 @@ class Personalisation:
             noise_factor=settings.noise.factor if settings.noise else 0.0,
             seed=self.seed("noise"),
         )
-        self._embeddings = await gate.ask(request)
+        self._embeddings = await gate.ask(request, check=lambda _, reply: check_embedding(reply, request))
         if settings.noise:
             self.say(
                 f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
@@ -193,11 +193,7 @@ class Personalisation:
             size = self.num_inputs
             request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
             return await self.cohort.ask(request, everyone=True)
-        factors = await self.cohort.ask(
-            FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs),
-            everyone=True,
-            check=lambda _, reply: check_factor(reply, self.num_inputs),
-        )
+        factors = await self.cohort.ask(FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs), everyone=True)
         self._pooled = pool_factors(factors)
         first = int(self.setup.intercept)
         basis, held = leading_directions(self._pooled.gram[first:, first:], None if wanted == "auto" else limit)
@@ -281,9 +277,6 @@ class Personalisation:
                     f'trainer = "{self.settings.trainer}" mixes models by collaboration weights, which too few clients '
                     f'may tell; allow collaboration_weights in their policies, or use trainer = "exact". {err}'
                 ) from err
-        for client, reply in replies.items():
-            if (reply.weights < -1e-9).any() or abs(float(reply.weights.sum()) - 1.0) > 1e-5:
-                raise InvalidReplyError(f"{client}: collaboration weights that are not on the simplex")
         withheld = set(self._withheld)
         choices = {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
         found = empty.with_told({c: r.weights for c, r in replies.items()}, choices)
@@ -294,7 +287,10 @@ class Personalisation:
                 then = "no personal model is trained for them"
                 if self.settings.weights == "crossfit":
                     then += ", and they keep the ridge model that cross-fitting gave them"
-            self.say(f"{', '.join(silent)}: collaboration weights not told; {then}")
+            faults = self.cohort.faults
+            wrong = sorted({f"{c}: {faults[c].message}" for c in silent if c in faults})
+            why = f" ({'; '.join(wrong)})" if wrong else ""
+            self.say(f"{', '.join(silent)}: collaboration weights not told{why}; {then}")
         return found
 
     async def measure(self, federated: Array) -> RoundMetrics:
@@ -380,16 +376,18 @@ class Personalisation:
         grid = self._grid()
         deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
         turns = Turns(grid, bool(deviate))
-        small = [client for client in self.clients if self._embeddings[client].num_rows < MIN_ROWS]
+        embedded = self._embeddings
+        small = [c for c in self.clients if (embedded[c].num_different or embedded[c].num_rows) < MIN_ROWS]
         scoring = sorted(set(self.clients) - set(small)) if small else None
         if scoring == []:
             raise JobError(
-                f"cross-fitting needs a client of at least {MIN_ROWS} training rows, and no client has as many; add "
-                'rows, or use weights = "paper"'
+                f"cross-fitting needs a client of at least {MIN_ROWS} different training rows, and no client has as "
+                'many; add rows, or use weights = "paper"'
             )
         if small:
             self.say(
-                f"{', '.join(small)}: fewer than {MIN_ROWS} training rows; the choice of the other clients is taken"
+                f"{', '.join(small)}: fewer than {MIN_ROWS} different training rows; the choice of the other clients "
+                "is taken"
             )
         while not turns.done:
             listed = turns.listed

@@ -14,7 +14,7 @@ from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, adapted
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
@@ -75,4 +75,4 @@ def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights, facts | job_facts(setup, job.method))
 
 
-WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model)}
+WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model, adapt=adapted)}

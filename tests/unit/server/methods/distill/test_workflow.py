@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.features.kernels import KernelSpec, PointKernel
@@ -21,7 +22,7 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
-from kernfed.methods.distill.consensus_file import PublicConsensus, load_consensus
+from kernfed.methods.distill.consensus_file import ARRAYS_FILE, PublicConsensus
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_client.data.local_job import LocalJob
@@ -159,7 +160,8 @@ def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
     finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
     assert [c["client"] for c in finding["clients"]] == sorted(rows)
     assert all(c["last"] < c["first"] for c in finding["clients"])
-    points, values = load_consensus(tmp_path / "out")
+    left = load_file(tmp_path / "out" / ARRAYS_FILE)
+    points, values = left["points"], left["consensus"]
     assert (points == done.left.points).all()
     assert (values == done.left.values).all()
     table = (tmp_path / "out" / "consensus.csv").read_text().splitlines()
@@ -496,7 +498,7 @@ def test_the_printed_rule_ends_as_diverged(tmp_path: Path) -> None:
     done = simulate(job, jobs, text=text, files=files, out=tmp_path / "out")
     assert done.info.error_reason == "DIVERGED"
     assert "method.deregularise = true" in str(done.error)
-    _, values = load_consensus(tmp_path / "out")
+    values = load_file(tmp_path / "out" / ARRAYS_FILE)["consensus"]
     assert np.abs(values).max() < 3.0
     assert [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs] == kept
 
