@@ -36,6 +36,8 @@ from kernfed_client.streams.feeds import open_feeds
 
 log = structlog.get_logger(__name__)
 
+_DAY_S = 24 * 3600.0
+
 
 class ClientDaemon:
     """One institution's client."""
@@ -70,7 +72,7 @@ class ClientDaemon:
         self._store = ReplyStore(file.state / "outbox", terms)
         self._metrics = _metrics(file)
         self._worker = Worker()
-        runner = TaskRunner(
+        self._runner = TaskRunner(
             request_classes(),
             lambda: _maths().STEPS,
             self._open_job,
@@ -83,7 +85,7 @@ class ClientDaemon:
             lambda: Identity.load(file.identity),
             file.coordinator,
             Offer(version("kernfed"), tuple((name, _partitions(d)) for name, d in sorted(file.datasets.items()))),
-            runner,
+            self._runner,
             self._worker,
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
@@ -135,14 +137,23 @@ class ClientDaemon:
 
         if self._metrics is not None and self._file.metrics_port is not None:
             self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
+
+        async def forget_daily() -> None:
+            while True:  # not at the start: a job that still runs has asked by the next day
+                await asyncio.sleep(_DAY_S)
+                await self._worker.run(self._runner.forget_old)
+
         health = keep_health_written(self._file.state, lambda: self.session.connected)
         tasks = [
             asyncio.ensure_future(coroutine)
-            for coroutine in (self.session.run(), keep_renewed(self._file.identity), health, announce(), warm_up())
+            for coroutine in (
+                *(self.session.run(), keep_renewed(self._file.identity), health, forget_daily()),
+                *(announce(), warm_up()),
+            )
         ]
         stopped = asyncio.ensure_future(stop.wait())
         try:
-            endless = tasks[:3]
+            endless = tasks[:4]
             done, _ = await asyncio.wait([stopped, *endless], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
                 task.result()

@@ -124,7 +124,12 @@ class Coordinator:
             )
             background = [
                 asyncio.ensure_future(c)
-                for c in (runs.run(), store.hold(), self._revocations.run(), keep_own_certificate_renewed(self._pki))
+                for c in (
+                    runs.run(),
+                    store.hold(self._health.store),
+                    self._revocations.run(),
+                    keep_own_certificate_renewed(self._pki),
+                )
             ]
             stack.push_async_callback(_cancel, background)
             ports = Ports(
