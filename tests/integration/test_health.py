@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from pathlib import Path
 
 import grpc.aio
@@ -11,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernfed.errors import UnavailableError
+from kernfed.pki.folder import ABOUT
 from kernfed.pki.identity import (
     Identity,
     channel_credentials,
@@ -67,8 +69,11 @@ async def test_a_store_that_is_lost_is_told_to_probes_and_doctor(
             while not await fails():
                 pass
         await check_health(address, fed.identities.coordinator)
-        doctor = ("kernfed", "doctor", "--identity", str(fed.identities.operator), "--address")
-        status, text = await command(*doctor, f"localhost:{fed.ports.federation}", cwd=tmp_path)
+        about = fed.identities.operator / ABOUT
+        places = {"coordinator": fed.ports.federation, "enrolment": fed.ports.enrolment}
+        dialled = {key: f"localhost:{port}" for key, port in places.items()}
+        about.write_text(json.dumps({**json.loads(about.read_text()), **dialled}))
+        status, text = await command("kernfed", "doctor", "--identity", str(about.parent), cwd=tmp_path)
         assert status == 4
         assert "FAIL  store" in text
         monkeypatch.setattr("kernfed_server.keeping.database.LEAST_FREE_BYTES", 1)

@@ -38,7 +38,7 @@ _MEMORY_TEXTS: Final = ("failed to map segment", "Cannot allocate memory", "cann
 class _NamedOutput(io.FileIO):
     """Standard output, which Python's own errors do not name."""
 
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as err:
