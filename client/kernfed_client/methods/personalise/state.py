@@ -27,7 +27,7 @@ from kernfed_client.steps.evaluation import encode_targets
 
 _STATE = "personalise"
 
-MAX_TEACHERS = 100
+MAX_TEACHERS = 30
 """Teachers that `model.json` names."""
 
 Scorer = Callable[[LocalJob], Floats]

@@ -60,8 +60,13 @@ class Shared:
     """g_k = X'Y/n_k, shape (B, p, C)."""
     squares: Floats
     """Mean of |y|², shape (B,)."""
+    mean_squares: Floats = field(init=False)
+    """Squared norms of the embeddings, shape (B,)."""
     labels: Mapping[int, Labels] = field(default_factory=dict)
     """Clusters of all clients by their number, shape (B,), where they were found once for everyone."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean_squares", np.einsum("bm,bm->b", self.means, self.means))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +290,7 @@ class Target:
         if family is Family.POOLED:
             decays = np.zeros_like(directions)
         elif family is Family.EMBEDDING:
-            decays = np.array([self._embedding_decay(width, part) for part in parts])
+            decays = self._embedding_decays(width)
         elif family is Family.CLUSTER:
             decays = np.array([self._cluster_decay(int(width), part) for part in parts])
         else:
@@ -301,12 +306,20 @@ class Target:
                 direction[:] = v / v.sum()
         return directions
 
-    def _embedding_decay(self, width: float, part: _Part) -> Floats:
-        """Squared distance of each client's embedding from a part's, less its noise, shape (B,)."""
+    def _embedding_decays(self, width: float) -> Floats:
+        """Squared distance of each client's embedding from each part's, less its noise, shape (parts, B)."""
         s = self.shared
-        noise = np.maximum(s.traces / s.num_rows + part.trace / part.num_rows, _TINY)
-        distance = np.square(s.means - part.mean).sum(axis=1) - noise
-        decay: Floats = np.maximum(distance, 0.0) / (width * noise / 2.0)
+        means = np.array([part.mean for part in self._parts])
+        own_noise = np.array([part.trace / part.num_rows for part in self._parts])
+        noise = np.maximum(own_noise[:, None] + s.traces / s.num_rows, _TINY)
+        # Around this client's mean, so that little cancels, and without an array of the size of all means.
+        centre = means[-1]
+        spread = s.mean_squares - 2.0 * (s.means @ centre) + centre @ centre
+        offsets = means - centre
+        distance = (
+            spread - 2.0 * (offsets @ s.means.T - (offsets @ centre)[:, None]) + np.square(offsets).sum(1)[:, None]
+        )
+        decay: Floats = np.maximum(distance - noise, 0.0) / (width * noise / 2.0)
         return decay
 
     def _cluster_decay(self, num_clusters: int, part: _Part) -> Floats:
@@ -365,13 +378,14 @@ class Target:
             leans = self._lean(part, direction, shares)
             own, others = (matrix.diagonal() @ self.penalised / count for matrix in (part.gram, gram))
             added = ridges * np.maximum(((1.0 - leans) * own + leans * others) * self.ridge_scale, _TINY)
-            for lean in dict.fromkeys(leans.tolist()):
-                left = (1.0 - lean) * part.gram + lean * gram
-                right = (1.0 - lean) * part.moment + lean * moment
-                diagonal = left.diagonal().copy()
-                for j in np.flatnonzero(leans == lean):
-                    left.reshape(-1)[:: size + 1] = diagonal + added[j] * self.penalised
-                    models[j, i] = _solved(left, right)
+            before = math.nan
+            for j, lean in enumerate(leans.tolist()):
+                if lean != before:  # neighbours differ in their ridge alone
+                    left = (1.0 - lean) * part.gram + lean * gram
+                    right = (1.0 - lean) * part.moment + lean * moment
+                    diagonal, before = left.diagonal().copy(), lean
+                left.reshape(-1)[:: size + 1] = diagonal + added[j] * self.penalised
+                models[j, i] = _solved(left, right)
         return models
 
 
@@ -383,4 +397,5 @@ def _leaning(candidate: Candidate) -> _Leaning:
 def _solved(left: Floats, right: Floats) -> Floats:
     """Solve a symmetric system; by elimination where rounding has made it indefinite."""
     _, found, info = dposv(left.T, right, lower=1)
-    return found if info == 0 else np.linalg.solve(left, right)
+    solved: Floats = found if info == 0 else np.asarray(np.linalg.solve(left, right), np.float64)
+    return solved
