@@ -88,6 +88,7 @@ class DataSchema(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     BACKBONE_FIELD_NUMBER: builtins.int
     CLIPPED_FIELD_NUMBER: builtins.int
+    COPIES_TOGETHER_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -104,6 +105,8 @@ class DataSchema(google.protobuf.message.Message):
     """
     clipped: builtins.bool
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
+    copies_together: builtins.bool
+    """Whether copies of a row are held out, or trained on, all together."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -124,8 +127,9 @@ class DataSchema(google.protobuf.message.Message):
         seed: builtins.int = ...,
         backbone: builtins.str = ...,
         clipped: builtins.bool = ...,
+        copies_together: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 

@@ -105,6 +105,8 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
+    if run.rules < 1:
+        schema = replace(schema, copies_together=False)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")

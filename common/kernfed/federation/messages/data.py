@@ -63,6 +63,8 @@ class DataSchema:
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
     clipped: bool = False
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
+    copies_together: bool = False
+    """Whether copies of a row are held out, or trained on, all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
