@@ -51,14 +51,16 @@ async def execute(
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
         return None
+    files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     adapted = workflow.adapt(job, run.resumed)
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
-        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES)
+        agreed = workflow.agreed(job, files)
+        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES, agreed=agreed)
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
-    if named_files(job):
-        setup = dataclasses.replace(setup, files=await asyncio.to_thread(_read_files, job, read_file))
+    if files:
+        setup = dataclasses.replace(setup, files=files)
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except DivergedError as err:
