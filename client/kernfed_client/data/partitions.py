@@ -211,7 +211,8 @@ def _smallest(
     in_class = np.empty(len(unit), dtype=np.int64)
     for rows in groups.values():
         in_class[rows] = len(rows)
-    left = [int(unit[row]) for row in order if sizes[unit[row]] < in_class[row]]
+    smaller = sizes[unit] < in_class
+    left = [int(unit[row]) for row in order if smaller[row]]
     if not left:
         return np.zeros(len(unit), dtype=np.bool_)
     return np.asarray(unit == min(left, key=lambda u: sizes[u]), dtype=np.bool_)
