@@ -135,7 +135,8 @@ class ClientDaemon:
 
         if self._metrics is not None and self._file.metrics_port is not None:
             self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
-        health = keep_health_written(self._file.state, lambda: self.session.connected)
+        session = self.session
+        health = keep_health_written(self._file.state, lambda: session.connected, lambda: session.idle_cuts.text)
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (self.session.run(), keep_renewed(self._file.identity), health, announce(), warm_up())

@@ -198,7 +198,7 @@ def held_out_rows(
         rows = np.array(groups[name])
         apart = keep_apart(np.arange(len(rows)), rows if unit is None else unit[rows], take)
         held_out[rows[apart]] = True
-    if unit is not None and sum(takes) and not held_out.any():
+    if unit is not None and any(takes) and not held_out.any():
         held_out |= _smallest(order, unit, groups)
     return held_out
 
