@@ -319,7 +319,7 @@ def test_the_kept_model_is_that_which_predicts(tmp_path: Path) -> None:
     client: Any = made.jobs["c0"].memo("online client", lambda: None)
     for row, score in zip(x, scores, strict=True):
         f = predictions(client._features.of_row(row), client.state.theta)
-        own = own_features(client._own_features.of_row(row))
+        own = own_features(client.own_features.of_row(row))
         assert score == pytest.approx(client.state.learner.predict(client.rules, f, None, own), abs=1e-9)
 
 
