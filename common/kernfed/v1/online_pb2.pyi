@@ -822,6 +822,7 @@ class PooledStep(google.protobuf.message.Message):
     NUM_FAR_FIELD_NUMBER: builtins.int
     NUM_REPEATED_FIELD_NUMBER: builtins.int
     NUM_FAILED_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and `factor` is empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -838,6 +839,10 @@ class PooledStep(google.protobuf.message.Message):
     """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
     num_failed: builtins.int
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
+    evidence: builtins.float
+    """That the common kernels help this client, in standard deviations: see `kernfed.methods.online.own_model.Gate`. From
+    -3 to 3.
+    """
     @property
     def factor(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Packed triangular factor for each kernel, as `kernfed.methods.online.pooled_ridge.factor` makes it. Shape (N, V)."""
@@ -854,9 +859,10 @@ class PooledStep(google.protobuf.message.Message):
         num_far: builtins.int = ...,
         num_repeated: builtins.int = ...,
         num_failed: builtins.int = ...,
+        evidence: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["factor", b"factor"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "factor", b"factor", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "evidence", b"evidence", "factor", b"factor", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
 
 Global___PooledStep: typing_extensions.TypeAlias = PooledStep
 
@@ -873,6 +879,8 @@ class PooledStepRequest(google.protobuf.message.Message):
     ROWS_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    NUM_EVIDENT_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     num_kernels: builtins.int
@@ -883,6 +891,10 @@ class PooledStepRequest(google.protobuf.message.Message):
     """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
     wait_s: builtins.float
     """Seconds for which to wait for a row where there is none. From 0 to 60."""
+    evidence: builtins.float
+    """Sum of what clients told last. From -1,000,000,000 to 1,000,000,000."""
+    num_evident: builtins.int
+    """Clients that did. From 0 to 2^53."""
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Parameters of each of the J memories. Shape (J, N, F)."""
@@ -901,8 +913,10 @@ class PooledStepRequest(google.protobuf.message.Message):
         rows: kernfed.v1.tensor_pb2.Tensor | None = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        evidence: builtins.float = ...,
+        num_evident: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rows", b"rows", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch_rows", b"batch_rows", "num_features", b"num_features", "num_kernels", b"num_kernels", "round_num", b"round_num", "rows", b"rows", "theta", b"theta", "wait_s", b"wait_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_rows", b"batch_rows", "evidence", b"evidence", "num_evident", b"num_evident", "num_features", b"num_features", "num_kernels", b"num_kernels", "round_num", b"round_num", "rows", b"rows", "theta", b"theta", "wait_s", b"wait_s"]) -> None: ...
 
 Global___PooledStepRequest: typing_extensions.TypeAlias = PooledStepRequest

@@ -16,7 +16,6 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, PolicyError
-from kernfed.federation.messages.base import Kind
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -31,6 +30,7 @@ from kernfed.methods.online.messages import (
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
+    PooledStepRequest,
     SharedStep,
     SharedStepRequest,
 )
@@ -116,7 +116,7 @@ class OnlineClient:
         if not self.allows_statistics:
             raise PolicyError(
                 "the job shares statistics of rows, which must not leave this client; its administrator can add "
-                f"{Kind.SUFFICIENT_STATISTIC} to policy.allow"
+                f"{' and '.join(PooledStepRequest.kinds)} to policy.allow"
             )
         if dictionary.lengthscales != LENGTHSCALES:
             raise InvalidTensorError(f"ridges on pooled rows of lengthscales {dictionary.lengthscales}")
@@ -127,8 +127,8 @@ class OnlineClient:
 
     @property
     def allows_statistics(self) -> bool:
-        """Whether the policy lets sufficient statistics leave."""
-        return Kind.SUFFICIENT_STATISTIC in self._job.file.policy.allow
+        """Whether the policy lets leave what answers on statistics hold."""
+        return set(PooledStepRequest.kinds) <= set(self._job.file.policy.allow)
 
     def scaled(self, x: Floats) -> Floats:
         """Rows as the learner sees them, of norm about 1 at most."""

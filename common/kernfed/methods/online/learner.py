@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -258,6 +258,15 @@ class Learner:
         largest = max(self.largest_loss, float(losses.max(initial=0.0)))
         learner = Learner(state, self.kernel_losses + of_kernels, tally, largest, own_model, alone)
         return LearnedPooled(learner, f, y, common)
+
+    @property
+    def evidence(self) -> float:
+        """That all experts predict better than the client's own model alone, in deviations."""
+        return 0.0 if self.own is None else self.own.gate.evidence
+
+    def beside(self, others: float) -> Learner:
+        """With the evidence of all other clients together."""
+        return self if self.own is None else replace(self, own=replace(self.own, others=others))
 
     def draw(self, rules: LearnerRules, uniform: float) -> Drawn:
         """Draw the kernels to send, by the weights after the batch."""

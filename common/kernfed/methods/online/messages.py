@@ -18,6 +18,7 @@ from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import Loss
+from kernfed.methods.online.own_model import MOST_EVIDENCE
 
 Count = Annotated[int, Range(0, 2**53)]
 Rate = Annotated[float, Range(0, 1e9)]
@@ -184,6 +185,8 @@ class PooledStep(Reply):
     """Rows left out so far, for a value that is missing or not a number."""
     factor: Annotated[Array, Shape("N", "V"), Exact()]
     """Packed triangular factor for each kernel, as `kernfed.methods.online.pooled_ridge.factor` makes it."""
+    evidence: Annotated[float, Range(-MOST_EVIDENCE, MOST_EVIDENCE)]
+    """That the common kernels help this client, in standard deviations: see `kernfed.methods.online.own_model.Gate`."""
     num_far: Count = 0
     """Rows left out so far, for a number too far beyond the agreed ranges."""
     num_repeated: Count = 0
@@ -198,7 +201,7 @@ class PooledStepRequest(Request[PooledStep]):
 
     step = "online.pooled_step"
     reply = PooledStep
-    kinds = (Kind.SUFFICIENT_STATISTIC,)
+    kinds = (Kind.SUFFICIENT_STATISTIC, Kind.METRIC)
     once = True
 
     round_num: Count
@@ -211,6 +214,10 @@ class PooledStepRequest(Request[PooledStep]):
     """Parameters of each of the J memories."""
     rows: Annotated[Array, Shape("J"), Exact()]
     """Rows of all clients behind them, those that fade counted in part."""
+    evidence: Annotated[float, Range(-1e9, 1e9)]
+    """Sum of what clients told last."""
+    num_evident: Count
+    """Clients that did."""
     batch_rows: Annotated[int, Range(1, 100_000)]
     """Most rows to learn from; a client whose policy wants more takes that many."""
     wait_s: Annotated[float, Range(0, 60)]

@@ -35,6 +35,10 @@ HEAD_START = 0.5
 """Total loss by which the other experts must be better than *alone* before they count."""
 DEVIATIONS = 2.5
 """Standard deviations above 0 by which rows must pull from *alone* towards the mix before it counts."""
+LEAST_DEVIATIONS = 0.5
+"""As many are enough where the rows of all other clients together pull by `DEVIATIONS`."""
+MOST_EVIDENCE = 3.0
+"""Deviations that a client tells of at most, so that none decides for all."""
 GATE_KEEP = 0.995
 """Share of its past that the gate keeps per row, about 200 rows: clients may come to differ."""
 
@@ -85,6 +89,9 @@ class Gate:
 
     A row pulls from *alone* towards the mix by p = -l'(alone) (mix - alone). Where the mix is no better, p is as often
     below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 in hardly any stream.
+
+    Clients that are alike learn this together sooner than one by one. So each tells by how many deviations its sum lies
+    above 0, and where those of all others together are enough, a client needs less evidence of its own.
     """
 
     pull: float = 0.0
@@ -93,9 +100,16 @@ class Gate:
     """Σ p²."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether the mix predicts."""
-        return self.pull > DEVIATIONS * math.sqrt(self.squares)
+    def evidence(self) -> float:
+        """Deviations above 0, at most `MOST_EVIDENCE` either way: what others are told."""
+        if self.squares <= 0.0:
+            return 0.0
+        return min(max(self.pull / math.sqrt(self.squares), -MOST_EVIDENCE), MOST_EVIDENCE)
+
+    def is_open(self, others: float) -> bool:
+        """Whether the mix predicts; `others` are the deviations of all other clients together."""
+        enough = LEAST_DEVIATIONS if others > DEVIATIONS else DEVIATIONS
+        return self.pull > enough * math.sqrt(self.squares)
 
     def update(self, slope: float, apart: float) -> Gate:
         """Add a row.
@@ -152,6 +166,13 @@ class OwnModel:
     gate: Gate = Gate()
     excess: float = 0.0
     """Total loss of the client's predictions less that of the mix of all experts."""
+    others: float = 0.0
+    """Evidence of all other clients together, as it was told last."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the mix of all experts predicts, or *alone*."""
+        return self.gate.is_open(self.others)
 
     @staticmethod
     def start(num_features: int, num_kernels: int) -> OwnModel:
@@ -177,7 +198,7 @@ class OwnModel:
         of_own, mixture = self.ridges.predict(z), self.mix.mixture()
         stacked = float(self.stack.predict(np.append(f, 1.0)[None])[0])
         experts = np.array([mixed, stacked, float(mixture.kernels @ of_own)])
-        return Told(of_own, mixture, experts, self.top.mixture(), self.gate.is_open)
+        return Told(of_own, mixture, experts, self.top.mixture(), self.is_open)
 
     def learn(self, pull: Floats, z: Floats, f: Floats, told: Told, y: float, loss: StreamLoss) -> OwnModel:
         """Learn from a row.
@@ -201,6 +222,7 @@ class OwnModel:
             self.top.update(told.top, told.experts, slope_at),
             self.gate.update(float(slope_at(by_itself)), mixed - by_itself),
             self.excess + excess,
+            self.others,
         )
 
     @property
@@ -215,7 +237,7 @@ class OwnModel:
             "own_theta": self.ridges.theta,
             "stack_inverse": self.stack.inverse,
             "stack_theta": self.stack.theta,
-            "gate": np.array([self.gate.pull, self.gate.squares, self.excess]),
+            "gate": np.array([self.gate.pull, self.gate.squares, self.excess, self.others]),
         }
         return found | tracking_arrays(self.mix, "own_") | tracking_arrays(self.top, "top_")
 
@@ -227,8 +249,14 @@ class OwnModel:
             tracking(arrays, "own_"),
             Ridges(arrays["stack_inverse"], arrays["stack_theta"]),
             tracking(arrays, "top_"),
-            *((Gate(*arrays["gate"][:2].tolist()), float(arrays["gate"][2])) if "gate" in arrays else ()),
+            *_gate(arrays),
         )
+
+
+def _gate(arrays: Mapping[str, Floats]) -> tuple[Gate, float, float]:
+    """The gate and what belongs to it; formerly there was none."""
+    pull, squares, excess, others = arrays["gate"].tolist() if "gate" in arrays else (0.0, 0.0, 0.0, 0.0)
+    return Gate(pull, squares), excess, others
 
 
 def own_features(z: Floats) -> Floats:

@@ -57,7 +57,7 @@ def factor(z: Floats, y: Floats, f: Floats, loss: StreamLoss) -> Floats:
     root = np.sqrt(bend)
     target = (bend * held - loss.slope(held, y[:, None])) / root
     rows = np.concatenate([root[..., None] * z, target[..., None]], axis=2).transpose(1, 0, 2)
-    whole: Floats = np.linalg.qr(rows, mode="r")
+    whole: Floats = np.asarray(np.linalg.qr(rows, mode="r"))
     r = whole[:, : min(n, num_features)]
     signs = np.where(np.diagonal(r, axis1=1, axis2=2) < 0.0, -1.0, 1.0)  # so that R says no more than H and b
     at = np.triu_indices(r.shape[1], 0, num_features + 1)
@@ -147,7 +147,7 @@ class PooledRidges:
         z = stacked[..., :-1]
         hessian = np.swapaxes(z, 1, 2) @ z
         moment = np.einsum("nrf,nr->nf", z, stacked[..., -1])
-        keep: Floats = np.power(KEEPS, rows / len(factors))
+        keep = np.array([keep ** (rows / len(factors)) for keep in KEEPS])
         return PooledRidges(
             keep[:, None, None, None] * self.hessian + hessian,
             keep[:, None, None] * self.moment + moment,

@@ -19,6 +19,7 @@ from kernfed.methods.online.messages import (
     DictionaryDrawn,
     DrawDictionaryRequest,
     OpenStreamRequest,
+    PooledStepRequest,
     RangesRequest,
     StreamOpened,
 )
@@ -92,13 +93,13 @@ def _pooled_frequencies(settings: StreamSettings, opened: Mapping[str, StreamOpe
         return 0
     refuse = sorted(client for client, o in opened.items() if not o.statistics)
     if refuse:
-        listed = ", ".join(refuse[:12])
+        listed, kinds = ", ".join(refuse[:12]), " or ".join(f'"{kind}"' for kind in PooledStepRequest.kinds)
         if settings.share == "statistics":
             raise ConfigError(
-                f'{listed}: policy.allow lacks "sufficient_statistic", which method.share = "statistics" sends; let it '
+                f'{listed}: policy.allow lacks {kinds}, which method.share = "statistics" sends; let them '
                 'be added there, or set share = "gradients"'
             )
-        run.note(f'clients share gradients, as policy.allow lacks "sufficient_statistic" at {listed}')
+        run.note(f"clients share gradients, as policy.allow lacks {kinds} at {listed}")
         return 0
     try:
         return settings.pooled_frequencies(max(max(settings.batch_rows, o.least_rows) for o in opened.values()))

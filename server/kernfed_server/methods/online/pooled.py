@@ -17,9 +17,12 @@ from kernfed.methods.online.pooled_ridge import KEEPS, PooledRidges, contradicti
 from kernfed.methods.online.settings import OnlineSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.online.agreed import Opened
 from kernfed_server.methods.online.opening import draw_dictionary
 from kernfed_server.methods.online.rounds import StreamLoop
+
+_EVIDENCE = "evidence"
 
 
 async def run_pooled(setup: Setup, settings: OnlineSettings, opened: Opened, cohort: Cohort, run: Run) -> Model | None:
@@ -68,6 +71,8 @@ class RidgeParameters:
         n, f = dictionary.num_kernels, dictionary.num_features + 1
         resumed = run.resumed
         self._ridges = PooledRidges.start(n, f) if resumed is None else PooledRidges.from_arrays(resumed)
+        self._evidence: dict[str, float] = {} if resumed is None else resumed.json(_EVIDENCE)
+        """What each client told last, see `PooledStep`."""
         self._theta = self._solved()
 
     def _solved(self) -> Array:
@@ -83,6 +88,8 @@ class RidgeParameters:
             num_features=f,
             theta=self._theta,
             rows=self._ridges.rows,
+            evidence=sum(self._evidence[client] for client in sorted(self._evidence)),
+            num_evident=len(self._evidence),
             batch_rows=self._settings.batch_rows,
             wait_s=wait_s,
         )
@@ -102,13 +109,14 @@ class RidgeParameters:
                 self._run.note_once(f"{client} sent statistics that its rows cannot have, which do not count: {wrong}")
             else:
                 factors[client] = found
+                self._evidence[client] = reply.evidence
         if factors:
             self._ridges = self._ridges.add(factors, {client: replies[client].num_samples for client in factors})
             self._theta = self._solved()
 
     def to_arrays(self) -> Mapping[str, Array]:
         """See `online_rounds.Method.to_arrays`."""
-        return self._ridges.to_arrays()
+        return {**self._ridges.to_arrays(), _EVIDENCE: json_array(self._evidence)}
 
     def model(self, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""

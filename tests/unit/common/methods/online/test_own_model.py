@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from kernfed.methods.online.losses import LOSSES, Loss
-from kernfed.methods.online.own_model import HEAD_START, LENGTHSCALES, OwnModel, own_features
+from kernfed.methods.online.own_model import (
+    DEVIATIONS,
+    HEAD_START,
+    LENGTHSCALES,
+    MOST_EVIDENCE,
+    Gate,
+    OwnModel,
+    own_features,
+)
 from kernfed.methods.online.pooled_ridge import RIDGE
 
 
@@ -64,5 +74,20 @@ def test_the_others_count_once_rows_have_shown_it(is_open: bool) -> None:
         told = model.tell(row, np.array([f, f]), f)
         apart = max(apart, abs(told.personal - told.alone))
         model = model.learn(model.ridges.pull(row), row, np.array([f, f]), told, target, cost)
-    assert model.gate.is_open is is_open
+    assert model.is_open is is_open
     assert (apart > 0.0) is is_open
+
+
+def test_evidence_of_all_others_lowers_what_a_client_needs() -> None:
+    """Two rows that pull alike are no evidence by themselves, but with that of all others."""
+    gate = Gate().update(-1.0, 0.1).update(-1.0, 0.1)
+    assert gate.evidence == pytest.approx(math.sqrt(2.0), rel=0.01)
+    assert not gate.is_open(DEVIATIONS)
+    assert gate.is_open(DEVIATIONS + 1e-9)
+    apart = Gate().update(1.0, 0.1)
+    assert not apart.is_open(1e9)
+    many = Gate()
+    for _ in range(30):
+        many = many.update(-1.0, 0.1)
+    assert many.is_open(-1e9)
+    assert many.evidence == MOST_EVIDENCE
