@@ -159,8 +159,7 @@ class PooledRidges:
         """Parameters (J, N, F): least loss + (λ + regularisation · rows) |theta|²."""
         weight = 2.0 * (RIDGE + regularisation * self.rows)
         ridge = weight[:, None, None, None] * np.eye(self.moment.shape[-1])
-        solved: Floats = np.linalg.solve(self.hessian + ridge, self.moment[..., None])
-        return solved[..., 0]
+        return np.asarray(np.linalg.solve(self.hessian + ridge, self.moment[..., None])[..., 0], dtype=np.float64)
 
     def to_arrays(self) -> dict[str, Floats]:
         """All of it, for a checkpoint."""
