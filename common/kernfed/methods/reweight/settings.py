@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
@@ -290,11 +291,8 @@ class ReweightSettings(MethodSection):
             kind = NetworkKind.CNN if self.ratios.model is RatioModel.CNN else NetworkKind.MLP
             checks.append((kind, tuple(self.ratios.widths) or ((6, 16, 120, 84)), self.ratios.image, False))
         for kind, widths, image, normed in checks:
-            columns = 1
-            for side in image:
-                columns *= side
             try:
-                make_network_spec(kind, LearningTask.REGRESSION, columns, 1, widths, tuple(image), normed)
+                make_network_spec(kind, LearningTask.REGRESSION, math.prod(image), 1, widths, tuple(image), normed)
             except ConfigError as err:
                 raise ValueError(str(err)) from err
         return self

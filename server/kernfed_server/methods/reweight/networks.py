@@ -24,7 +24,7 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.network_model import NetworkModel
-from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
+from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, norm_entries
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
@@ -84,15 +84,8 @@ class _Networks:
     def begin(cls, job: Reweighting) -> _Networks:
         """All variants from the same parameters, or from where an earlier life of the run had come to."""
         section, schema = job.settings.network, job.setup.schema
-        spec = make_network_spec(
-            section.kind,
-            schema.task,
-            len(schema.features),
-            job.setup.num_outputs,
-            section.all_widths,
-            tuple(section.image),
-            section.batch_norm != "none",
-        )
+        normed = section.batch_norm != "none"
+        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=normed)
         scale = _target_scale(job)
         if job.run.resumed is not None:
             found = {name: np.array(a, dtype=np.float64) for name, a in job.run.resumed.items()}
