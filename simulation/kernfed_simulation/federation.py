@@ -150,13 +150,12 @@ def open_cohort(
         raise ConfigError(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
-    section = job.cohort
     return Cohort(
         InProcessExchange(_permitted_steps(job.method.name), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
-        quorum=section.quorum,
-        float_bits=64 if job.precision == "float64" else 32,
+        quorum=job.cohort.quorum,
+        float_bits=job.float_bits,
         observe=observe,
     )
 

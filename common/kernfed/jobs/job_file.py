@@ -182,6 +182,11 @@ class JobFile(Section):
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
         return self.method.unused_keys(self.data.task if self.data else None)
 
+    @property
+    def float_bits(self) -> int:
+        """Bits of a float on the wire."""
+        return 64 if self.precision == "float64" else 32
+
     def plan(self) -> dict[str, Any]:
         """What the job asks for, as JSON values: the keys that act, set or by default, and no others."""
         told = super().plan()

@@ -143,41 +143,41 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
     spec = agree_features(job, standardised, run)
-    if not map_features:
-        present = {client: num_rows[client] for client in cohort.clients}
-        nothing = np.zeros(0)
-        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
-    own = await asyncio.to_thread(fingerprint, spec)
-    await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
-        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
-    )
-
-    feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
-    if job.features.intercept:
-        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
-        await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
-
-    num_rows = {client: num_rows[client] for client in cohort.clients}
-    return Setup(
+    setup = Setup(
         schema=schema,
         classes=classes,
         mean=mean,
         deviation=deviation,
         spec=spec,
-        fingerprint=own,
+        fingerprint="",
         num_outputs=num_outputs,
-        feature_mean=feature_mean,
-        target_mean=target_mean,
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.zeros(num_outputs),
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
-        intercept=job.features.intercept,
         backbone=later.backbone,
-        local_shared=job.local_shared,
     )
+    if map_features:
+        setup = replace(setup, intercept=job.features.intercept, local_shared=job.local_shared)
+        setup = await _map_features(setup, gate)
+    return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
+
+
+async def _map_features(setup: Setup, gate: Gate) -> Setup:
+    """Have the clients compute their features, and centre them where the model has an intercept."""
+    spec, num_outputs = setup.spec, setup.num_outputs
+    own = await asyncio.to_thread(fingerprint, spec)
+    await gate.ask(
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
+        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
+    )
+    setup = replace(setup, fingerprint=own)
+    if not setup.intercept:
+        return setup
+    embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+    pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+    await gate.ask(CentreRequest(feature_mean=pooled.feature_mean, target_mean=pooled.target_mean))
+    return replace(setup, feature_mean=pooled.feature_mean, target_mean=pooled.target_mean)
 
 
 @dataclass
