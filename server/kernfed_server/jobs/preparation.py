@@ -199,7 +199,7 @@ async def prepare(
 
 
 async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None) -> Setup:
-    """Have the clients compute their features, and centre them, by means of before, where the model has an intercept."""
+    """Have the clients compute their features, and centre them where the model has an intercept."""
     spec, num_outputs = setup.spec, setup.num_outputs
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
