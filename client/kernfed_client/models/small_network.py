@@ -65,8 +65,8 @@ def training_rows(job: LocalJob, spec: NetworkSpec, mean: Floats, deviation: Flo
     """
     check_network(job, spec)
     y = (TASKS[job.task].encode(job.targets_train, job.classes) - mean) / deviation
-    x, y = (torch.as_tensor(rows, dtype=dtype_of(spec), device=job.device) for rows in (job.x_train, y))
-    return x, y
+    kind, device = dtype_of(spec), job.device
+    return torch.as_tensor(job.x_train, dtype=kind, device=device), torch.as_tensor(y, dtype=kind, device=device)
 
 
 def network_scorer(arrays: Any, details: Any) -> Any:
