@@ -110,7 +110,13 @@ class Agreed:
 
 
 async def prepare(
-    job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True, agreed: Agreed | None = None
+    job: JobFile,
+    cohort: Cohort,
+    run: Run,
+    *,
+    map_features: bool = True,
+    feature_copies: int = 0,
+    agreed: Agreed | None = None,
 ) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
@@ -123,6 +129,7 @@ async def prepare(
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
             lengthscale, and `Setup` has no features.
+        feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
         agreed: What the clients of an earlier job agreed on, which these take over; None: they agree among themselves.
 
     Raises:
@@ -194,16 +201,16 @@ async def prepare(
     if map_features:
         intercept, shared = job.features.intercept, job.local_shared
         setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
-        setup = await _map_features(setup, gate, agreed)
+        setup = await _map_features(setup, gate, agreed, feature_copies)
     return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
-async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None) -> Setup:
+async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
     """Have the clients compute their features, and centre them where the model has an intercept."""
     spec, num_outputs = setup.spec, setup.num_outputs
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=copies),
         check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
     )
     setup = replace(setup, fingerprint=own)
