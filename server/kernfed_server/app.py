@@ -20,7 +20,8 @@ from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
-from kernfed.pki.registry import Registry, Revocation, live
+from kernfed.pki.records import Revocation, live
+from kernfed.pki.registry import Registry
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc

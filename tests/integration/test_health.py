@@ -21,7 +21,8 @@ from kernfed.wire.health import SERVICES, check_health
 from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
 from kernfed_testing.commands import run_command
-from kernfed_testing.federation import LIMIT_S, Federation, until
+from kernfed_testing.federation import Federation
+from kernfed_testing.nodes import LIMIT_S, until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 

@@ -18,7 +18,7 @@ from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
-from kernfed.section import ACCEPTED, Only, Section
+from kernfed.section import ACCEPTED, GIVEN, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -96,6 +96,11 @@ class DataSection(Section):
     )
     classes: list[str] | None = Field(
         None, description="Class names; unset: the classes that any client has. Binary: negative class first."
+    )
+    unseen_classes: Annotated[Literal["refuse", "allow"], Only(classes=GIVEN)] = Field(
+        "refuse",
+        description="A job whose `classes` name one of which no client has a training row: refuse it, or train all "
+        "the same.",
     )
     missing: MissingRule = Field(
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
@@ -187,7 +192,7 @@ class JobFile(Section):
         told = super().plan()
         for key in self.unused_keys():
             table, _, name = key.rpartition(".")
-            (told[table] if table else told).pop(name)
+            (told[table] if table else told).pop(name, None)
         return told
 
     @model_validator(mode="after")

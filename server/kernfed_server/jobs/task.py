@@ -14,8 +14,9 @@ import structlog
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import JobCancelledError, JobError, KernfedError, QuorumNotMetError, UnavailableError
-from kernfed.federation.cohort import Cohort, Exchange
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
 from kernfed.status import INTERNAL_TEXT
