@@ -94,10 +94,8 @@ def test_rows_of_another_client_stand_for_a_clients_test_points(tmp_path: Path) 
 def test_a_model_too_small_for_everything_gains(tmp_path: Path) -> None:
     """On shifted test rows the weighted linear model is better by a fifth at least, with nothing but sums sent."""
     rows = shifted_rows(300)
-    policy = without(Kind.UNLABELLED_SAMPLE)
-    done = run(
-        reweight_job(rounds=20, features='kernel = "linear"'), clients(rows, tmp_path, **dict.fromkeys(rows, policy))
-    )
+    policies: dict[str, Any] = dict.fromkeys(rows, without(Kind.UNLABELLED_SAMPLE))
+    done = run(reweight_job(rounds=20, features='kernel = "linear"'), clients(rows, tmp_path, **policies))
     assert mse(done, "global") < 0.8 * mse(done, "fedavg")
     told = finding(done)
     assert {c["shared"] for c in told["clients"]} == {"sums over its rows and 80 test points"}
@@ -144,7 +142,8 @@ def test_a_pooled_classifier_tells_the_test_classes(tmp_path: Path) -> None:
 
 def test_who_shares_no_sums_is_named(tmp_path: Path) -> None:
     """stop: nothing is sent; leave-out: its rows count for nothing in the weighted model; own: own ratios for all."""
-    rows, refusing = shifted_rows(80), {"bee": without(Kind.SUFFICIENT_STATISTIC)}
+    rows = shifted_rows(80)
+    refusing: dict[str, Any] = {"bee": without(Kind.SUFFICIENT_STATISTIC)}
     with pytest.raises(JobError, match=r"needs sums over rows.*\n.*bee: the policy lets no sums over rows leave"):
         run(reweight_job(), clients(rows, tmp_path / "a", **refusing))
     jobs = clients(rows, tmp_path / "b", **refusing)
@@ -217,10 +216,14 @@ def test_absurd_numbers_leave_their_client_out(tmp_path: Path, step: str, change
 
 def test_keys_that_mixtures_have_not_are_refused() -> None:
     """With the key and what to do; keys of bins ask for ratios to a client's own rows."""
-    assert reweight_job(ratios="num_clusters = 10").method.ratios.mixes is False
-    assert reweight_job().method.ratios.mixes is True
-    assert reweight_job(scope="own").method.ratios.mixes is False
-    assert reweight_job(client_weights="effective").method.ratios.mixes is False
+
+    def mixes(**settings: Any) -> bool:
+        method: Any = reweight_job(**settings).method
+        return bool(method.ratios.mixes)
+
+    assert mixes()
+    for given in ({"ratios": "num_clusters = 10"}, {"scope": "own"}, {"client_weights": "effective"}):
+        assert not mixes(**given)
     for keys, settings, text in (
         ('denominator = "mixture"\nnum_clusters = 10', {}, "num_clusters: belongs to"),
         ('denominator = "mixture"\nmodel = "mlp"', {}, 'model = "linear" and divergence = "lsif" alone'),
