@@ -95,17 +95,15 @@ def prepare(
     train = train.within_ranges(schema, f"{where}, train")
     test = None if test is None else test.within_ranges(schema, f"{where}, test")
     parts = [part for part in (train, test) if part is not None]
-    left_out = {
-        "num_outside_rows": sum(part.num_outside_rows for part in parts),
-        "outside_rows": added([part.outside_rows for part in parts]),
-    }
+    num_outside = sum(part.num_outside_rows for part in parts)
+    outside = added([part.outside_rows for part in parts])
     empty = test is not None and not test.num_rows
     dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
     if test is None:
         held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client)
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else (), **left_out)
+        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else (), "", num_outside, outside)
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
     if not schema.classes:
@@ -117,7 +115,7 @@ def prepare(
     notes.extend(
         f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
     )
-    return LocalData(train, test, dropped, classes, tuple(notes), **left_out)
+    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside)
 
 
 def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:
