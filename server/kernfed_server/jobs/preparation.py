@@ -110,7 +110,13 @@ class Agreed:
 
 
 async def prepare(
-    job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True, agreed: Agreed | None = None
+    job: JobFile,
+    cohort: Cohort,
+    run: Run,
+    *,
+    map_features: bool = True,
+    feature_copies: int = 0,
+    agreed: Agreed | None = None,
 ) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
@@ -123,6 +129,7 @@ async def prepare(
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
             lengthscale, and `Setup` has no features.
+        feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
         agreed: What the clients of an earlier job agreed on, which these take over; None: they agree among themselves.
 
     Raises:
@@ -184,7 +191,7 @@ async def prepare(
         return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=feature_copies),
         check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
     )
 
