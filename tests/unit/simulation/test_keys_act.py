@@ -58,7 +58,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
     "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
     "reweight": WEIGHED,
-    "reweight refused": {**WEIGHED, "on_refusal": "leave-out"},
+    "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
     "reweight target": {
         **WEIGHED,
         "scope": "target",

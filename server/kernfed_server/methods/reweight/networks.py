@@ -96,7 +96,8 @@ class _Networks:
         )
         scale = _target_scale(job)
         if job.run.resumed is not None:
-            found = {name: np.array(a, dtype=np.float64) for name, a in job.run.resumed.items()}
+            state = job.run.resumed
+            found = {n: np.array(a, dtype=np.float64) for n, a in state.items() if np.asarray(a).dtype != np.uint8}
             adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
@@ -229,6 +230,7 @@ class _Networks:
             "total": self.total,
             "num_summed": np.array([self.num_summed]),
             "plain": np.array([self.plain]),
+            **self.job.kept(),
         }
 
 
@@ -237,8 +239,8 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     num = job.setup.num_outputs
     if TASKS[job.setup.schema.task].has_classes:
         return NetworkScale(mean=np.zeros(num), deviation=np.ones(num))
-    told = job.summaries[job.scope]
-    weights = [float(job.client_weights(job.scope)[c]) for c in sorted(told)]
+    told = job.summaries[job.variant]
+    weights = [float(job.client_weights(job.variant)[c]) for c in sorted(told)]
     mean = np.average([told[c].target_mean for c in sorted(told)], axis=0, weights=weights)
     square = np.average([told[c].target_square for c in sorted(told)], axis=0, weights=weights)
     deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))
