@@ -152,7 +152,7 @@ async def prepare(
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
-    _note_dropped(described, run)
+    _note_left_out(schema, described, run)
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
@@ -316,6 +316,13 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
     check_moments(description)
+    outside, ranges = description.outside_rows, schema.ranges
+    if len(outside) != len(ranges):
+        raise InvalidReplyError(
+            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
+        )
+    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
+        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
@@ -363,10 +370,14 @@ def _check_fingerprint(client: str, found: str, own: str) -> None:
         )
 
 
-def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
+def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     for client, d in described.items():
         if d.num_dropped_rows:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
+        if d.num_outside_rows:
+            found = zip(schema.ranges, d.outside_rows, strict=True)
+            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
+            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
 
 
 def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
