@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import StreamFile
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
-from kernfed_client.streams.streams import FolderStream, Stream, TableStream, spool_folder
+from kernfed_client.streams.folder import FolderStream
+from kernfed_client.streams.streams import Stream, TableStream, spool_folder
 
 
 def open_stream(job: LocalJob) -> Stream:
@@ -22,7 +25,8 @@ def open_stream(job: LocalJob) -> Stream:
     if file is None:
         return TableStream(job.data.train, job.classes)
     if file.source == "file":
-        return TableStream(read_partition(file, job.schema, dataset, "stream"), job.classes)
+        schema = replace(job.schema, ranges=())  # rows outside are left out, and counted, as those of every stream are
+        return TableStream(read_partition(file, schema, dataset, "stream"), job.classes)
     if file.source == "follow":
         _check_encoding(file, dataset)
         return FolderStream(file.path, file, job.schema, dataset, job.classes)

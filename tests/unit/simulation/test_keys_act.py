@@ -50,6 +50,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "distill": {"name": "distill"},
     "distill drawn": {"name": "distill", "client_fraction": 0.7, "uploads": "stale"},
     "personalise": PERSONAL,
+    "personalise kept": {**PERSONAL, "keep_shared": True},
     "personalise paper": {**PERSONAL, "weights": "paper"},
     "personalise noise": {**PERSONAL, **NOISE, "weights": "paper", "trainer": "newton", "scale_columns": False},
     "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},
@@ -57,7 +58,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
     "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
     "reweight": WEIGHED,
-    "reweight refused": {**WEIGHED, "on_refusal": "leave-out"},
+    "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
     "reweight target": {
         **WEIGHED,
         "scope": "target",

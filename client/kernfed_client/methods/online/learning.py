@@ -7,6 +7,7 @@ round is computed from the state before it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,7 @@ from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_feature
 from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
@@ -67,7 +69,9 @@ class OnlineClient:
         self.norm = request.norm
         low, span = request.target_low, request.target_span
         limits = Limits.of(low, span, request.outlier_spans)
-        self.taker = RowTaker(self.stream, self.scaled, self.least_rows, limits)
+        self.taker = RowTaker(
+            self.stream, self.scaled, self.least_rows, limits, functools.partial(row_outside, job.schema)
+        )
         self.guard = Guard()
         binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)

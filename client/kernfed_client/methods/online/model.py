@@ -7,6 +7,7 @@ round, the rows so far, the mean squared error so far, and the weight of every k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from kernfed.methods.online.own_model import own_features
 from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
-from kernfed_client.models.private_model import PrivateModel, Scorer
+from kernfed_client.models.own_model import private_model
+from kernfed_client.models.private_model import Scorer
 
 KIND = "online"
 WEIGHTS_FILE = "weights.csv"
@@ -44,10 +46,7 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
             arrays = _one_ridge(arrays)
             own_dictionary = None
     details: dict[str, Any] = {
-        "lengthscales": list(dictionary.lengthscales),
-        "num_frequencies": dictionary.num_frequencies,
-        "num_columns": dictionary.num_columns,
-        "seed": dictionary.seed,
+        **asdict(dictionary),
         "norm": client.norm,
         "target_low": rules.target_low,
         "target_span": rules.target_span,
@@ -56,26 +55,8 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
         "num_rows": state.learner.tally.num_rows,
     }
     if own_dictionary is not None:
-        details["own"] = {
-            "lengthscales": list(own_dictionary.lengthscales),
-            "num_frequencies": own_dictionary.num_frequencies,
-            "num_columns": own_dictionary.num_columns,
-            "seed": own_dictionary.seed,
-        }
-    model = PrivateModel(
-        kind=KIND,
-        task=job.task,
-        feature_names=job.schema.features,
-        target=job.schema.target,
-        classes=job.classes,
-        mean=job.mean,
-        deviation=job.deviation,
-        arrays=arrays,
-        details=details,
-        scorer=online_scorer(arrays, details),
-        job={"job_id": job.job_id, "client": job.client},
-    )
-    model.save(job.folder / "model")
+        details["own"] = asdict(own_dictionary)
+    private_model(job, KIND, arrays, details, online_scorer(arrays, details)).save(job.folder / "model")
     _note_weights(job, client, weights)
 
 

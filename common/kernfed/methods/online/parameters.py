@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -78,10 +78,7 @@ class OnlineParameters:
             "target_low": self.target_low,
             "target_span": self.target_span,
             "loss": self.loss,
-            "lengthscales": self.dictionary.lengthscales,
-            "num_frequencies": self.dictionary.num_frequencies,
-            "num_columns": self.dictionary.num_columns,
-            "seed": self.dictionary.seed,
+            **asdict(self.dictionary),
             "round": self.round_num,
         }
         arrays = {"theta": self.theta, "mean": self.mean, "scale": self.scale}
