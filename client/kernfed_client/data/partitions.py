@@ -21,6 +21,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.rng import stream
 from kernfed.tables.read import read
 from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
+from kernfed_client.data.ranges import added
 
 _MANY_UNITS, _MANY_UNITS_SHARE = 20, 0.1
 """So many different rows, or this share of the rows, are enough for equal rows to be copies of one another."""
@@ -41,6 +42,10 @@ class LocalData:
     """Points that are allowed but worth a look."""
     backbone: str = ""
     """Fingerprint of the backbone that made the features; empty without one."""
+    num_outside_rows: int = 0
+    """Rows of all partitions left out for a value outside of its range."""
+    outside_rows: tuple[int, ...] = ()
+    """The same per range of the schema; empty: none."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -88,8 +93,13 @@ def prepare(
         where: How messages begin.
 
     Raises:
-        DataError: The target is no class column, or a binary task has three classes.
+        DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
     """
+    train = train.within_ranges(schema, f"{where}, train")
+    test = None if test is None else test.within_ranges(schema, f"{where}, test")
+    parts = [part for part in (train, test) if part is not None]
+    num_outside = sum(part.num_outside_rows for part in parts)
+    outside = added([part.outside_rows for part in parts])
     empty = test is not None and not test.num_rows
     dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
     if test is None:
@@ -97,7 +107,7 @@ def prepare(
         held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client, unit)
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else ())
+        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else (), "", num_outside, outside)
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
     if not schema.classes:
@@ -109,7 +119,7 @@ def prepare(
     notes.extend(
         f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
     )
-    return LocalData(train, test, dropped, classes, tuple(notes))
+    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside)
 
 
 def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:

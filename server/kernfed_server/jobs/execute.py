@@ -55,8 +55,10 @@ async def execute(
     adapted = workflow.adapt(job, run.resumed)
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
-        agreed = workflow.agreed(job, files)
-        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES, agreed=agreed)
+        agreed, copies = workflow.agreed(job, files), workflow.feature_copies(job.method)
+        setup = await prepare(
+            adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies, agreed=agreed
+        )
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
     if files:

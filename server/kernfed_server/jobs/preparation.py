@@ -110,7 +110,13 @@ class Agreed:
 
 
 async def prepare(
-    job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True, agreed: Agreed | None = None
+    job: JobFile,
+    cohort: Cohort,
+    run: Run,
+    *,
+    map_features: bool = True,
+    feature_copies: int = 0,
+    agreed: Agreed | None = None,
 ) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
@@ -123,6 +129,7 @@ async def prepare(
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
             lengthscale, and `Setup` has no features.
+        feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
         agreed: What the clients of an earlier job agreed on, which these take over; None: they agree among themselves.
 
     Raises:
@@ -147,7 +154,7 @@ async def prepare(
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
-    _note_dropped(described, run)
+    _note_left_out(schema, described, run)
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
@@ -179,46 +186,46 @@ async def prepare(
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
     spec = agree_features(job, standardised, run) if agreed is None else agreed.spec
-    if not map_features:
-        present = {client: num_rows[client] for client in cohort.clients}
-        nothing = np.zeros(0)
-        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
-    own = await asyncio.to_thread(fingerprint, spec)
-    await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
-        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
-    )
-
-    feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
-    if job.features.intercept:
-        if agreed is None:
-            embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-            pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-            feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
-        else:
-            feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
-        await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
-
-    num_rows = {client: num_rows[client] for client in cohort.clients}
-    return Setup(
+    setup = Setup(
         schema=schema,
         classes=classes,
         mean=mean,
         deviation=deviation,
         spec=spec,
-        fingerprint=own,
+        fingerprint="",
         num_outputs=num_outputs,
-        feature_mean=feature_mean,
-        target_mean=target_mean,
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.zeros(num_outputs),
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
-        intercept=job.features.intercept,
         backbone=later.backbone,
-        job=job,
-        bounds=bounds,
-        local_shared=job.local_shared,
     )
+    if map_features:
+        intercept, shared = job.features.intercept, job.local_shared
+        setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
+        setup = await _map_features(setup, gate, agreed, feature_copies)
+    return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
+
+
+async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
+    """Have the clients compute their features, and centre them where the model has an intercept."""
+    spec, num_outputs = setup.spec, setup.num_outputs
+    own = await asyncio.to_thread(fingerprint, spec)
+    await gate.ask(
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=copies),
+        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
+    )
+    setup = replace(setup, fingerprint=own)
+    if not setup.intercept:
+        return setup
+    if agreed is None:
+        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
+    else:
+        feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
+    await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
+    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
 
 
 @dataclass
@@ -311,6 +318,13 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
     check_moments(description)
+    outside, ranges = description.outside_rows, schema.ranges
+    if len(outside) != len(ranges):
+        raise InvalidReplyError(
+            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
+        )
+    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
+        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
@@ -358,10 +372,14 @@ def _check_fingerprint(client: str, found: str, own: str) -> None:
         )
 
 
-def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
+def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     for client, d in described.items():
         if d.num_dropped_rows:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
+        if d.num_outside_rows:
+            found = zip(schema.ranges, d.outside_rows, strict=True)
+            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
+            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
 
 
 def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:

@@ -61,5 +61,8 @@ class Workflow:
     spread: Callable[[Any], float] = spread_by_ridge
     """(settings) -> how many times the largest number of all other clients one client's may be before it is left out
     of a step; see `kernfed.federation.ledger`. More where honest clients may differ by more."""
+    feature_copies: Callable[[Any], int] = lambda _settings: 0
+    """(settings) -> matrices of all training rows' features that a client keeps at once; 0: it sums over blocks of
+    rows, and keeps what ridge problems need. A client that has no room for them refuses before round 1."""
     recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
     """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""

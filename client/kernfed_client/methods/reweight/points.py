@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
@@ -49,6 +50,18 @@ def test_points(job: LocalJob, features: RatioFeatures) -> Floats:
         section = job.file.datasets.get(job.dataset)
         return job.x_test if section is None or section.unlabelled is None else (rows - job.mean) / job.deviation
     return job.memo(("ratio features", features, "test"), lambda: _mapped(job, features, rows))
+
+
+def drawn_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) -> Floats:
+    """At most so many test points under the map, (m, P): the same ones for the same seed.
+
+    Raises:
+        DataError: As `train_points`.
+    """
+    points = test_points(job, features)
+    chosen = np.sort(rng.stream(seed, "reweight", "sample", job.client).permutation(len(points))[:num])
+    drawn: Floats = np.ascontiguousarray(points[chosen])
+    return drawn
 
 
 def test_rows(job: LocalJob) -> Floats:

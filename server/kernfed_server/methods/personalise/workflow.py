@@ -101,5 +101,13 @@ _COMPARED = (
     Against("personal", "global", "the model of all clients' rows alike"),
 )
 WORKFLOWS = {
-    "personalise": Workflow(run, local_ridge, model=_model, compared=_COMPARED, adapt=adapted, agreed=agreed_before)
+    "personalise": Workflow(
+        run,
+        local_ridge,
+        model=_model,
+        compared=_COMPARED,
+        adapt=adapted,
+        agreed=agreed_before,
+        feature_copies=lambda _settings: 2,
+    )
 }
