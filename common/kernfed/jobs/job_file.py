@@ -18,7 +18,7 @@ from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
-from kernfed.section import ACCEPTED, GIVEN, Only, Section
+from kernfed.section import ACCEPTED, GIVEN, Above, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -120,6 +120,10 @@ class DataSection(Section):
         ge=0,
         le=0.9,
         description="Rows held out by the job's seed at a client without a test partition.",
+    )
+    split: Annotated[Literal["copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
+        "copies-together",
+        description="Whether copies of a row are held out, or trained on, all together, or dealt as rows of their own.",
     )
 
     @field_validator("features", mode="before")
@@ -285,6 +289,7 @@ def data_schema(job: JobFile) -> DataSchema:
         seed=job.seed,
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
+        copies_together=job.data.split == "copies-together",
     )
 
 

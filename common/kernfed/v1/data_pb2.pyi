@@ -89,6 +89,7 @@ class DataSchema(google.protobuf.message.Message):
     BACKBONE_FIELD_NUMBER: builtins.int
     CLIPPED_FIELD_NUMBER: builtins.int
     RANGES_FIELD_NUMBER: builtins.int
+    COPIES_TOGETHER_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -105,6 +106,8 @@ class DataSchema(google.protobuf.message.Message):
     """
     clipped: builtins.bool
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
+    copies_together: builtins.bool
+    """Whether copies of a row are held out, or trained on, all together."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -130,8 +133,9 @@ class DataSchema(google.protobuf.message.Message):
         backbone: builtins.str = ...,
         clipped: builtins.bool = ...,
         ranges: collections.abc.Iterable[Global___ColumnRange] | None = ...,
+        copies_together: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 

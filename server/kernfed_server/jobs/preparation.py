@@ -136,6 +136,8 @@ async def prepare(
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
+    if run.rules < 1:
+        schema = replace(schema, copies_together=False)
     if agreed is not None:
         schema = replace(schema, classes=agreed.classes)
     data = job.data

@@ -27,6 +27,8 @@ PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
+RULES = 1
+"""Of what a run does by default: 0 dealt copies of a row to training and test rows one by one."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 
@@ -92,6 +94,8 @@ class Run:
         """Weights of the last round that was measured and made sense; for a run that diverges later."""
         self.arrival: Arrival | None = None
         """What the workflow said of its end, so far."""
+        self.rules = RULES if resumed is None else 0
+        """Those under which it began; one that began under earlier rules goes on under them."""
         self._movements: list[float] = []
         if resumed:
             self._recall(State(resumed.state).part(_OWN))
@@ -161,7 +165,7 @@ class Run:
             self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         self._round = round_num
-        return self._journal.checkpoint(Checkpoint(round_num, state))
+        return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
 
     def moved(self, before: Array, after: Array) -> None:
         """Note by which part of its size this round moved what is learned."""
@@ -188,13 +192,17 @@ class Run:
 
     def _own_state(self) -> Arrays:
         """What a later life of the run has to know of this one."""
-        own = {f"{_OWN}movements": np.array(self._movements)} if self._movements else {}
+        own = {f"{_OWN}rules": np.array([self.rules])}
+        if self._movements:
+            own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
             own[f"{_OWN}arrival"] = json_array(self.arrival.to_json())
             own[f"{_OWN}measured"] = json_array(asdict(self.measured))
         return own
 
     def _recall(self, own: State) -> None:
+        if "rules" in own:
+            self.rules = int(own.number("rules"))
         if "movements" in own:
             self._movements = own["movements"].tolist()
         if "arrival" in own:

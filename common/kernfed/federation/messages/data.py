@@ -77,6 +77,8 @@ class DataSchema:
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
     ranges: Annotated[tuple[ColumnRange, ...], MaxLength(65536)] = ()
     """R of them; rows outside of any are left out."""
+    copies_together: bool = False
+    """Whether copies of a row are held out, or trained on, all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
