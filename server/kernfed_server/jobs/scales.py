@@ -106,6 +106,11 @@ def agree_scales(
     return pooled.mean, pooled_deviation(pooled), bounds
 
 
+def pooled_mean(described: Mapping[str, DataDescription]) -> Array:
+    """Mean of each feature column over all clients' training rows, shape (P,)."""
+    return pool_moments([moments_of(d) for _, d in sorted(described.items())]).mean
+
+
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Columns in which a client stands apart from all others."""
