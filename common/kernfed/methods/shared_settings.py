@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kernfed.models.network_spec import NetworkKind
+from kernfed.federation.messages.data import LearningTask
+from kernfed.models.network_spec import NetworkKind, NetworkSpec, make_network_spec
 from kernfed.section import Only, Section, Unused
 
 Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
@@ -33,3 +34,13 @@ class NetworkSection(Section):
         """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
         defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
         return tuple(self.widths) or defaults[self.kind]
+
+    def spec(self, task: LearningTask, num_columns: int, num_outputs: int, *, batch_norm: bool = False) -> NetworkSpec:
+        """The network on so many columns.
+
+        Raises:
+            ConfigError: They do not fit; names the key of the job's `method.network` table.
+        """
+        return make_network_spec(
+            self.kind, task, num_columns, num_outputs, self.all_widths, tuple(self.image), batch_norm
+        )

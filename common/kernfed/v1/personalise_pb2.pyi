@@ -823,3 +823,33 @@ class Directions(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["basis", b"basis"]) -> None: ...
 
 Global___Directions: typing_extensions.TypeAlias = Directions
+
+@typing.final
+class KeepAllowed(google.protobuf.message.Message):
+    """What this client has shared may be kept with the job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows"]) -> None: ...
+
+Global___KeepAllowed: typing_extensions.TypeAlias = KeepAllowed
+
+@typing.final
+class AllowKeepingRequest(google.protobuf.message.Message):
+    """Ask whether embedding and normal equations may stay with the job's artifacts, for clients that join later."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AllowKeepingRequest: typing_extensions.TypeAlias = AllowKeepingRequest

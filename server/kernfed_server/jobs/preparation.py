@@ -41,10 +41,10 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
-from kernfed_server.jobs.classes import unite_classes
+from kernfed_server.jobs.classes import refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
-from kernfed_server.jobs.units import note_units
+from kernfed_server.jobs.units import note_units, note_units_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,10 @@ class Setup:
     """Content of each file that the job names."""
     backbone: str = ""
     """Fingerprint of the clients' frozen backbone; empty: none."""
+    job: JobFile | None = None
+    """The job, for what it leaves; None where an earlier release's agreement is recalled."""
+    bounds: tuple[float, ...] = ()
+    """Of the standardised training rows by column, 0: none; empty: none at all."""
     local_shared: bool = False
     """Whether clients also measure a model of their own rows with what all agreed on."""
 
@@ -86,7 +90,34 @@ class Setup:
         return self.spec.num_features
 
 
-async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True) -> Setup:
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Agreement of the clients of an earlier job, for a job whose clients join them. Shapes as in `Setup`."""
+
+    origin: str
+    """Whose it is, for people."""
+    classes: tuple[str, ...]
+    mean: Array
+    deviation: Array
+    bounds: tuple[float, ...]
+    spec: FeatureSpec
+    feature_mean: Array
+    target_mean: Array
+    backbone: str
+    column_mean: Array
+    """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
+    column_deviation: Array
+
+
+async def prepare(
+    job: JobFile,
+    cohort: Cohort,
+    run: Run,
+    *,
+    map_features: bool = True,
+    feature_copies: int = 0,
+    agreed: Agreed | None = None,
+) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
     A client that fails a step stops the job with `cohort.preflight = "all"`. With "quorum" it is left out of the job,
@@ -98,6 +129,8 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
             lengthscale, and `Setup` has no features.
+        feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
+        agreed: What the clients of an earlier job agreed on, which these take over; None: they agree among themselves.
 
     Raises:
         JobError: A client's data or policy do not allow the job; one line per client.
@@ -105,6 +138,10 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
+    if run.rules < 1:
+        schema = replace(schema, copies_together=False)
+    if agreed is not None:
+        schema = replace(schema, classes=agreed.classes)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
@@ -117,11 +154,17 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
-    _note_dropped(described, run)
-    later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
+    _note_left_out(schema, described, run)
+    backbones = {client: d.backbone for client, d in described.items()}
+    later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
-    note_units(schema, described, run)
-    mean, deviation, bounds = agree_scales(data, described, run)
+    if agreed is None:
+        _judge_unseen(job, classes, described, run)
+        note_units(schema, described, run)
+        mean, deviation, bounds = agree_scales(data, described, run)
+    else:
+        note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
+        mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
@@ -142,42 +185,47 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
             "goes by the others"
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run)
-    if not map_features:
-        present = {client: num_rows[client] for client in cohort.clients}
-        nothing = np.zeros(0)
-        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
-    own = await asyncio.to_thread(fingerprint, spec)
-    await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
-        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
-    )
-
-    feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
-    if job.features.intercept:
-        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
-        await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
-
-    num_rows = {client: num_rows[client] for client in cohort.clients}
-    return Setup(
+    spec = agree_features(job, standardised, run) if agreed is None else agreed.spec
+    setup = Setup(
         schema=schema,
         classes=classes,
         mean=mean,
         deviation=deviation,
         spec=spec,
-        fingerprint=own,
+        fingerprint="",
         num_outputs=num_outputs,
-        feature_mean=feature_mean,
-        target_mean=target_mean,
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.zeros(num_outputs),
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
-        intercept=job.features.intercept,
         backbone=later.backbone,
-        local_shared=job.local_shared,
     )
+    if map_features:
+        intercept, shared = job.features.intercept, job.local_shared
+        setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
+        setup = await _map_features(setup, gate, agreed, feature_copies)
+    return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
+
+
+async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
+    """Have the clients compute their features, and centre them where the model has an intercept."""
+    spec, num_outputs = setup.spec, setup.num_outputs
+    own = await asyncio.to_thread(fingerprint, spec)
+    await gate.ask(
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=copies),
+        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
+    )
+    setup = replace(setup, fingerprint=own)
+    if not setup.intercept:
+        return setup
+    if agreed is None:
+        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
+    else:
+        feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
+    await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
+    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
 
 
 @dataclass
@@ -270,12 +318,35 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
     check_moments(description)
+    outside, ranges = description.outside_rows, schema.ranges
+    if len(outside) != len(ranges):
+        raise InvalidReplyError(
+            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
+        )
+    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
+        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
             raise InvalidReplyError(
                 f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
             )
+
+
+def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str, DataDescription], run: Run) -> None:
+    """Refuse classes without a training row before the job's first round, or tell of them.
+
+    A job that goes on was accepted before; on streams rows of a class may come at any time.
+    """
+    data = job.data
+    assert data is not None  # noqa: S101  # checked by the caller
+    counts = {client: dict(zip(d.classes, d.class_counts, strict=True)) for client, d in described.items()}
+    unseen = unseen_classes(classes, counts)
+    if not unseen or "data.unseen_classes" in job.method.unused_keys(data.task.value):
+        return
+    if data.classes is not None and data.unseen_classes == "refuse" and not run.round_num:
+        refuse_unseen(data_schema(job), unseen)
+    run.note(f"no client has a training row of class {listed(unseen)}: models cannot predict it")
 
 
 def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
@@ -301,10 +372,14 @@ def _check_fingerprint(client: str, found: str, own: str) -> None:
         )
 
 
-def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
+def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     for client, d in described.items():
         if d.num_dropped_rows:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
+        if d.num_outside_rows:
+            found = zip(schema.ranges, d.outside_rows, strict=True)
+            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
+            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
 
 
 def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:

@@ -78,7 +78,12 @@ def _wait(active: ActiveJob, wait: Wait, now: float) -> None:
     else:
         active.waiting_since = None
     if wait.why != active.info.waiting_for:
-        active.journal.event(JobEvent(EventKind.WAITING, message=wait.why))
+        if active.next_wait_told <= now or wait.for_connections:
+            active.journal.event(JobEvent(EventKind.WAITING, message=wait.why))
+            active.wait_told_after_s *= 2
+            active.next_wait_told = now + active.wait_told_after_s
+        else:  # the jobs ahead change all the time, and so would the history of each job behind them
+            active.info = replace(active.info, waiting_for=wait.why)
     limit = active.file.cohort.wait_s
     if active.waiting_since is not None and now - active.waiting_since > limit:
         active.gave_up = f"{wait.why.removeprefix('waiting: ')}; gave up after {limit:g} s (cohort.wait_s)"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.maths.settling import relative_movement
 from kernfed.methods.finding import Finding
-from kernfed_server.jobs.state import Arrays, State
+from kernfed_server.jobs.arrival import Arrival, settling
+from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")
 
@@ -21,6 +25,12 @@ Members = tuple[str, ...]
 
 PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
+_OWN = "run."
+"""Beginning of the names of what a run itself keeps in checkpoints."""
+RULES = 1
+"""Of what a run does by default: 0 dealt copies of a row to training and test rows one by one."""
+_MOVEMENTS = 6
+"""Rounds whose movements are remembered: as many as tell a contraction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,13 @@ class Run:
         """Of the last round that was measured."""
         self.sound: Array | None = None
         """Weights of the last round that was measured and made sense; for a run that diverges later."""
+        self.arrival: Arrival | None = None
+        """What the workflow said of its end, so far."""
+        self.rules = RULES if resumed is None else 0
+        """Those under which it began; one that began under earlier rules goes on under them."""
+        self._movements: list[float] = []
+        if resumed:
+            self._recall(State(resumed.state).part(_OWN))
 
     @property
     def round_num(self) -> int:
@@ -91,7 +108,9 @@ class Run:
     @property
     def resumed(self) -> State | None:
         """State after the last finished round of an earlier life of this run, else None."""
-        return State(self._resumed.state) if self._resumed else None
+        if self._resumed is None:
+            return None
+        return State({name: a for name, a in self._resumed.state.items() if not name.startswith(_OWN)})
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
         """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
@@ -126,7 +145,7 @@ class Run:
             self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
-        await self._journal.checkpoint(Checkpoint(round_num, state))
+        await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
         self._round = round_num
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
@@ -142,9 +161,53 @@ class Run:
         Returns:
             What writes the state; to be awaited before the next round is closed.
         """
+        if metrics is not None and metrics.pooled:
+            self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         self._round = round_num
-        return self._journal.checkpoint(Checkpoint(round_num, state))
+        return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
+
+    def moved(self, before: Array, after: Array) -> None:
+        """Note by which part of its size this round moved what is learned."""
+        self._movements = [*self._movements[1 - _MOVEMENTS :], relative_movement(before, after)]
+
+    def ends(self, arrival: Arrival) -> None:
+        """Say how the job ended; best before its last round is recorded, which then keeps it through a crash."""
+        self.arrival = arrival
+
+    def settled(self, rounds: int, *, whole: bool, what: str = "the weights") -> Arrival:
+        """How a job ended that runs all its rounds, by how far the last ones moved; a round at least.
+
+        Args:
+            rounds: All of them.
+            whole: Whether each round had all clients and all their rows.
+            what: Moves.
+        """
+        return settling(self._movements, rounds, whole=whole, what=what)
+
+    def went_back(self, metrics: RoundMetrics) -> None:
+        """Close the round in which the run diverged with the metrics of the model that the job leaves."""
+        self.measured = metrics
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, self._round + 1, metrics=metrics))
+
+    def _own_state(self) -> Arrays:
+        """What a later life of the run has to know of this one."""
+        own = {f"{_OWN}rules": np.array([self.rules])}
+        if self._movements:
+            own[f"{_OWN}movements"] = np.array(self._movements)
+        if self.arrival is not None:
+            own[f"{_OWN}arrival"] = json_array(self.arrival.to_json())
+            own[f"{_OWN}measured"] = json_array(asdict(self.measured))
+        return own
+
+    def _recall(self, own: State) -> None:
+        if "rules" in own:
+            self.rules = int(own.number("rules"))
+        if "movements" in own:
+            self._movements = own["movements"].tolist()
+        if "arrival" in own:
+            self.arrival = Arrival(**own.json("arrival"))
+            self.measured = RoundMetrics(**own.json("measured"))
 
     def keep(self, model: Callable[[], Model | None]) -> None:
         """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.
@@ -216,6 +279,8 @@ class _PartJournal:
         """See `Journal.event`."""
         if event.metrics is not None:
             event = replace(event, metrics=self.measured(event.metrics))
+            if event.metrics is not None and event.metrics.pooled:
+                self.whole.measured = event.metrics
         self.whole._journal.event(event)
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:

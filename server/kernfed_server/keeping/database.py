@@ -8,10 +8,12 @@ is read all the same.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -20,10 +22,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from kernfed.errors import BusyError, DiskFullError, UnavailableError
-from kernfed.files import is_full
+from kernfed.files import is_full, no_space
 from kernfed.jobs.info import NumberedEvent
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.database_lock import DatabaseLock
+from kernfed_server.keeping.schema import check_there
 from kernfed_server.keeping.store_rows import event_columns
 
 log = structlog.get_logger(__name__)
@@ -36,14 +39,23 @@ MAX_PENDING_EVENTS = 100_000
 FLUSH_AFTER_S = 0.25
 """Events wait this long for a statement that takes them along, such as the checkpoint of their round."""
 
-_HOLD_EVERY_S = 5.0
+HOLD_EVERY_S = 5.0
+LEAST_FREE_BYTES: Final = 1 << 20
+"""Less on the disk of the data folder, and no checkpoint of use fits."""
 
 
 class Database:
     """A database that this coordinator alone uses. End with `close`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        """Connect when it is used first.
+
+        Args:
+            engine: As `kernfed_server.keeping.schema.make_engine` makes it.
+            folder: The coordinator's data folder, whose disk must have space too.
+        """
         self.engine = engine
+        self._folder = folder
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._lock = threading.Lock()
         self._pending: deque[tuple[str, NumberedEvent]] = deque()
@@ -67,26 +79,46 @@ class Database:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         try:
-            await self.in_worker(self._flush_now)
-        except UnavailableError:
-            log.exception("events lost at shutdown")
+            if self._pending:
+                await self.in_worker(self._flush_now)
+        except UnavailableError as err:
+            log.error("events lost at shutdown", num_events=len(self._pending), error=str(err))
         finally:
             self._worker.submit(self._held.release)
             self._worker.shutdown(wait=True)
             self.engine.dispose()
 
-    async def hold(self) -> None:
-        """See to it for ever that no other coordinator uses the database, which a restarted server would let in.
+    async def hold(self, told: Callable[[str], Awaitable[None]]) -> None:
+        """See to it for ever that the database can be used, and by no other coordinator.
+
+        Args:
+            told: Called with what is wrong whenever that changes, and with an empty text once nothing is.
 
         Raises:
-            ConfigError: Another one does; what is written from now on could undo what it wrote.
+            ConfigError: Another coordinator uses it, which a restarted server would let in, or its tables are gone.
+                What is written from now on could undo what that one wrote, or would be lost.
         """
+        said = ""
         while True:
-            await asyncio.sleep(_HOLD_EVERY_S)
             try:
-                await self.in_worker(self.take_lock)
+                await self.in_worker(self._look)
+                wrong = ""
             except UnavailableError as err:
-                log.warning("the database is not held", error=str(err))
+                wrong = str(err)
+            if wrong != said:
+                if wrong:
+                    log.error("the store cannot be used", error=wrong)
+                else:
+                    log.info("the store can be used again")
+                await told(wrong)
+                said = wrong
+            await asyncio.sleep(HOLD_EVERY_S)
+
+    def _look(self) -> None:
+        self.take_lock()
+        check_there(self.engine)
+        if shutil.disk_usage(self._folder).free < LEAST_FREE_BYTES:
+            raise no_space()
 
     def add_event(self, job_id: str, event: NumberedEvent) -> None:
         """Queue an event for writing; returns at once. Called in the event loop.

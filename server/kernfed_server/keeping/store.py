@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -57,8 +58,8 @@ class Store:
     """State that outlives the process. Make with `await Store.open(...)`; end with `close`."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
-        self._db = Database(engine)
-        self._folder = folder
+        self._db = Database(engine, folder)
+        self._folder = folder / "checkpoints"
 
     @classmethod
     async def open(cls, url: str, folder: Path) -> Store:
@@ -73,7 +74,7 @@ class Store:
                 them, or they are gone while the folder holds files of jobs.
             UnavailableError: The database cannot be opened.
         """
-        store = cls(make_engine(url), folder / "checkpoints")
+        store = cls(make_engine(url), folder)
         try:
             await store._db.in_worker(lambda: refuse_lost(store._db.engine, folder))
             await store._db.in_worker(store._create)
@@ -86,9 +87,9 @@ class Store:
         """Write what is pending and close; once is enough, twice does no harm."""
         await self._db.close()
 
-    async def hold(self) -> None:
+    async def hold(self, told: Callable[[str], Awaitable[None]]) -> None:
         """See `kernfed_server.keeping.database.Database.hold`."""
-        await self._db.hold()
+        await self._db.hold(told)
 
     def add_event(self, job_id: str, event: NumberedEvent) -> None:
         """See `kernfed_server.keeping.database.Database.add_event`."""
@@ -265,8 +266,7 @@ class Store:
         """
 
         def work() -> Resumption | None:
-            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            row = self._checkpoint_row(job_id)
             if row is None:
                 return None
             if not row.file:
@@ -284,12 +284,15 @@ class Store:
         """
 
         def work() -> None:
-            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            row = self._checkpoint_row(job_id)
             if row is not None and row.file:
                 copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
         await self._db.in_worker(work)
+
+    def _checkpoint_row(self, job_id: str) -> sa.Row[Any] | None:
+        query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
+        return self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
 
     async def drop_checkpoint(self, job_id: str) -> None:
         """Forget the checkpoint of a job that is over."""

@@ -19,6 +19,7 @@ from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.embeddings import embed, target_terms
 from kernfed.methods.personalise.messages import (
     AdoptRequest,
+    AllowKeepingRequest,
     ClientEmbedding,
     CollaborationWeights,
     ColumnMoments,
@@ -29,6 +30,7 @@ from kernfed.methods.personalise.messages import (
     EvaluatePersonalRequest,
     Factor,
     FactorRequest,
+    KeepAllowed,
     ModelAdopted,
     ProjectRequest,
     Shared,
@@ -211,6 +213,12 @@ def tell_weights(job: LocalJob, request: TellWeightsRequest) -> CollaborationWei
     return CollaborationWeights(num_rows=job.num_rows, weights=weights, choice=state.choice)
 
 
+def allow_keeping(job: LocalJob, request: AllowKeepingRequest) -> KeepAllowed:
+    """Allow it: the policy, which is asked before any step runs, does."""
+    del request
+    return KeepAllowed(num_rows=job.num_rows)
+
+
 def evaluate_personal(job: LocalJob, request: EvaluatePersonalRequest) -> Evaluation:
     """Metric sums of the personal model."""
     scorer = personal(job).scorer
@@ -273,6 +281,7 @@ STEPS: dict[type[Any], Any] = {
     AdoptRequest: adopt,
     SolveModelRequest: solve_model,
     TellWeightsRequest: tell_weights,
+    AllowKeepingRequest: allow_keeping,
     EvaluatePersonalRequest: evaluate_personal,
 }
 """Steps of this module, by the request that they answer."""

@@ -426,6 +426,22 @@ class TellWeightsRequest(Request[CollaborationWeights]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepAllowed(Reply):
+    """What this client has shared may be kept with the job."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowKeepingRequest(Request[KeepAllowed]):
+    """Ask whether embedding and normal equations may stay with the job's artifacts, for clients that join later."""
+
+    step = "personalise.allow_keeping"
+    reply = KeepAllowed
+    kinds = (Kind.STORED_STATISTIC,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatePersonalRequest(Request[Evaluation]):
     """Measure the client's personal model on its own test rows."""
 

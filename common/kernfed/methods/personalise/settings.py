@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -12,7 +13,6 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.shared_settings import NetworkSection
-from kernfed.models.network_spec import make_network_spec
 from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -97,6 +97,17 @@ class PersonaliseSettings(MethodSection):
         "auto",
         description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
     )
+    keep_shared: Annotated[bool, Only(trainer="exact")] = Field(
+        False,
+        description="Keep among the artifacts what clients shared, of those whose policy allows it, for clients that "
+        "join later; see from_job.",
+    )
+    from_job: Annotated[str, Only(trainer="exact")] = Field(
+        "",
+        max_length=4096,
+        description="Folder of the artifacts of an earlier job with keep_shared: this job's clients join that one, and "
+        "nobody else is asked; empty: none.",
+    )
     noise: NoiseSection | None = Field(None, description="Noise on the embeddings; unset: none.")
     min_weight: Annotated[float, Only(trainer=("newton", "fedavg"))] = Field(
         1e-3,
@@ -161,14 +172,8 @@ class PersonaliseSettings(MethodSection):
         if self.trainer != "exact" and self.rounds < 2:
             raise ValueError(f"rounds is 1, and round 1 finds the weights; give at least 2 for {self.trainer}")
         if self.trainer == "fedavg":
-            image = tuple(self.network.image)
-            columns = 1
-            for side in image:
-                columns *= side
             try:
-                make_network_spec(
-                    self.network.kind, LearningTask.REGRESSION, columns, 1, self.network.all_widths, image
-                )
+                self.network.spec(LearningTask.REGRESSION, math.prod(self.network.image), 1)
             except ConfigError as err:
                 raise ValueError(str(err)) from err
         return self

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.methods.distill.consensus import progress
+from kernfed.maths.settling import progress
 from kernfed.methods.distill.messages import OwnModelKept
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.wording import listed
+from kernfed_server.jobs.arrival import Arrival
 
 _NEAR = 1e-3
 """Relative distance to the limit that counts as arrived, where the job asks for no smaller one."""
@@ -25,6 +26,12 @@ class Ending:
     """None: nobody can say."""
     distance: float | None = None
     """What is left of the way, relative to the consensus' size."""
+
+    @property
+    def arrival(self) -> Arrival:
+        """For the end of the job."""
+        words = self.words.removeprefix("arrived: ")
+        return Arrival(words, self.arrived, self.distance, "estimate of the consensus' relative distance to its limit")
 
 
 def ending(movements: Sequence[float], settings: DistillSettings, round_num: int, *, all_take_part: bool) -> Ending:

@@ -16,8 +16,9 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
+from kernfed.maths.settling import progress
 from kernfed.memory import require_bytes
-from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
 from kernfed.methods.distill.messages import (
@@ -224,7 +225,7 @@ class _Distillation:
             for note in kept_notes(kept) if better or blend else ():
                 self.run.note(note)
             end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part)
-            self.run.note(end.words)
+            self.run.ends(end.arrival)
             self.run.publish(self._finding(state, round_num, end, kept))
         await self.run.record(round_num, {**state.to_arrays(), **self.tuned.to_arrays()}, metrics)
 
@@ -311,7 +312,11 @@ class _Distillation:
             f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the "
             f"models that they had; the job leaves the consensus from before its least movement. Use {remedy}"
         )
-        return DivergedRunError(message, model=self._consensus(state.steadiest))
+        return DivergedRunError(message, model=self._consensus(state.steadiest), measure=self._alone)
+
+    async def _alone(self) -> RoundMetrics:
+        """Metrics of what clients have where the consensus moved away: their own models, measured before round 1."""
+        return self.baseline
 
     def note_public_set(self, state: Iteration) -> None:
         """Say where the public set is too small, or too far from the clients' rows."""

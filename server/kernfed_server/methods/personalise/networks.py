@@ -21,7 +21,7 @@ from kernfed.methods.personalise.training_messages import (
     KeepNetworkRequest,
     TrainNetworksRequest,
 )
-from kernfed.models.network_spec import NetworkSpec, initial_parameters, make_network_spec
+from kernfed.models.network_spec import NetworkSpec, initial_parameters
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -53,6 +53,7 @@ async def train_networks(job: Personalisation, found: Collaboration | None) -> N
             metrics = metrics.merged(await networks.measure(alone=last))
         if last:
             job.publish(found, metrics)
+            job.run.ends(job.run.settled(round_num, whole=False, what="the networks"))
         await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, metrics)
 
 
@@ -62,15 +63,8 @@ def network_of(job: Personalisation) -> NetworkSpec:
     Raises:
         ConfigError: They do not fit.
     """
-    section, schema = job.settings.network, job.setup.schema
-    return make_network_spec(
-        section.kind,
-        schema.task,
-        len(schema.features),
-        job.setup.num_outputs,
-        section.all_widths,
-        tuple(section.image),
-    )
+    schema = job.setup.schema
+    return job.settings.network.spec(schema.task, len(schema.features), job.setup.num_outputs)
 
 
 @dataclass
@@ -119,6 +113,7 @@ class _Networks:
         missing = [k for k in range(len(self.clients)) if k not in parts]
         before = self.parameters
         await asyncio.to_thread(self._move, without(mix, missing) if missing else mix, parts)
+        self.job.run.moved(before, self.parameters)
         return float(np.sqrt(np.square(self.parameters - before).mean()))
 
     def _move(self, mix: Floats, parts: Mapping[int, Floats]) -> None:

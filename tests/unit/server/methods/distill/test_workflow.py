@@ -282,12 +282,15 @@ def test_it_stops_where_it_has_arrived(tmp_path: Path) -> None:
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert found.journal.last is not None
     assert found.journal.last.round_num < 1000
-    assert any(note.startswith("arrived") for note in found.notes)
+    assert any(note.startswith("end: arrived: in round") for note in found.notes)
     assert isinstance(found.left, PublicConsensus)
     limit = by_hand(rows, found.left.points, 2000, deregularise=False)
     assert np.linalg.norm(found.values - limit) < 1e-4 * np.linalg.norm(limit)
     job, _, files = made_job(tmp_path, rounds=8)
-    assert any(note.startswith("still moving") for note in run(job, files, Bench(from_rows(rows, (), tmp_path))).notes)
+    assert any(
+        note.startswith("end: not arrived: still moving")
+        for note in run(job, files, Bench(from_rows(rows, (), tmp_path))).notes
+    )
 
 
 def test_policy_decides_over_predictions(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, Num
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.folds import units
 from kernfed.maths.kernels import gram
+from kernfed.maths.settling import progress, relative_movement
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.consensus import (
     Deregulariser,
     fixed_point,
     mean_predictions,
-    progress,
-    relative_movement,
     remember,
     spectral_radius,
 )
