@@ -11,21 +11,18 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
-from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
+from kernfed.errors import DataError, InvalidReplyError
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
-from kernfed.federation.cohort import Cohort, pass_all
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.exchange import NO_ANSWER, Fault
-from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
     DataDescription,
@@ -42,6 +39,7 @@ from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 from kernfed_server.jobs.classes import refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
 from kernfed_server.jobs.units import note_units, note_units_beside
@@ -247,71 +245,6 @@ class LaterDescription:
         _check_description(self.schema, description)
         _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
         self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
-
-
-class Gate:
-    """Asks all clients; one without a valid answer stops the job, or is left out of it."""
-
-    def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
-        self._cohort = cohort
-        self._run = run
-        self._strict = strict
-
-    async def ask(
-        self,
-        request: Request[R],
-        check: Callable[[str, R], None] = pass_all,
-        clients: Iterable[str] | None = None,
-        *,
-        fresh: bool = False,
-        later: Callable[[str, R], None] | None = None,
-    ) -> dict[str, R]:
-        """Replies by client name.
-
-        Args:
-            request: What to ask.
-            check: Raises a KernfedError where a reply does not hold up.
-            clients: Whom, where not all are asked; the quorum then counts among these.
-            fresh: As in `Cohort.ask`.
-            later: As `check`, for clients that are asked later; unset: the same.
-        """
-        asked = self._cohort.clients if clients is None else tuple(clients)
-        replies = await self._cohort.ask(
-            request,
-            clients=clients,
-            everyone=self._strict,
-            drawn=clients is not None,
-            fresh=fresh,
-            check=later or check,
-        )
-        faults = self._cohort.faults
-        absent: dict[str, Fault] = {}
-        for client in asked:
-            if client not in replies:
-                absent[client] = faults.get(client, NO_ANSWER)
-                continue
-            try:
-                check(client, replies[client])
-            except KernfedError as err:
-                absent[client] = Fault(err.reason, str(err))
-        if absent and self._strict:
-            _refuse(request.step, len(asked), absent)
-        for client, fault in absent.items():
-            replies.pop(client, None)
-            self._cohort.exclude(client, fault)
-            self._run.note(f"{client} is left out of this job: {fault.reason}: {fault.message}")
-        if not replies:
-            _refuse(request.step, len(asked), absent)
-        return replies
-
-
-def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:
-    lines = [f"before round 1, {len(absent)} of {num_clients} clients did not pass {step}; nothing was trained"]
-    for client, fault in sorted(absent.items()):
-        text = fault.message.replace("\n", "\n    ")
-        lines.append(f"  {client}: {fault.reason}: {text}")
-    lines.append('  correct this, leave the client out of cohort.clients, or set cohort.preflight = "quorum"')
-    raise JobError("\n".join(lines))
 
 
 def _check_description(schema: DataSchema, description: DataDescription) -> None:
