@@ -76,7 +76,8 @@ class Deregulariser:
         ones = np.ones((len(consensus), 1))
         solved = self._solve(np.hstack([consensus - consensus.mean(axis=0), ones]))
         offset = solved[:, :-1].sum(axis=0) / solved[:, -1].sum()
-        return consensus + self._scale * (solved[:, :-1] - solved[:, -1:] * offset)
+        found: Floats = consensus + self._scale * (solved[:, :-1] - solved[:, -1:] * offset)
+        return found
 
     def _solve(self, right: Floats) -> Floats:
         found: Floats
