@@ -1,4 +1,4 @@
-"""Distillation jobs on clients in this process: the paper's third data set, and jobs with a public file."""
+"""Distillation jobs on clients in this process: the paper's third data set, jobs with a public file, and their runs."""
 
 from __future__ import annotations
 
@@ -50,13 +50,16 @@ def made_job(
     points: Floats | None = None,
     **settings: Any,
 ) -> tuple[JobFile, str, dict[str, bytes]]:
-    """A job with its public file beside it, as `kernfed job submit` sees it: parsed, text, files by SHA-256."""
+    """A job with its public file beside it, as `kernfed job submit` sees it: parsed, text, files by SHA-256.
+
+    Settings that are None are left out, so that the default of the method holds.
+    """
     found = np.random.default_rng(9).random((num_points, 3)) if points is None else points
     np.savez(folder / "public.npz", x=found)
     defaults = {"kernel": "wendland", "lengthscale": 1.0, "intercept": False, "ridge": 3e-3}
     if settings.get("client_fraction", 1.0) == 1.0 and settings.get("memory_exponent", "auto") in ("auto", 0.0):
         defaults["tolerance"] = 0.0
-    chosen = {**defaults, "rounds": 6, **settings}
+    chosen = {key: value for key, value in {**defaults, "rounds": 6, **settings}.items() if value is not None}
     lines = [f"{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}".replace("'", '"') for k, v in chosen.items()]
     head = ['name = "distill"', "seed = 3", top, "[method]", 'name = "distill"', 'public = "public.npz"']
     data = ["[data]", f'task = "{task}"', 'target = "y"', 'features = ["x0", "x1", "x2"]', "standardise = false"]
