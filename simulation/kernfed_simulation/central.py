@@ -14,6 +14,7 @@ from kernfed.federation.evaluation import measure, metrics, pool
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods import rooms
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.tensors.linalg import cholesky, self_product
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import held_out_targets, predict
@@ -65,7 +66,7 @@ def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
 
 def measure_central_ridge(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMetrics:
     """Metrics of the ridge model of all rows, by the ridge of a method's settings."""
-    return measure_central(jobs, settings.ridge)
+    return measure_central(jobs, ridge_of(settings))
 
 
 def measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:

@@ -21,6 +21,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
+from kernfed_server.jobs.settling import settled_settings
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_simulation.central import central_models
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
@@ -116,7 +117,7 @@ def simulate(
     if job.data is not None and (error is None or model is not None):
         left = {name: jobs[name] for name in cohort.clients}
         try:
-            final = final.merged(_central(job, left))
+            final = final.merged(_central(job, left, run))
         except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0
@@ -146,10 +147,10 @@ def simulate(
     )
 
 
-def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
+def _central(job: JobFile, jobs: Mapping[str, LocalJob], run: Run) -> RoundMetrics:
     """Metrics of the pooled reference, where the method has one."""
     measure = central_models().get(job.method.name)
-    return RoundMetrics() if measure is None else measure(jobs, job.method)
+    return RoundMetrics() if measure is None else measure(jobs, settled_settings(job.method, run.settled))
 
 
 def _training(event: JobEvent) -> Scores:

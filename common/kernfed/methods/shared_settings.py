@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from kernfed.errors import ConfigError
 from kernfed.models.network_spec import NetworkKind
 from kernfed.section import Only, Section, Unused
 
-Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
+BY_ROWS: Literal["by-rows"] = "by-rows"
+"""The ridge follows from the feature map and the training rows once clients are prepared."""
+RidgeNumber = Annotated[float, Field(gt=0, le=1e6)]
+RIDGE_RULE = (
+    "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows), of a "
+    "head 1e-3; at most 1e-3, which the quadratic map has always. Rows are all clients'; for `local` the client's own."
+)
+Ridge = Annotated[
+    RidgeNumber | Literal["by-rows"],
+    Field(description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE}"),
+]
 Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 Width = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -33,3 +44,15 @@ class NetworkSection(Section):
         """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
         defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
         return tuple(self.widths) or defaults[self.kind]
+
+
+def ridge_of(settings: Any) -> float:
+    """The number that `ridge` stands for in a job whose clients are prepared.
+
+    Raises:
+        ConfigError: They are not: nobody knows the rows yet.
+    """
+    ridge = settings.ridge
+    if isinstance(ridge, str):
+        raise ConfigError('method.ridge = "by-rows" is a number once the clients are prepared; give a number here')
+    return float(ridge)

@@ -16,6 +16,7 @@ from kernfed.methods.registry import method_of
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.settling import settle
 from kernfed_server.jobs.verdict import against_alone
 from kernfed_server.methods.registry import WORKFLOWS
 
@@ -55,6 +56,8 @@ async def execute(
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
         setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES)
+    job, setup = settle(job, setup, run)
+    cohort.let_differ(workflow.spread(job.method))
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
     if named_files(job):

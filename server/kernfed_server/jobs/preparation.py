@@ -11,7 +11,7 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -39,11 +39,16 @@ from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.base import COLUMNS
 from kernfed.wording import listed
-from kernfed_server.jobs.classes import unite_classes
+from kernfed_server.jobs.classes import by_rows, unite_classes
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
 from kernfed_server.jobs.units import note_units
+
+_MOST_TOLD = 8
+LEAST_WITHIN = 0.1
+"""Least part of the lengthscale that a column gets: one that is constant at every client would get none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,10 @@ class Setup:
     """Fingerprint of the clients' frozen backbone; empty: none."""
     local_shared: bool = False
     """Whether clients also measure a model of their own rows with what all agreed on."""
+    class_order: tuple[int, ...] = ()
+    """Places of the classes, that with the most training rows first; what is drawn for each follows this order."""
+    own_ridge: Mapping[str, float] = field(default_factory=dict)
+    """Ridge of each client's model alone; empty: that of the job."""
 
     @property
     def num_features(self) -> int:
@@ -119,12 +128,14 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     _note_dropped(described, run)
     later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
+    class_order = by_rows(classes, described)
     note_units(schema, described, run)
-    mean, deviation, bounds = agree_scales(data, described, run)
+    scales = agree_scales(data, described, run)
+    mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
-    drawn = median and rule == "median"
+    drawn = median and rule in ("median", COLUMNS)
     standardised = await gate.ask(
         StandardiseRequest(
             classes=classes,
@@ -141,12 +152,12 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
             "goes by the others"
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run)
+    spec = agree_features(job, standardised, run, scales.within() if rule == COLUMNS else None)
     if not map_features:
         present = {client: num_rows[client] for client in cohort.clients}
         nothing = np.zeros(0)
         shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
+        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone, class_order=class_order)
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
         MapFeaturesRequest(features=spec, num_outputs=num_outputs),
@@ -176,6 +187,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         intercept=job.features.intercept,
         backbone=later.backbone,
         local_shared=job.local_shared,
+        class_order=class_order,
     )
 
 
@@ -306,13 +318,22 @@ def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
 
 
-def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
-    """The feature map, by the clients' median distances where the job leaves its lengthscale to them."""
+def agree_features(
+    job: JobFile, standardised: Mapping[str, Standardised], run: Run, within: Array | None = None
+) -> FeatureSpec:
+    """The feature map, by the clients' median distances where the job leaves its lengthscale to them.
+
+    Args:
+        job: Of the clients.
+        standardised: What they told of their distances.
+        run: For notes.
+        within: Part of each column's deviation that lies within clients, (P,), where columns may have their own scales.
+    """
     section = job.features
     seed = section.seed
     if seed is None:
         seed = rng.seed(job.seed, "features")
-    scale = lengthscale(job)
+    scale = rule = lengthscale(job)
     if isinstance(scale, str):
         agreed = agree_lengthscale(
             [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
@@ -324,5 +345,16 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
             run.note(f"lengthscale {scale:.6g}: the row-weighted median of the clients' median distances")
             if agreed.floored:
                 run.note(f"the median distance between rows is (nearly) 0; give {lengthscale_key(job)} yourself")
+            if rule == COLUMNS and within is not None:
+                parts = np.maximum(within, LEAST_WITHIN)
+                scale = [agreed.value * float(part) for part in parts]
+                run.note(_told_parts(job.data.features if job.data else [], parts))
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+
+
+def _told_parts(names: Sequence[str], parts: Array) -> str:
+    """The columns with the smallest parts, in words."""
+    order = [int(j) for j in np.argsort(parts, kind="stable") if parts[j] < 1.0][:_MOST_TOLD]
+    told = ", ".join(f"{names[j]} {parts[j]:.2g}" for j in order)
+    return f"lengthscales of single columns, as parts of it, the smallest first: {told or 'all 1'}"

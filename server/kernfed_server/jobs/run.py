@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
-from kernfed.methods.finding import Finding
+from kernfed.methods.finding import Finding, SettledFinding
 from kernfed_server.jobs.state import Arrays, State
 
 R = TypeVar("R")
@@ -19,6 +21,8 @@ R = TypeVar("R")
 Members = tuple[str, ...]
 """The clients whose rows an objective is made of, sorted."""
 
+_SETTLED = "settled."
+"""Beginning of the names under which settled numbers are in checkpoints."""
 PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 
@@ -80,6 +84,8 @@ class Run:
         self._told: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
+        self.settled: Mapping[str, float] = {}
+        """Numbers that stand for rules of the method's settings, by key."""
         self.sound: Array | None = None
         """Weights of the last round that was measured and made sense; for a run that diverges later."""
 
@@ -92,6 +98,19 @@ class Run:
     def resumed(self) -> State | None:
         """State after the last finished round of an earlier life of this run, else None."""
         return State(self._resumed.state) if self._resumed else None
+
+    def settle(self, numbers: Mapping[str, float]) -> None:
+        """Fix numbers that stand for rules of the settings: they go into every checkpoint and into the job's record."""
+        self.settled = dict(numbers)
+        self.publish(SettledFinding(dict(numbers)))
+
+    def settled_before(self) -> dict[str, float]:
+        """What an earlier life of this run settled."""
+        state = self._resumed.state if self._resumed else {}
+        return {n.removeprefix(_SETTLED): float(a[0]) for n, a in state.items() if n.startswith(_SETTLED)}
+
+    def _checkpoint(self, round_num: int, state: Arrays) -> Checkpoint:
+        return Checkpoint(round_num, {**state, **{_SETTLED + k: np.array([v]) for k, v in self.settled.items()}})
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
         """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
@@ -126,7 +145,7 @@ class Run:
             self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
-        await self._journal.checkpoint(Checkpoint(round_num, state))
+        await self._journal.checkpoint(self._checkpoint(round_num, state))
         self._round = round_num
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
@@ -144,7 +163,7 @@ class Run:
         """
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         self._round = round_num
-        return self._journal.checkpoint(Checkpoint(round_num, state))
+        return self._journal.checkpoint(self._checkpoint(round_num, state))
 
     def keep(self, model: Callable[[], Model | None]) -> None:
         """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.
@@ -221,5 +240,5 @@ class _PartJournal:
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `Journal.checkpoint`."""
         state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
-        await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, state))
+        await self.whole._journal.checkpoint(self.whole._checkpoint(checkpoint.round_num, state))
         self.whole._round = checkpoint.round_num

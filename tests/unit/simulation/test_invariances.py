@@ -50,9 +50,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 CENTRED = [name for name in METHODS if name != "distill"]
 """Distillation penalises the mean of its targets."""
-UNORDERED = [n for n in METHODS if n not in {"distill", "personalise paper", "personalise network"}]
-UNORDERED = [n for n in UNORDERED if n not in {"reweight adam", "reweight fedavg"}]
-"""Networks draw starting weights for each output, and the paper's embeddings draw frequencies for each class."""
+UNORDERED = [name for name in METHODS if name != "distill"]
 BASE_RATES = ("head", "head cg", "fedavg head")
 """Methods of a head that end near the minimum of the pooled loss."""
 
