@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=IDLE)
     args = parser.parse_args()
     if args.role != "all":
-        from kernfed.event_loop import run
+        from kernfed.service import run
 
         run({"coordinator": coordinator, "clients": clients}[args.role](args))
         return

@@ -54,14 +54,15 @@ features = {json.dumps([f"x{i}" for i in range(ROW_COLUMNS)])}
 async def network(num_clients: int, rounds: int, m: int, d: int) -> tuple[float, int]:
     """Rounds per second of a job, and bytes that a client sends per round."""
     from kernfed.federation.events import EventKind, JobState
-    from kernfed_testing import federation
+    from kernfed_testing import nodes
+    from kernfed_testing.federation import Federation
 
-    federation.LIMIT_S = 900.0
+    nodes.LIMIT_S = 900.0
     names = [f"c{i:02d}" for i in range(num_clients)]
     data = {name: rows_csv(i, rounds) for i, name in enumerate(names)}
     settings = dict.fromkeys(names, "[policy]\nmin_rows = 1")
     with tempfile.TemporaryDirectory(prefix="kernfed-bench-") as root:
-        made = federation.Federation(Path(root), data, processes=True, settings=settings, heartbeat_s=(5.0, 120.0))
+        made = Federation(Path(root), data, processes=True, settings=settings, heartbeat_s=(5.0, 120.0))
         async with made as fed:
             info = await fed.submit(job_text(names, rounds, m, d))
             while not info.state.finished:  # nobody watches: that costs, and a session has no watchers

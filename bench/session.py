@@ -305,7 +305,7 @@ def main() -> None:
         "session-client": session_client,
     }
     if args.role in roles:
-        from kernfed.event_loop import run
+        from kernfed.service import run
 
         run(roles[args.role](args))
         return

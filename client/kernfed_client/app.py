@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
 from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.process_lock import LOCK_FILE, ProcessLock
+from kernfed.service import stop_signal
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
@@ -35,6 +35,8 @@ from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import open_feeds
 
 log = structlog.get_logger(__name__)
+
+_DAY_S = 24 * 3600.0
 
 
 class ClientDaemon:
@@ -70,7 +72,7 @@ class ClientDaemon:
         self._store = ReplyStore(file.state / "outbox", terms)
         self._metrics = _metrics(file)
         self._worker = Worker()
-        runner = TaskRunner(
+        self._runner = TaskRunner(
             request_classes(),
             lambda: _maths().STEPS,
             self._open_job,
@@ -83,7 +85,7 @@ class ClientDaemon:
             lambda: Identity.load(file.identity),
             file.coordinator,
             Offer(version("kernfed"), tuple((name, _partitions(d)) for name, d in sorted(file.datasets.items()))),
-            runner,
+            self._runner,
             self._worker,
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
@@ -135,14 +137,23 @@ class ClientDaemon:
 
         if self._metrics is not None and self._file.metrics_port is not None:
             self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
+
+        async def forget_daily() -> None:
+            while True:  # not at the start: a job that still runs has asked by the next day
+                await asyncio.sleep(_DAY_S)
+                await self._worker.run(self._runner.forget_old)
+
         health = keep_health_written(self._file.state, lambda: self.session.connected)
         tasks = [
             asyncio.ensure_future(coroutine)
-            for coroutine in (self.session.run(), keep_renewed(self._file.identity), health, announce(), warm_up())
+            for coroutine in (
+                *(self.session.run(), keep_renewed(self._file.identity), health, forget_daily()),
+                *(announce(), warm_up()),
+            )
         ]
         stopped = asyncio.ensure_future(stop.wait())
         try:
-            endless = tasks[:3]
+            endless = tasks[:4]
             done, _ = await asyncio.wait([stopped, *endless], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
                 task.result()
@@ -179,9 +190,6 @@ def _partitions(dataset: DatasetSection) -> tuple[str, ...]:
 
 async def serve(file: ClientFile) -> None:
     """Run a daemon until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    stop = stop_signal()
     async with open_feeds(file):
         await ClientDaemon(file).run(stop)

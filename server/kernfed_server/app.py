@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,10 @@ from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
-from kernfed.pki.registry import Registry, Revocation, live
+from kernfed.pki.records import Revocation, live
+from kernfed.pki.registry import Registry
 from kernfed.process_lock import LOCK_FILE, ProcessLock
+from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
@@ -124,7 +125,12 @@ class Coordinator:
             )
             background = [
                 asyncio.ensure_future(c)
-                for c in (runs.run(), store.hold(), self._revocations.run(), keep_own_certificate_renewed(self._pki))
+                for c in (
+                    runs.run(),
+                    store.hold(self._health.store),
+                    self._revocations.run(),
+                    keep_own_certificate_renewed(self._pki),
+                )
             ]
             stack.push_async_callback(_cancel, background)
             ports = Ports(
@@ -253,10 +259,7 @@ async def serve(file: CoordinatorFile, port_file: Path | None = None) -> None:
         port_file: Where to write the two ports once they answer, as `federation enrolment`; for scripts that let the
             system choose them.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    stop = stop_signal()
 
     def announce(ports: Ports) -> None:
         if port_file is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from kernfed.arrays import Array
@@ -15,9 +14,12 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods import rooms
 from kernfed.methods.shared_settings import ridge_of
-from kernfed.tensors.linalg import cholesky, self_product
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.ridge import LocalRidge
+from kernfed.tensors.shifted_gram import ShiftedGram
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import held_out_targets, predict
+from kernfed_client.steps.own_ridge import ridge_key
 
 MODEL = "central"
 
@@ -43,19 +45,21 @@ def central_weights(jobs: Mapping[str, LocalJob], ridge: float) -> Array:
     """
     if not jobs:
         raise DataError("no client is left to pool rows of")
-    gram: torch.Tensor | None = None
-    moment: torch.Tensor | None = None
-    num_rows = 0
+    first = next(iter(jobs.values()))
+    num_features, num_outputs = first.train_rows.shape[1], first.num_outputs
+    gram = torch.zeros(num_features, num_features, dtype=torch.float64, device=first.device)
+    moment = torch.zeros(num_features, num_outputs, dtype=torch.float64, device=first.device)
     for name in sorted(jobs):
-        z, y = jobs[name].z_train, jobs[name].y_train
-        part, cross = self_product(z).cpu(), (z.T @ y).cpu()
-        gram, moment = (part, cross) if gram is None or moment is None else (gram.add_(part), moment.add_(cross))
-        num_rows += jobs[name].num_rows
-    assert gram is not None  # noqa: S101  # there is a client
-    assert moment is not None  # noqa: S101  # there is a client
-    gram.div_(num_rows).diagonal().add_(ridge)
-    solution = cholesky(gram, name="pooled Hessian").solve(moment.div_(num_rows))
-    return np.ascontiguousarray(solution.numpy())
+        _problem(jobs[name], ridge).add_sums(gram, moment)
+    num_rows = sum(job.num_rows for job in jobs.values())
+    pooled = ShiftedGram(gram.div_(num_rows))
+    return to_array(pooled.solve(moment.div_(num_rows), ridge, "pooled Hessian"))
+
+
+def _problem(job: LocalJob, ridge: float) -> LocalRidge:
+    """The client's ridge problem: that of the job's rounds if it had one, whose sums are made already."""
+    kept = job.kept(ridge_key(ridge)) if job.row_weights is None else None
+    return kept if isinstance(kept, LocalRidge) else LocalRidge(job.train_rows, job.y_train, ridge)
 
 
 def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:

@@ -24,6 +24,7 @@ from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, prepare, read_partition
+from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
 
@@ -56,6 +57,7 @@ def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[
         ConfigError: A file is wrong, or two clients have the same name.
     """
     jobs: dict[str, LocalJob] = {}
+    room = Room()
     for path in paths:
         file = load_client_file(path)
         try:
@@ -64,7 +66,7 @@ def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[
             name = path.stem
         if name in jobs:
             raise ConfigError(f"{path}: there is a client {name!r} already; give each client its own file and identity")
-        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None, durable=False)
+        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None, durable=False, room=room)
     return jobs
 
 
@@ -124,9 +126,11 @@ def from_tables(tables: Mapping[str, tuple[PartitionData, PartitionData | None]]
         train, test = tables[name]
         return lambda dataset, schema, client: prepare(train, test, schema, client, f"data set {dataset}")
 
+    room = Room()
+
     def open_job(name: str) -> LocalJob:
         file = ClientFile(state=state, policy=PolicySection(min_rows=1))
-        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name, durable=False)
+        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name, durable=False, room=room)
 
     return {name: open_job(name) for name in sorted(tables)}
 

@@ -20,8 +20,8 @@ from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.rules import resolved_settings
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
-from kernfed_server.jobs.settling import settled_settings
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_simulation.central import central_models
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
@@ -150,7 +150,7 @@ def simulate(
 def _central(job: JobFile, jobs: Mapping[str, LocalJob], run: Run) -> RoundMetrics:
     """Metrics of the pooled reference, where the method has one."""
     measure = central_models().get(job.method.name)
-    return RoundMetrics() if measure is None else measure(jobs, settled_settings(job.method, run.settled))
+    return RoundMetrics() if measure is None else measure(jobs, resolved_settings(job.method, run.resolved))
 
 
 def _training(event: JobEvent) -> Scores:

@@ -12,8 +12,9 @@ import pytest
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
-from kernfed_testing.federation import LIMIT_S, Ended, Federation, until
+from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.gate import Gate
+from kernfed_testing.nodes import LIMIT_S, until
 
 AB = ["a", "b"]
 

@@ -15,8 +15,9 @@ from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.ridge.messages import LocalSolveRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
-from kernfed_testing.federation import COLUMNS, LIMIT_S, Federation, make_csv, until
+from kernfed_testing.federation import COLUMNS, Federation, make_csv
 from kernfed_testing.gate import Gate
+from kernfed_testing.nodes import LIMIT_S, until
 
 ABC = ["a", "b", "c"]
 

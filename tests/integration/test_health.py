@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from pathlib import Path
 
 import grpc.aio
@@ -11,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernfed.errors import UnavailableError
+from kernfed.pki.folder import ABOUT
 from kernfed.pki.identity import (
     Identity,
     channel_credentials,
@@ -21,7 +23,8 @@ from kernfed.wire.health import SERVICES, check_health
 from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
 from kernfed_testing.commands import run_command
-from kernfed_testing.federation import LIMIT_S, Federation, until
+from kernfed_testing.federation import Federation
+from kernfed_testing.nodes import LIMIT_S, until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -45,6 +48,38 @@ async def test_both_commands_say_that_all_is_well(tmp_path: Path) -> None:
         status, text = await command("kernfed-coordinator", "health", "--address", address, cwd=tmp_path)
         assert status == 4
         assert text.startswith("error: ")
+
+
+async def test_a_store_that_is_lost_is_told_to_probes_and_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the disk has no space the coordinator lives and is not ready, and the doctor's last layer fails."""
+    monkeypatch.setattr("kernfed_server.keeping.database.HOLD_EVERY_S", 0.05)
+    async with Federation(tmp_path, ["a"], idle=["a"]) as fed:
+        address = f"127.0.0.1:{fed.ports.enrolment}"
+        probe = ("kernfed-coordinator", "health", "--ready", "--address", address)
+        assert await command(*probe, cwd=tmp_path) == (0, "ready\n")
+        monkeypatch.setattr("kernfed_server.keeping.database.LEAST_FREE_BYTES", 1 << 62)
+
+        async def fails() -> bool:
+            status, text = await command(*probe, cwd=tmp_path)
+            return status == 4 and "its database or disk cannot be used" in text
+
+        async with asyncio.timeout(LIMIT_S):
+            while not await fails():
+                pass
+        await check_health(address, fed.identities.coordinator)
+        about = fed.identities.operator / ABOUT
+        places = {"coordinator": fed.ports.federation, "enrolment": fed.ports.enrolment}
+        dialled = {key: f"localhost:{port}" for key, port in places.items()}
+        about.write_text(json.dumps({**json.loads(about.read_text()), **dialled}))
+        status, text = await command("kernfed", "doctor", "--identity", str(about.parent), cwd=tmp_path)
+        assert status == 4
+        assert "FAIL  store" in text
+        monkeypatch.setattr("kernfed_server.keeping.database.LEAST_FREE_BYTES", 1)
+        async with asyncio.timeout(LIMIT_S):
+            while await fails():
+                pass
 
 
 async def test_client_probe_follows_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
-from kernfed_testing.federation import LIMIT_S, Federation, until
+from kernfed_testing.federation import Federation
+from kernfed_testing.nodes import LIMIT_S, until
 from kernfed_testing.scripted_client import Misbehave, ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,4 +1,4 @@
-"""Identity over real sockets: each wrong peer has its own diagnosis; enrolment, renewal and revocation work."""
+"""Identity over real sockets: each wrong peer has its own diagnosis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,109 +18,24 @@ import pytest
 import structlog
 
 from kernfed.errors import (
-    AuthError,
-    BusyError,
     CertificateError,
-    IdentityError,
     PermissionDeniedError,
     RevokedError,
-    TokenError,
     UnavailableError,
     WireError,
 )
-from kernfed.pki.authority import make_csr, new_key, serial_of, utc_now
+from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import (
     Identity,
     Role,
-    admission,
-    channel_credentials,
-    enrolment_channel_credentials,
-    enrolment_server_credentials,
-    require,
-    server_credentials,
 )
-from kernfed.pki.renewal import keep_renewed, renew
-from kernfed.pki.tls_chain import fetch_chain
+from kernfed.pki.renewal import renew
 from kernfed.pki.tls_diagnosis import Layer, diagnose, diagnose_failure
-from kernfed.pki.tokens import Token, decode_token, encode_token
-from kernfed.status import StatusInterceptor, error_from_rpc
 from kernfed.v1 import enrolment_service_pb2 as pb
-from kernfed.v1 import enrolment_service_pb2_grpc as rpc
-from kernfed.wire.channel import CHANNEL_OPTIONS, SERVER_OPTIONS
-from kernfed_client.enrol import enrol
-from kernfed_server.services.enrolment import EnrolmentServicer
 from kernfed_server.trust.revocations import RevocationWatch
-from kernfed_testing.federation import LIMIT_S
+from kernfed_testing.bare_coordinator import Coordinator, WhoAmI, ask, serving
 from kernfed_testing.identities import Identities, make_identities
-
-
-class WhoAmI(grpc.GenericRpcHandler):
-    """`/test/Who` says who calls; `/test/Operate` is for operators."""
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        roles = {"/test/Who": tuple(Role), "/test/Operate": (Role.OPERATOR,)}.get(details.method)
-        if roles is None:
-            return None
-
-        async def answer(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-            return str(require(context, *roles)).encode()
-
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-
-@dataclass
-class Coordinator:
-    """Both ports of a coordinator, without jobs."""
-
-    ids: Identities
-    port: int
-    enrolment_port: int
-    watch: RevocationWatch
-
-    @property
-    def address(self) -> str:
-        return f"localhost:{self.port}"
-
-    async def call(self, folder: Path, method: str = "/test/Who", address: str | None = None) -> str:
-        identity = Identity.load(folder, check_dates=False)
-        credentials = channel_credentials(identity)
-        async with grpc.aio.secure_channel(address or self.address, credentials, options=CHANNEL_OPTIONS) as channel:
-            who: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
-            try:
-                return (await who(b"", timeout=LIMIT_S)).decode()
-            except grpc.aio.AioRpcError as err:
-                raise error_from_rpc(err) from None
-
-
-@contextlib.asynccontextmanager
-async def serving(ids: Identities, folder: Path | None = None) -> AsyncIterator[Coordinator]:
-    folder = folder or ids.coordinator
-    watch = RevocationWatch(ids.pki.registry, interval_s=0.02)
-    servicer = EnrolmentServicer(ids.pki)
-    admit = admission("hearts", watch.is_revoked)
-    servers = []
-    ports = []
-    for credentials, interceptor in (
-        (server_credentials(folder), StatusInterceptor(admit)),
-        (enrolment_server_credentials(folder), StatusInterceptor()),
-    ):
-        server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((WhoAmI(),))
-        rpc.add_EnrolmentServiceServicer_to_server(servicer, server)
-        ports.append(server.add_secure_port("127.0.0.1:0", credentials))
-        await server.start()
-        servers.append(server)
-    port, enrolment_port = ports
-    ids.set_ports(port, enrolment_port)
-    polling = asyncio.ensure_future(watch.run())
-    try:
-        yield Coordinator(ids, port, enrolment_port, watch)
-    finally:
-        polling.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await polling
-        for server in servers:
-            await server.stop(None)
+from kernfed_testing.nodes import LIMIT_S
 
 
 @pytest.fixture
@@ -360,141 +274,3 @@ async def test_nobody_there(ids: Identities) -> None:
     error = await failure_of("no-such-host.invalid:8470", folder)
     assert type(error) is UnavailableError
     assert "cannot be resolved" in str(error)
-
-
-async def ask(coordinator: Coordinator, ids: Identities, request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
-    credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
-    async with grpc.aio.secure_channel(f"localhost:{coordinator.enrolment_port}", credentials) as channel:
-        answer: pb.DiagnoseResponse = await rpc.EnrolmentServiceStub(channel).Diagnose(request, timeout=LIMIT_S)
-        return answer
-
-
-async def test_enrolment(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
-    """A token gives a working identity whose key is 0600 and was made at the site."""
-    site = tmp_path / "site"
-    identity = await enrol(ids.pki.make_token("hungary"), site)
-    assert (identity.name, identity.role, identity.federation) == ("hungary", Role.CLIENT, "hearts")
-    assert identity.coordinator == coordinator.address
-    assert (site / "key.pem").stat().st_mode & 0o777 == 0o600
-    assert site.stat().st_mode & 0o777 == 0o700
-    key = (site / "key.pem").read_bytes().splitlines()[1]
-    assert not any(key in p.read_bytes() for p in ids.pki.path.rglob("*") if p.is_file())
-    assert await coordinator.call(site) == "client/hungary"
-    with pytest.raises(IdentityError, match="enrolled already"):
-        await enrol(ids.pki.make_token("hungary"), site)
-
-
-async def test_bad_tokens(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
-    """Used, expired, forged, re-aimed and damaged tokens are each refused by name, and leave no certificate."""
-    used = ids.pki.make_token("a")
-    await enrol(used, tmp_path / "a")
-    token = decode_token(ids.pki.make_token("b"))
-    expired = ids.pki.make_token("c", lifetime=timedelta(seconds=-1))
-    for text, error, words in [
-        (used, TokenError, "was used on"),
-        (expired, TokenError, "expired on"),
-        (changed(token, secret="forged"), TokenError, "never issued"),
-        (changed(token, client="other"), TokenError, "made for 'b'"),
-        (used[:-20], TokenError, "damaged"),
-        (changed(token, ca_sha256="00" * 32), CertificateError, "not the coordinator that this token is for"),
-    ]:
-        with pytest.raises(error, match=words):
-            await enrol(text, tmp_path / "site")
-        assert not (tmp_path / "site" / "cert.pem").exists()
-    names = {c.name for c in ids.pki.registry.certificates() if c.role is Role.CLIENT}
-    assert names == {"a"}
-
-
-def changed(token: Token, **changes: Any) -> str:
-    return encode_token(dataclasses.replace(token, **changes))
-
-
-async def test_lost_answer(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
-    """If the answer to an enrolment is lost, the same token works again with the key that waits there."""
-    text = ids.pki.make_token("a")
-    first = await enrol(text, tmp_path / "site")
-    (tmp_path / "site" / "cert.pem").unlink()
-    again = await enrol(text, tmp_path / "site")
-    assert (again.serial, again.key_pem) == (first.serial, first.key_pem)
-
-
-async def test_guessing_is_slowed_down(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
-    """After a few wrong tokens a peer must wait."""
-    token = decode_token(ids.pki.make_token("a"))
-    forged = changed(token, secret="guess")
-    for _ in range(5):
-        with pytest.raises(TokenError):
-            await enrol(forged, tmp_path / "site")
-    with pytest.raises(BusyError, match="wait"):
-        await enrol(forged, tmp_path / "site")
-
-
-async def test_wrong_coordinator_never_sees_the_secret(ids: Identities, tmp_path: Path) -> None:
-    """A server with another CA is turned away before the token's secret is sent."""
-    other = make_identities(tmp_path / "other")
-    token = decode_token(ids.pki.make_token("a"))
-    async with serving(other) as impostor:
-        text = changed(token, enrolment=f"localhost:{impostor.enrolment_port}")
-        with structlog.testing.capture_logs() as logs, pytest.raises(CertificateError, match="secret was not sent"):
-            await enrol(text, tmp_path / "site")
-    assert logs == []
-
-
-async def test_renewal_needs_the_certificate(coordinator: Coordinator, ids: Identities) -> None:
-    """The enrolment port renews nobody: it does not know who calls."""
-    credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
-    request = pb.RenewRequest(csr_pem=make_csr(new_key(), "x").decode())
-    async with grpc.aio.secure_channel(f"localhost:{coordinator.enrolment_port}", credentials) as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await rpc.EnrolmentServiceStub(channel).Renew(request, timeout=LIMIT_S)
-    assert type(error_from_rpc(caught.value)) is AuthError
-
-
-async def test_client_renewal(coordinator: Coordinator, ids: Identities) -> None:
-    """A client's renewed certificate has a new key, the same name and length of life, and works."""
-    folder = ids.client(days=10)
-    old = Identity.load(folder)
-    new = await renew(old)
-    assert new.serial != old.serial
-    assert new.key_pem != old.key_pem
-    assert new.principal == old.principal
-    assert abs((new.not_after - old.not_after).total_seconds()) < 60
-    assert (folder / "key.pem").stat().st_mode & 0o777 == 0o600
-    assert await coordinator.call(folder) == "client/cleveland"
-
-
-async def test_daemon_renews_in_time(coordinator: Coordinator, ids: Identities) -> None:
-    """The daemon's coroutine renews a certificate that is near its end, by the real coordinator."""
-    folder = ids.client(days=1)
-    old = Identity.load(folder)
-    told: asyncio.Queue[Any] = asyncio.Queue()
-    late = old.not_after - timedelta(hours=7)
-    task = asyncio.ensure_future(keep_renewed(folder, now=lambda: late, on_renewed=told.put_nowait))
-    try:
-        fresh = await asyncio.wait_for(told.get(), 10)
-        assert fresh.serial != old.serial
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def test_coordinator_takes_up_a_renewed_certificate(coordinator: Coordinator, ids: Identities) -> None:
-    """New connections see the certificate on disk without a restart; a broken one on disk changes nothing."""
-    folder = ids.client()
-
-    async def shown(port: int) -> str:
-        chain = await asyncio.to_thread(fetch_chain, "localhost", port)
-        return serial_of(chain[0])
-
-    ports = (coordinator.port, coordinator.enrolment_port)
-    before = Identity.load(ids.coordinator).serial
-    assert [await shown(p) for p in ports] == [before, before]
-    ids.pki.renew_folder(ids.coordinator)
-    after = Identity.load(ids.coordinator).serial
-    assert after != before
-    assert [await shown(p) for p in ports] == [after, after]
-    assert await coordinator.call(folder) == "client/cleveland"
-    (ids.coordinator / "cert.pem").write_text("rubbish")
-    assert await shown(coordinator.port) == after
-    assert await coordinator.call(folder) == "client/cleveland"

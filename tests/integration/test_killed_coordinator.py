@@ -21,7 +21,8 @@ from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.crashing_coordinator import POINTS, ROUND
-from kernfed_testing.federation import LIMIT_S, Federation, Process
+from kernfed_testing.federation import Federation
+from kernfed_testing.nodes import LIMIT_S, Process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernfed.federation.events import JobState
-from kernfed_testing.federation import Federation, Node, Process
+from kernfed_testing.federation import Federation
+from kernfed_testing.nodes import Node, Process
 from kernfed_testing.places import HEART, ROOT
 
 MEDIAN = ROOT / "examples" / "median"

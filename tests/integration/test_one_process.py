@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from kernfed.federation.events import JobState
-from kernfed_testing.federation import LIMIT_S, Federation
+from kernfed_testing.federation import Federation
+from kernfed_testing.nodes import LIMIT_S
 
 
 async def refused(package: str, config: Path) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from kernfed.federation.events import EventKind, JobState
-from kernfed_testing.federation import COLUMNS, LIMIT_S, Federation, make_csv
+from kernfed_testing.federation import COLUMNS, Federation, make_csv
+from kernfed_testing.nodes import LIMIT_S
 
 ABC = ["a", "b", "c"]
 STREAM = '[policy]\nmin_rows = 1\n[datasets.default.stream]\nsource = "follow"\npath = "rows"'

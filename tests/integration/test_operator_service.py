@@ -33,9 +33,9 @@ from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.commands import run_command
-from kernfed_testing.federation import LIMIT_S
 from kernfed_testing.identities import make_identities
 from kernfed_testing.job_world import World, probe_toml, world
+from kernfed_testing.nodes import LIMIT_S
 
 
 @dataclass

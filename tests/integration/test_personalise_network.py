@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from kernfed.federation.events import EventKind, JobState
+from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.named_files import attach_files
 from kernfed_client.models.kept_models import find_kept_model
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
@@ -100,6 +102,36 @@ async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) ->
         done = await run_command("kernfed-client", "predict", "--job", ended.info.job_id[:12], *rows)
         assert done.returncode == 0, done.stderr
         assert np.isfinite(float((tmp_path / "out.csv").read_text().splitlines()[1].split(",")[-1]))
+
+
+async def test_a_client_joins_an_earlier_job(tmp_path: Path) -> None:
+    """Three clients let a job keep what they share; from the folder that was fetched a fourth has its model in a round.
+
+    Nobody else is asked, and the model has the bits of one process.
+    """
+    allowed = "[policy]\nallow = " + json.dumps([kind.value for kind in Kind])
+    data = csv_of()
+    async with Federation(tmp_path / "fed", data, settings=dict.fromkeys(data, allowed)) as fed:
+        first = await fed.run(job_text("keep_shared = true") + '[cohort]\nclients = ["ant", "bee", "cat"]\n')
+        assert first.info.state is JobState.SUCCEEDED, first.info.error_message
+        arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
+        folder = tmp_path / "first"
+        fetched = await run_command("kernfed", "job", "fetch", first.info.job_id, "--out", str(folder), *arguments)
+        assert fetched.returncode == 0, fetched.stderr
+        text = job_text('from_job = "first"') + '[cohort]\nclients = ["dog"]\n'
+        (tmp_path / "late.toml").write_text(text)
+        sent = await run_command("kernfed", "job", "submit", str(tmp_path / "late.toml"), "--json", *arguments)
+        assert sent.returncode == 0, sent.stderr
+        ended = await fed.end(json.loads(sent.stdout)["job_id"])
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        assert ended.info.clients == ("dog",)
+        assert any("dog joined 3 clients of the earlier job concepts" in e.message for e in ended.events)
+        job, _, files = attach_files(parse_job(text), text, tmp_path)
+        jobs = from_client_files([fed.client_folder("dog") / "client.toml"], tmp_path / "sim")
+        done = await asyncio.to_thread(simulate, job, jobs, files=files)
+        assert done.error is None, done.error
+        alone = (tmp_path / "sim" / "dog" / "model" / "model.safetensors").read_bytes()
+        assert kept(fed.client_folder("dog") / "state", ended.info.job_id) == alone
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from kernfed.jobs.client_file import load_client_file
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed_client.app import ClientDaemon
 from kernfed_server.jobs.manager import RunManager
-from kernfed_testing.federation import LIMIT_S, Federation, until
+from kernfed_testing.federation import Federation
 from kernfed_testing.gate import Gate
+from kernfed_testing.nodes import LIMIT_S, until
 from kernfed_testing.proxy import Direction
 
 

@@ -22,7 +22,8 @@ from kernfed.wire.codec import encode
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_client.daemon import connection
 from kernfed_client.daemon.tasks import TaskRunner
-from kernfed_client.streams.streams import FolderStream, Position
+from kernfed_client.streams.folder import FolderStream
+from kernfed_client.streams.streams import Position
 from kernfed_testing.identities import make_identities
 
 Read = Callable[[bytes], object]

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.heads.finding import HeadFinding
 from kernfed_testing.in_process import Bench, Outcome, bench, label_skewed_rows, make_job
 
 CLASSES = ("a", "b", "c")
@@ -63,7 +64,8 @@ def clients(tmp_path: Path, **kwargs: Any) -> Bench:
 
 
 def facts(done: Outcome) -> Mapping[str, Any]:
-    """The last of what the job's record says."""
-    found = [e.finding for e in done.journal.events if e.kind is EventKind.FINDING]
+    """The last of what the job's record says of the head."""
+    events = done.journal.events
+    found = [e.finding for e in events if e.kind is EventKind.FINDING and e.message == HeadFinding.name]
     assert found[-1] is not None
     return found[-1]

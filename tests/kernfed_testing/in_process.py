@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.federation.cohort import Call, Cohort, Exchange, Fault
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.quorum import Quorum
@@ -108,7 +109,7 @@ class ReversedExchange:
         self._exchange = exchange
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
-        """See `kernfed.federation.cohort.Exchange.ask`."""
+        """See `kernfed.federation.exchange.Exchange.ask`."""
         outcomes = await self._exchange.ask(call)
         return dict(reversed(list(outcomes.items())))
 

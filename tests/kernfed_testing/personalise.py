@@ -30,6 +30,17 @@ def concept_rows(sizes: tuple[int, ...] = (14, 15, 16, 17, 18, 19), groups: int 
     return rows
 
 
+def opposite_rows(size: int = 60) -> dict[str, Rows]:
+    """Six clients of opposite rules y = ±(x'b + 3) + noise: none is served by the intercept of all."""
+    random = np.random.default_rng(31337)
+    rows = {}
+    for i, name in enumerate(NAMES):
+        x = random.normal(size=(160, 5))
+        y = (1 - 2 * (i % 2)) * (x @ np.array([1.5, -1, 0.8, 0, 0.5]) + 3) + 0.5 * random.normal(size=160)
+        rows[name] = Rows(x[:size], y[:size], x[60:], y[60:])
+    return rows
+
+
 def personal_job(*, features: str = 'kernel = "linear"', **settings: Any) -> JobFile:
     """A personalised job on `concept_rows`, with a small embedding."""
     if "embedding_kernel" not in settings:

@@ -15,6 +15,7 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.jobs.client_file import ClientFile, PolicySection
 from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.methods.online.finding import OnlineFinding
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import prepare
@@ -103,6 +104,7 @@ class StreamClients:
 
 
 def finding(journal: MemoryJournal) -> dict[str, Any]:
-    """The last finding of a run."""
-    found = [e.finding for e in journal.events if e.kind is EventKind.FINDING and e.finding is not None]
+    """The last finding of a run's method."""
+    events = (e for e in journal.events if e.kind is EventKind.FINDING and e.message == OnlineFinding.name)
+    found = [e.finding for e in events if e.finding is not None]
     return dict(found[-1])

@@ -29,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kernfed.federation.events import JobState
 from kernfed_client.models.kept_models import kept_models
 from kernfed_server.methods.registry import WORKFLOWS
-from kernfed_testing import federation
-from kernfed_testing.federation import Ended, Federation, Node, Process
+from kernfed_testing import nodes
+from kernfed_testing.federation import Ended, Federation
+from kernfed_testing.nodes import Node, Process
 from kernfed_testing.soak import CLIENTS, job_text
 
 TREE = Path(__file__).resolve().parents[2]
@@ -151,7 +152,7 @@ def _kernfed(fed: Federation, tree: Path, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=federation.LIMIT_S,
+        timeout=nodes.LIMIT_S,
     ).stdout
 
 
@@ -197,7 +198,7 @@ def main() -> int:
     parser.add_argument("revision", help="the other release, as git names it")
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="NAME", help=", ".join(JOBS))
     args = parser.parse_args()
-    federation.LIMIT_S = 180.0
+    nodes.LIMIT_S = 180.0
     return asyncio.run(run(args.revision, tuple(args.jobs), lambda text: print(text, flush=True)))
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernfed_testing import federation, soak
+from kernfed_testing import nodes, soak
 
 
 async def run(jobs: int, seed: int) -> int:
     """Run it; the exit status."""
-    federation.LIMIT_S = 180.0
+    nodes.LIMIT_S = 180.0
     with tempfile.TemporaryDirectory(prefix="kernfed-soak-") as folder:
         async with soak.federation(Path(folder)) as fed:
             result = await soak.Soak(fed, seed, lambda text: print(text, flush=True)).run(jobs)

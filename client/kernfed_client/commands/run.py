@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed import event_loop, logs
+from kernfed import logs, service
 from kernfed.jobs.client_file import load_client_file
 from kernfed_client.app import serve
 
@@ -19,4 +19,4 @@ def run(
 ) -> None:
     """Connect to the coordinator and work for it until stopped; reconnects by itself."""
     logs.configure(log_level, log_format)
-    event_loop.run(serve(load_client_file(config)))
+    service.run(serve(load_client_file(config)))

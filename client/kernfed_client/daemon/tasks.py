@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import time
@@ -37,6 +38,8 @@ StepFunction = Callable[[Any, Any], Reply]
 
 KEPT_JOBS = 8
 """Jobs whose data stay in memory, those last asked for."""
+FORGOTTEN_AFTER_S = 30 * 24 * 3600.0
+"""What is kept of a job for which nobody asked for so long goes."""
 LONGEST_WAIT_S = 24 * 3600.0
 """After so long without space on the disk a step fails; the job's own deadlines end most waits earlier."""
 
@@ -179,7 +182,26 @@ class TaskRunner:
     def drop_job(self, job_id: str) -> None:
         """A job is over: forget its state; its own models stay."""
         self._jobs.pop(job_id, None)
-        KeptSetup(self._folder(job_id) / "setup").remove()
+        _remove_setup(self._folder(job_id))
+
+    def forget_old(self) -> None:
+        """Remove what is kept of jobs that nobody asked for in a long time: they ended while this client was away.
+
+        Its own models stay. A job that comes back all the same is prepared again.
+        """
+        live = {self._folder(job_id) for job_id in self._jobs}
+        oldest = time.time() - FORGOTTEN_AFTER_S
+        for folder in (self._state / "jobs").glob("*"):
+            with contextlib.suppress(OSError):  # somebody removed it meanwhile
+                if folder not in live and max(p.stat().st_mtime for p in (folder, *folder.glob("setup/*"))) < oldest:
+                    _remove_setup(folder)
+
+
+def _remove_setup(folder: Path) -> None:
+    """Remove the setup of a job, and its folder where the job left no model of this client's own."""
+    KeptSetup(folder / "setup").remove()
+    with contextlib.suppress(OSError):  # something else is in it, or it was never made
+        folder.rmdir()
 
 
 def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:

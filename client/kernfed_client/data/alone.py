@@ -12,6 +12,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.maths.statistics import agree_lengthscale, median_distance, pool_moments, pooled_deviation
+from kernfed.tensors.rows import mean_of
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 
@@ -49,5 +50,5 @@ def alone(job: LocalJob) -> LocalJob:
         spec = replace(spec, lengthscales=(agree_lengthscale([distance], [job.num_rows]).value,))
     own.map_features(spec)
     if job.centred:
-        own.centre(*(np.asarray(rows.mean(0).cpu().numpy()) for rows in (own.z_train, own.y_train)))
+        own.centre(*(np.asarray(mean.cpu().numpy()) for mean in (mean_of(own.train_rows), own.y_train.mean(0))))
     return own

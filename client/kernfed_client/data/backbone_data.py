@@ -23,7 +23,8 @@ from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
 from kernfed.tables.cells import label_text, merge_labels, read_number
-from kernfed.tables.csv import read_text_columns
+from kernfed.tables.columns import locate_own
+from kernfed.tables.csv import read_own_columns
 from kernfed.tables.raw_table import Faults, RawTable, Source
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_images
 from kernfed_client.data.device import choose_device
@@ -230,17 +231,24 @@ def _texts(source: Source, backbone: Backbone) -> _Input:
         what = "text: name its column in" if backbone.reads_text else "no text: remove"
         source.refuse(f"backbone {backbone.name!r} reads {what} {source.key('text')}")
     assert source.target is not None  # noqa: S101  # a partition has one
-    target = source.in_file(source.target)
+    text, target = file.text, source.in_file(source.target)
+
+    def places(present: Sequence[str]) -> tuple[int, int]:
+        return (
+            locate_own(source, present, text, "text", "text"),
+            locate_own(source, present, target, "target", "columns"),
+        )
+
     try:
         if file.path.suffix.lower() in (".parquet", ".pq") or file.format == "parquet":
-            table = pq.read_table(file.path, columns=[file.text, target])
-            texts = ["" if text is None else str(text) for text in table[file.text].to_pylist()]
+            with pq.ParquetFile(file.path) as opened:
+                places(opened.schema_arrow.names)
+                table = opened.read(columns=[text, target])
+            texts = ["" if cell is None else str(cell) for cell in table[text].to_pylist()]
             targets = table[target].to_pylist()
         else:
-            texts, targets = read_text_columns(source, (file.text, target))
-    except (ValueError, KeyError, pa.ArrowException) as err:
-        source.refuse(
-            f"columns {file.text!r} and {target!r} cannot be read ({type(err).__name__}); correct the client file"
-        )
+            texts, targets = read_own_columns(source, places)
+    except (pa.ArrowException, UnicodeDecodeError) as err:
+        source.refuse(f"columns {text!r} and {target!r} cannot be read ({type(err).__name__}); write the file again")
     digest = hashlib.sha256("\x00".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
     return _Input(len(texts), lambda start: texts[start : start + section.batch_size], targets, digest, "row")

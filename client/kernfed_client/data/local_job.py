@@ -1,7 +1,8 @@
-"""A client's memory for one job: its rows, scaled and mapped, and factors that a loop reuses.
+"""A client's memory for one job: its rows, in three stages, and factors that a loop reuses.
 
-The setup steps (`kernfed_client.steps.data`) fill it in their order; every other step reads it. Asking for what a setup
-step has not made yet raises JobStateMissingError, upon which the coordinator repeats the setup.
+Each stage is frozen and made of the one before: `Described`, as read; `Scaled`; `Mapped`. The setup steps
+(`kernfed_client.steps.data`) fill it in their order; every other step reads it. Asking for what a setup step has not
+made yet raises JobStateMissingError, upon which the coordinator repeats the setup.
 """
 
 from __future__ import annotations
@@ -9,62 +10,32 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kernfed.arrays import Array, Floats
-from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, WireError
-from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
+from kernfed.errors import JobStateMissingError
+from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile
-from kernfed.maths.clipping import clip_rows
 from kernfed.maths.tasks import TASKS
-from kernfed.tensors.feature_maps import FeatureMap
-from kernfed.tensors.ridge import one_hot
+from kernfed.tensors.rows import FeatureRows
 from kernfed_client.data import content
-from kernfed_client.data.device import choose_device
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.described import Described
+from kernfed_client.data.device import choose_device, usable_bytes
+from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.room import Room
+from kernfed_client.data.scaled import Scaled, scale
 
 T = TypeVar("T")
 M = TypeVar("M")
 
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Reads a data set: (name, schema, client) -> rows to train and test on."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
-    dataset: str
-    schema: DataSchema
-    data: LocalData
-
-
-@dataclass(frozen=True, slots=True)
-class _Scaled:
-    classes: tuple[str, ...]
-    mean: Floats
-    deviation: Floats
-    x_train: Floats
-    x_test: Floats
-    targets_train: Array
-    targets_test: Array
-
-
-@dataclass(slots=True)
-class _Mapped:
-    features: FeatureSpec
-    z_train: Tensor
-    z_test: Tensor
-    y_train: Tensor
-    feature_mean: Floats
-    target_mean: Floats
-    centred: bool = False
 
 
 class LocalJob:
@@ -87,6 +58,7 @@ class LocalJob:
         folder: Path | None = None,
         *,
         durable: bool = True,
+        room: Room | None = None,
     ) -> None:
         """Begin with nothing prepared.
 
@@ -97,6 +69,7 @@ class LocalJob:
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
             folder: For the job's files; unset: below the client file's state folder.
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
+            room: Shared with the other clients of this process.
         """
         self.job_id = job_id
         self.client = client
@@ -104,12 +77,13 @@ class LocalJob:
         self.durable = durable
         # A job id comes from a peer, so it never becomes a path: its digest does.
         self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self._room = room or Room()
         self._reads_files = load is None and durable
         self._load = load or functools.partial(load_local_data, file)
         self._device: torch.device | None = None
-        self._described: _Described | None = None
-        self._scaled: _Scaled | None = None
-        self._mapped: _Mapped | None = None
+        self._described: Described | None = None
+        self._scaled: Scaled | None = None
+        self._mapped: Mapped | None = None
         self._memo: dict[Hashable, Any] = {}
         self._row_weights: Floats | None = None
         self._memories: dict[type[Any], Any] = {}
@@ -201,14 +175,35 @@ class LocalJob:
         return _made(self._mapped, "data.map_features").features
 
     @property
+    def train_rows(self) -> FeatureRows:
+        """Features of the training rows, float64 (n, M), computed when they are read, block by block.
+
+        Centred by the pooled mean if the job has an intercept.
+        """
+        return _made(self._mapped, "data.map_features").train
+
+    @property
+    def test_rows(self) -> FeatureRows:
+        """Features of the test rows, float64 (m, M); centred by the same mean."""
+        return _made(self._mapped, "data.map_features").test
+
+    @property
     def z_train(self) -> Tensor:
-        """Features of the training rows, float64 (n, M); centred by the pooled mean if the job has an intercept."""
-        return _made(self._mapped, "data.map_features").z_train
+        """Features of all training rows at once, float64 (n, M), computed anew: for methods that need them so.
+
+        Raises:
+            DataError: They exceed the memory that the job may take.
+        """
+        return self.train_rows.whole()
 
     @property
     def z_test(self) -> Tensor:
-        """Features of the test rows, float64 (m, M); centred by the same mean."""
-        return _made(self._mapped, "data.map_features").z_test
+        """Features of all test rows at once, float64 (m, M), computed anew.
+
+        Raises:
+            DataError: They exceed the memory that the job may take.
+        """
+        return self.test_rows.whole()
 
     @property
     def y_train(self) -> Tensor:
@@ -256,9 +251,17 @@ class LocalJob:
         value: T = self._memo[key]
         return value
 
+    def kept(self, key: Hashable) -> Any:
+        """What `memo` keeps under a key; None if there is nothing."""
+        return self._memo.get(key)
+
     def forget(self, key: Hashable) -> None:
         """Drop what `memo` kept."""
         self._memo.pop(key, None)
+
+    def usable_bytes(self) -> int:
+        """Bytes that this job's matrices may take at this client."""
+        return usable_bytes(self.file.max_memory_bytes, self.device)
 
     def load(self, dataset: str, schema: DataSchema) -> LocalData:
         """Read the data set, in place of what was read before.
@@ -273,7 +276,7 @@ class LocalJob:
         section = self.file.datasets.get(dataset)
         if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
             content.check(self.folder / "setup", data, dataset)
-        self._described = _Described(dataset, schema, data)
+        self._described = Described(dataset, schema, data)
         return data
 
     def standardise(
@@ -294,37 +297,17 @@ class LocalJob:
             DataError: A class of this client is not among `classes`, they do not fit the task, or a scaled value
                 exceeds the range of numbers.
         """
-        data, schema = self.data, self.schema
-        num_columns = len(schema.features)
-        if mean.shape != (num_columns,) or deviation.shape != (num_columns,):
-            raise InvalidTensorError(
-                f"data.standardise has means {mean.shape} and deviations {deviation.shape} "
-                f"for {num_columns} feature columns"
-            )
-        if len(bounds) not in (0, num_columns):
-            raise WireError(f"data.standardise has {len(bounds)} bounds for {num_columns} feature columns")
-        centre, scale = mean.astype(np.float64), deviation.astype(np.float64)
-        if not (scale > 0).all():
-            column = schema.features[int(np.argmin(scale > 0))]
-            raise WireError(
-                f"data.standardise: the deviation of column {column!r} is not above 0; give 1 where it is constant"
-            )
-        self._check_classes(classes)
+        scaled = scale(_made(self._described, "data.describe"), classes, mean, deviation, bounds)
         self._forget_scales()
-        index = {name: i for i, name in enumerate(classes)}
-        x_train = clip_rows(data.train.x)[0] if schema.clipped else data.train.x
-        self._scaled = _Scaled(
-            classes,
-            centre,
-            scale,
-            _bounded(_scale(x_train, centre, scale, schema), bounds),
-            _scale(data.test.x, centre, scale, schema),
-            _targets(data.train, index),
-            _targets(data.test, index),
-        )
+        self._scaled = scaled
 
-    def map_features(self, spec: FeatureSpec) -> str:
-        """Compute the features of all rows, not centred.
+    def map_features(self, spec: FeatureSpec, copies: int = 0) -> str:
+        """Draw the feature map; features are not centred yet, and computed when they are read.
+
+        Args:
+            spec: The map.
+            copies: Matrices of all training rows' features that the method keeps; 0: it sums over blocks of rows, and
+                keeps what ridge problems need.
 
         Returns:
             The fingerprint of the frequencies drawn.
@@ -332,26 +315,14 @@ class LocalJob:
         Raises:
             JobStateMissingError: The rows were not scaled yet.
             ConfigError: The specification contradicts itself.
-            DataError: It is for another number of columns, or its features do not fit into memory.
+            DataError: It is for another number of columns, or the method's matrices do not fit into memory.
         """
-        x_train, x_test = self.x_train, self.x_test
-        if spec.num_columns != x_train.shape[1]:
-            raise DataError(
-                f"the feature map is for {spec.num_columns} columns, but the job has {x_train.shape[1]} feature columns"
-            )
-        self._forget_features()
-        frequencies = draw_frequencies(spec)
-
-        feature_map = FeatureMap(spec, device=self.device, frequencies=frequencies)
-        self._mapped = _Mapped(
-            spec,
-            self._features_of(feature_map, x_train),
-            self._features_of(feature_map, x_test),
-            self._encoded_targets(),
-            np.zeros(spec.num_features),
-            np.zeros(self.num_outputs),
-        )
-        return fingerprint(spec, frequencies)
+        scaled = _made(self._scaled, "data.standardise")
+        check_map(scaled, spec)
+        self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
+        self._forget_features()  # first: there may be no room for two
+        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes)
+        return self._mapped.fingerprint
 
     def centre(self, feature_mean: Array, target_mean: Array) -> None:
         """Subtract means from features and targets; the same means again change nothing.
@@ -365,63 +336,13 @@ class LocalJob:
             InvalidTensorError: A mean has another length.
         """
         mapped = _made(self._mapped, "data.map_features")
-        if feature_mean.shape != mapped.feature_mean.shape or target_mean.shape != mapped.target_mean.shape:
-            raise InvalidTensorError(
-                f"data.centre has means {feature_mean.shape} and {target_mean.shape}, "
-                f"want {mapped.feature_mean.shape} and {mapped.target_mean.shape}"
-            )
-        if mapped.centred:
-            if (mapped.feature_mean == feature_mean).all() and (mapped.target_mean == target_mean).all():
-                return
-            self.map_features(mapped.features)  # subtracting a difference would round twice
-            mapped = _made(self._mapped, "data.map_features")
-
-        mapped.feature_mean = feature_mean.astype(np.float64)
-        mapped.target_mean = target_mean.astype(np.float64)
-        mapped.centred = True
-        self._memo.clear()
-        z = torch.tensor(mapped.feature_mean, device=self.device)
-        mapped.z_train.sub_(z)
-        mapped.z_test.sub_(z)
-        mapped.y_train.sub_(torch.tensor(mapped.target_mean, device=self.device))
-
-    def _features_of(self, feature_map: FeatureMap, x: Floats) -> Tensor:
-        try:
-            rows = torch.as_tensor(x, device=self.device)
-            out = torch.empty(len(x), feature_map.num_features, dtype=torch.float64, device=self.device)
-        except RuntimeError as err:  # torch's way to say that memory is short, on CPU and on CUDA
-            size = len(x) * feature_map.num_features * 8 / 2**30
-            raise DataError(
-                f"features of {feature_map.num_features} numbers per row need {size:.1f} GiB, more than "
-                f"{self.device} has; lower features.num_frequencies in the job or use a larger machine"
-            ) from err
-        return feature_map(rows, out)
-
-    def _encoded_targets(self) -> Tensor:
-        targets = torch.tensor(self.targets_train, device=self.device)
-        if self.task is LearningTask.CLASSIFICATION:
-            return one_hot(targets, self.num_outputs)
-        return targets.to(torch.float64).reshape(-1, 1)
-
-    def _check_classes(self, classes: tuple[str, ...]) -> None:
-        if not TASKS[self.task].has_classes:
-            if classes:
-                raise DataError(f"the task is regression, but {len(classes)} classes are agreed on; name none")
+        mapped.check_means(feature_mean, target_mean)
+        if mapped.is_centred_by(feature_mean, target_mean):
             return
-        if len(set(classes)) != len(classes) or len(classes) < 2:
-            raise DataError(
-                f"{len(classes)} classes are agreed on, want at least two different ones; "
-                "do all clients have the same single class?"
-            )
-        if self.task is LearningTask.BINARY and len(classes) != 2:
-            raise DataError(
-                f'the task is binary but the clients have {len(classes)} classes; use task = "classification"'
-            )
-        if lacking := set(self.data.classes) - set(classes):
-            raise DataError(
-                f"{len(lacking)} of this client's classes are not among the {len(classes)} agreed on; "
-                "submit the job again, so that classes are agreed on anew"
-            )
+        self._forget_features()
+        if mapped.centred:
+            mapped = map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
+        self._mapped = centred(mapped, feature_mean, target_mean)
 
     def _forget_scales(self) -> None:
         self._scaled = None
@@ -436,28 +357,3 @@ def _made(value: T | None, step: str) -> T:
     if value is None:
         raise JobStateMissingError(f"this client holds no state for the job from step {step}; prepare it again")
     return value
-
-
-def _targets(rows: PartitionData, index: dict[str, int]) -> Array:
-    if rows.y is not None:
-        return rows.y
-    return np.array([index[label] for label in rows.labels or ()], dtype=np.int64)
-
-
-def _bounded(x: Floats, bounds: tuple[float, ...]) -> Floats:
-    if not any(bounds):
-        return x
-    limit = np.where(np.array(bounds) > 0, bounds, np.inf)
-    return np.clip(x, -limit, limit)
-
-
-def _scale(x: Floats, centre: Floats, scale: Floats, schema: DataSchema) -> Floats:
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled: Floats = (x - centre) / scale
-    finite = np.isfinite(scaled).all(axis=0)
-    if not finite.all():
-        column = schema.features[int(np.argmin(finite))]
-        raise DataError(
-            f"column {column!r} exceeds the range of numbers when standardised; check its units at every client"
-        )
-    return scaled

@@ -6,7 +6,8 @@ from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import StreamFile
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
-from kernfed_client.streams.streams import FolderStream, Stream, TableStream, spool_folder
+from kernfed_client.streams.folder import FolderStream
+from kernfed_client.streams.streams import Stream, TableStream, spool_folder
 
 
 def open_stream(job: LocalJob) -> Stream:

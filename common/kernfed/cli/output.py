@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from kernfed.cli.surroundings import fault_of_surroundings, give_up_output, name_output
 from kernfed.errors import KernfedError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -55,22 +56,24 @@ def run_app(app: Callable[[], Any]) -> NoReturn:
     """Run an app and exit: 0, 2 for wrong usage, or an error's own code after one line on stderr."""
     # grpc would print OpenSSL's words for a failed handshake; our commands make their own diagnosis.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    name_output()
     try:
         app()
+        sys.stdout.flush()
         code = 0
     except KernfedError as err:
         code = _failed(f"error: {err}", err.exit_code)
     except KeyboardInterrupt:
         code = _failed("interrupted", _INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has enough; keep Python from complaining when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()  # whoever read it has enough
         code = _INTERNAL
     except Exception as err:
-        text = (
-            f"error: {type(err).__name__}: {err} (this is a fault in kernfed; `--debug` before the command shows more)"
-        )
-        code = _failed(text, _INTERNAL)
+        told = fault_of_surroundings(err)
+        text = f"{type(err).__name__}: {err} (this is a fault in kernfed; `--debug` before the command shows more)"
+        code = _failed(f"error: {told or text}", told.exit_code if told else _INTERNAL)
+        if told:
+            give_up_output()
     sys.exit(code)
 
 

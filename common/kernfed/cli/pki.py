@@ -16,7 +16,7 @@ from kernfed.pki.federation import FederationPki, default_operator
 from kernfed.pki.folder import write_file
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import Role, parse_principal
-from kernfed.pki.registry import live
+from kernfed.pki.records import live
 from kernfed.pki.renewal import renew as renew_remotely
 from kernfed.pki.tokens import decode_token
 

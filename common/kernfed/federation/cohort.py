@@ -11,75 +11,19 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol
+from typing import Any
 
 from kernfed.errors import (
-    DivergedError,
     JobStateMissingError,
     KernfedError,
-    QuorumNotMetError,
     RevokedError,
-    UnavailableError,
 )
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.exchange import NO_ANSWER, Call, Exchange, Fault, quorum_error
 from kernfed.federation.ledger import Ledger
-from kernfed.federation.messages.base import Dims, R, Reply, Request, Stated, validate
+from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a client has no answer in this step."""
-
-    reason: str
-    message: str
-
-    def __str__(self) -> str:
-        """Both, for people."""
-        return f"{self.reason}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
-    """One request to several clients."""
-
-    job_id: str
-    round_num: int
-    task_id: str
-    """The same for all clients: `<job>/<round>/<step>[/<n>]`."""
-    request: Request[R]
-    clients: tuple[str, ...]
-    """Names of those asked, sorted."""
-    needed: int
-    """Answers that suffice once the deadline has passed."""
-    everyone: bool
-    """Whether clients without an answer or a fault are waited for beyond the deadline, quorum or not."""
-    deadline_s: float
-    wait_s: float
-    """Seconds after the deadline for which `needed` answers are still waited for."""
-    grace_s: float
-    """Seconds for which clients without a session are waited for where `needed` have answered."""
-    float_bits: int
-    dims: Dims
-    """Shape symbols that the request binds; the exchange validates each reply against them."""
-    accept: Callable[[str, Reply], None]
-    """Called with each valid reply before it counts; raises KernfedError to refuse it."""
-    own: Mapping[str, Request[R]] | None
-    """Requests of the clients' own, of one type, where they are not all asked the same; `request` is one of them."""
-    observe: Callable[[JobEvent], None]
-
-    def request_of(self, client: str) -> Request[R]:
-        """The request to a client."""
-        return self.own[client] if self.own is not None else self.request
-
-    def dims_of(self, client: str) -> Dims:
-        """Shape symbols that the request to a client binds."""
-        return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
-
-
-NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon running?")
-"""Of a client that was waited for in vain before it could take part."""
 
 Check = Callable[[str, Any], None]
 """Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
@@ -95,18 +39,6 @@ class _Setup:
 
     request: Request[Any]
     check: Check
-
-
-class Exchange(Protocol):
-    """Carries a call to clients and brings back one answer or fault for each that had one in time."""
-
-    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
-        """Answers and faults by client name; a client that is missing is a straggler.
-
-        Raises:
-            QuorumNotMetError: Fewer than `call.needed` answers after deadline and wait, or it cannot be met any more.
-        """
-        ...
 
 
 class Cohort:
@@ -392,26 +324,6 @@ def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | 
     except KernfedError as err:
         return Fault(err.reason, str(err))
     return None
-
-
-def quorum_error(
-    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
-) -> KernfedError:
-    """The error of a step that too few clients answered, with each client's reason.
-
-    Where every client that spoke says that its iteration diverges, that is the error, and not that they are too few.
-    """
-    faults = [o for o in outcomes.values() if isinstance(o, Fault)]
-    if not have and faults and all(fault.reason == DivergedError.reason for fault in faults):
-        return DivergedError(f"{step}: {faults[0].message}")
-    lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
-    for client in asked:
-        outcome = outcomes.get(client)
-        if outcome is None:
-            lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
-        elif isinstance(outcome, Fault):
-            lines.append(f"  {client}: {outcome}")
-    return QuorumNotMetError("\n".join(lines))
 
 
 def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:

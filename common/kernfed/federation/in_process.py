@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from kernfed.errors import JobStateMissingError, KernfedError
-from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, fields_of, validate
 
 StepFunction = Callable[[Any, Any], Reply]

@@ -16,7 +16,8 @@ Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 """Of a partition's file, by its suffix."""
-DEFAULT_KINDS = tuple(k for k in Kind if k is not Kind.UNLABELLED_SAMPLE)
+NOT_BY_DEFAULT = (Kind.UNLABELLED_SAMPLE, Kind.STORED_STATISTIC)
+DEFAULT_KINDS = tuple(k for k in Kind if k not in NOT_BY_DEFAULT)
 
 
 class PartitionFile(Section):

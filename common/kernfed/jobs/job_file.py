@@ -18,7 +18,7 @@ from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS, Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
-from kernfed.section import ACCEPTED, Only, Section
+from kernfed.section import ACCEPTED, GIVEN, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -97,6 +97,11 @@ class DataSection(Section):
     classes: list[str] | None = Field(
         None, description="Class names; unset: the classes that any client has. Binary: negative class first."
     )
+    unseen_classes: Annotated[Literal["refuse", "allow"], Only(classes=GIVEN)] = Field(
+        "refuse",
+        description="A job whose `classes` name one of which no client has a training row: refuse it, or train all "
+        "the same.",
+    )
     missing: MissingRule = Field(
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
     )
@@ -149,8 +154,8 @@ class FeaturesSection(Section):
     lengthscale: Positive | list[Positive] | MedianRule | Literal["columns"] = Field(
         "median",
         description="One number, one per feature column, or the federated median heuristic, with rows that are "
-        "drawn by the job's seed or evenly spaced. columns: the median (drawn rows), for each column times its deviation "
-        "within clients over that of all rows, at least a tenth; for random features.",
+        "drawn by the job's seed or evenly spaced. columns: the median (drawn rows), for each column times its "
+        "deviation within clients over that of all rows, at least a tenth; for random features.",
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
@@ -196,7 +201,7 @@ class JobFile(Section):
         told = super().plan()
         for key in self.unused_keys():
             table, _, name = key.rpartition(".")
-            (told[table] if table else told).pop(name)
+            (told[table] if table else told).pop(name, None)
         return told
 
     @model_validator(mode="after")

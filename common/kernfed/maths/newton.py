@@ -110,6 +110,8 @@ class BlockConjugateGradients:
     """H V, shape (M, r)."""
     eps: float = EPS_FLOAT64
     """Rounding of the messages; directions with H-norm² below its root, after projection, are noise."""
+    stalled_at: float = math.inf
+    """Certificate, relative, at which directions ran out before; see `stalls`."""
 
     @classmethod
     def start(
@@ -170,6 +172,25 @@ class BlockConjugateGradients:
         self.basis_image = np.concatenate([self.basis_image, hq], axis=1)
         return int(q.shape[1])
 
+    def stalls(self, relative_bound: float) -> bool:
+        """Whether rounding allows no more, where directions ran out at this certificate.
+
+        The residual that the iteration carries along drifts from the true one by rounding. Where the certificate fell
+        to half since directions ran out before, a residual computed anew (`restarted`) may give more.
+        """
+        return not relative_bound < 0.5 * self.stalled_at
+
+    def restarted(self, product: Floats, relative_bound: float) -> BlockConjugateGradients:
+        """Go on from W with a residual computed anew, and no directions.
+
+        Args:
+            product: H W, shape (M, C), from all clients.
+            relative_bound: The certificate at W, as far as it is known.
+        """
+        state = self.start(self.weights, product, self.moment, self.eps)
+        state.stalled_at = relative_bound
+        return state
+
     def to_arrays(self) -> dict[str, Floats]:
         """Give the whole state as arrays, from which `from_arrays` continues bit for bit."""
         return {
@@ -179,6 +200,7 @@ class BlockConjugateGradients:
             "basis": self.basis,
             "basis_image": self.basis_image,
             "eps": np.array([self.eps]),
+            "stalled_at": np.array([self.stalled_at]),
         }
 
     @classmethod
@@ -186,7 +208,8 @@ class BlockConjugateGradients:
         """Rebuild a state that `to_arrays` gave."""
         names = ("weights", "residual", "moment", "basis", "basis_image")
         w, r, c, v, hv = (_matrix(arrays[name]) for name in names)
-        return cls(w, r, c, v, hv, float(arrays["eps"][0]))
+        stalled_at = float(arrays["stalled_at"][0]) if "stalled_at" in arrays else math.inf
+        return cls(w, r, c, v, hv, float(arrays["eps"][0]), stalled_at)
 
     def _orthonormalise(self, z: Floats, hz: Floats) -> tuple[Floats, Floats]:
         """H-orthonormal basis Q of what Z adds to the basis, and H Q."""

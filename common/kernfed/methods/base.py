@@ -16,7 +16,7 @@ S = TypeVar("S", bound=MethodSection)
 MedianRule = Literal["median", "median-spaced"]
 """The lengthscale is the median distance between rows: of rows drawn by the job's seed, or evenly spaced."""
 COLUMNS: Literal["columns"] = "columns"
-"""The median distance, and for each column the part of it that the column's deviation within clients is of the whole."""
+"""The median distance, times the part of each column's deviation that lies within clients."""
 Lengthscale = float | list[float] | MedianRule | Literal["columns"]
 
 

@@ -47,10 +47,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class SettledFinding(Finding):
+class ResolvedFinding(Finding):
     """Numbers that stand for rules of the job file, by the key of [method]."""
 
-    name: ClassVar[str] = "settled"
+    name: ClassVar[str] = "resolved"
 
     values: Mapping[str, float]
 

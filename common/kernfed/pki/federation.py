@@ -40,7 +40,8 @@ from kernfed.pki.authority import (
 )
 from kernfed.pki.folder import About
 from kernfed.pki.names import Principal, Role, check_name, parse_principal, principal_of
-from kernfed.pki.registry import REGISTRY, FederationInfo, Registry, Revocation
+from kernfed.pki.records import FederationInfo, Revocation
+from kernfed.pki.registry import REGISTRY, Registry
 from kernfed.pki.tokens import Token, encode_token, new_secret
 from kernfed.wire.channel import address, split_address
 

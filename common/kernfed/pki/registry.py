@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from cryptography import x509
 from kernfed.errors import BusyError, CertificateError, ConfigError, RevokedError, TokenError
 from kernfed.pki.authority import certificate_pem, serial_of
 from kernfed.pki.names import Principal, Role, principal_of
+from kernfed.pki.records import FederationInfo, IssuedCertificate, Revocation, TokenRecord
 from kernfed.pki.tokens import hash_secret
 
 REGISTRY = "registry.sqlite"
@@ -58,77 +58,6 @@ CREATE TABLE revocations (
     why TEXT NOT NULL
 ) STRICT;
 """
-
-
-@dataclass(frozen=True, slots=True)
-class FederationInfo:
-    """The registry's facts about its federation."""
-
-    federation: str
-    coordinator: str
-    """`host:port` that clients dial."""
-    enrolment: str
-    hosts: tuple[str, ...]
-    """Names and addresses in the coordinator's certificate."""
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedCertificate:
-    """One certificate that the CA issued."""
-
-    serial: str
-    role: Role
-    name: str
-    not_before: datetime
-    not_after: datetime
-    issued_at: datetime
-    via: str
-    """`init`, `token`, `csr` or `renewal`."""
-    revoked_at: datetime | None
-    revoked_why: str
-
-    def state(self, now: datetime) -> str:
-        """`valid`, `expiring` (less than 30 % of its life left), `expired`, `revoked` or `not yet valid`."""
-        if self.revoked_at:
-            return "revoked"
-        if now >= self.not_after:
-            return "expired"
-        if now < self.not_before:
-            return "not yet valid"
-        return "expiring" if (self.not_after - now) < 0.3 * (self.not_after - self.not_before) else "valid"
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """One enrolment token, without its secret."""
-
-    id: int
-    client: str
-    created_at: datetime
-    expires_at: datetime
-    used_at: datetime | None
-    cancelled_at: datetime | None
-
-    def state(self, now: datetime) -> str:
-        """`open`, `used`, `expired` or `cancelled`."""
-        if self.used_at:
-            return "used"
-        if self.cancelled_at:
-            return "cancelled"
-        return "expired" if now >= self.expires_at else "open"
-
-
-@dataclass(frozen=True, slots=True)
-class Revocation:
-    """One certificate that no longer counts."""
-
-    number: int
-    """Grows by one; a poll asks for those after the last number seen."""
-    serial: str
-    role: Role
-    name: str
-    revoked_at: datetime
-    why: str
 
 
 class Registry:
@@ -371,11 +300,6 @@ class Registry:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
-
-
-def live(certificates: Sequence[IssuedCertificate], now: datetime) -> list[IssuedCertificate]:
-    """Those that are neither revoked nor expired."""
-    return [c for c in certificates if c.revoked_at is None and now < c.not_after]
 
 
 def _insert(db: sqlite3.Connection, certificate: x509.Certificate, via: str, now: datetime) -> None:

@@ -1,9 +1,9 @@
 """Why a connection to the coordinator fails: own checks, layer by layer, after grpc has said only "unavailable".
 
-In order: our own certificate, DNS, TCP, TLS (the server's certificate), mutual TLS (ours, as the peer sees it), and
-authorisation (what the coordinator says about our certificate on its enrolment port). Each check is bounded in time;
-the first that fails ends the list. Over TLS 1.3 a server refuses a client's certificate only after the client's
-handshake is complete, so the refusal shows at the first read.
+In order: our own certificate, DNS, TCP, TLS (the server's certificate), mutual TLS (ours, as the peer sees it),
+authorisation (what the coordinator says about our certificate on its enrolment port), and store (whether its database
+and disk can be used). Each check is bounded in time; the first that fails ends the list. Over TLS 1.3 a server refuses
+a client's certificate only after the client's handshake is complete, so the refusal shows at the first read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import grpc
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernfed.errors import (
     CertificateError,
@@ -38,6 +39,7 @@ from kernfed.pki.tls_chain import fetch_chain, matches_host, server_names
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
 from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
+from kernfed.wire.health import STORE
 
 _STEP_TIMEOUT_S = 2.0
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -52,6 +54,7 @@ class Layer(enum.StrEnum):
     TLS = "tls"
     MUTUAL_TLS = "mutual tls"
     AUTHORISATION = "authorisation"
+    STORE = "store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ def diagnose(
         lambda: _check_server(host, port, identity, now()),
         lambda: _check_mutual(host, port, identity, role, now()),
         lambda: _check_verdict(identity, role, now()),
+        lambda: _check_store(identity),
     )
     findings = []
     for check in checks:
@@ -339,6 +343,27 @@ def _check_verdict(identity: Identity, role: Role | None, now: datetime) -> Find
         message += f" (its clock and ours differ by {_span(skew)})"
         remedy = f"set this machine's clock or the coordinator's; {remedy}"
     return Finding(Layer.AUTHORISATION, False, message, remedy, error)
+
+
+def _check_store(identity: Identity) -> Finding:
+    """Ask the enrolment port whether the coordinator's database and disk can be used."""
+    if not identity.enrolment:
+        return Finding(Layer.STORE, True, "not asked: our identity names no enrolment port")
+    credentials = enrolment_channel_credentials(identity.ca_pem)
+    with grpc.secure_channel(identity.enrolment, credentials, options=CHANNEL_OPTIONS) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=STORE), timeout=_STEP_TIMEOUT_S)
+        except grpc.RpcError:
+            return Finding(Layer.STORE, True, "the coordinator does not tell; an earlier release cannot")
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return Finding(Layer.STORE, True, "the coordinator's database and disk can be used")
+    return Finding(
+        Layer.STORE,
+        False,
+        "the coordinator lives, but its database or disk cannot be used, so jobs wait and commands fail",
+        "its operator finds the cause in its log, and `kernfed-coordinator health --ready` tells when it is over",
+    )
 
 
 def not_tls(host: str, port: int, err: OSError) -> Finding:

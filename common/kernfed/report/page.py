@@ -20,6 +20,7 @@ from kernfed import files
 from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
+from kernfed.methods.ending import EndFinding
 from kernfed.metric_names import METRICS, telling_first
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import sections
@@ -144,7 +145,7 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
         "job": job,
         "tiles": list(_tiles(job, measured, metric)),
         "charts": list(_charts(measured, metric)),
-        "sections": [made[name](finding) for name, finding in sorted(findings.items()) if name in made],
+        "sections": [made[name](findings[name]) for name in _in_order(findings) if name in made],
         "table": _client_table(measured),
         "rows": measured.rows,
         "answers": _answers(job["answers"]),
@@ -159,11 +160,16 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
 
 def _settings(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Keys and values, and of a rule also the number that it came to in this job."""
-    settled: Mapping[str, float] = job.get("settled", {})
+    resolved: Mapping[str, float] = job.get("resolved", {})
     return [
-        (key, f"{value} (here {settled[key]:.6g})" if key in settled else value)
+        (key, f"{value} (here {resolved[key]:.6g})" if key in resolved else value)
         for key, value in flat(job["settings"], "not set")
     ]
+
+
+def _in_order(findings: Mapping[str, Any]) -> list[str]:
+    """Names of findings, the end of the job first."""
+    return sorted(findings, key=lambda name: (name != EndFinding.name, name))
 
 
 def _tiles(job: Mapping[str, Any], measured: Measured, metric: str | None) -> Iterable[tuple[str, str]]:

@@ -5,11 +5,17 @@ A room's module `report` has them in `SECTIONS`, and in `OVERVIEWS` what a termi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernfed.methods import rooms
+from kernfed.methods.ending import Comparison, EndFinding
+from kernfed.methods.finding import reading
+from kernfed.wording import listed, number
+
+_NAMED = 12
+"""Clients that a cell names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +60,47 @@ class Overview:
 
 def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:
     """A finding's name, as `Run.publish` gave it, to the function that makes a section of it."""
-    return rooms.merged("kernfed.methods", "report", "SECTIONS")
+    of_methods = rooms.merged("kernfed.methods", "report", "SECTIONS")
+    return {EndFinding.name: reading(EndFinding, end_section), **of_methods}
 
 
 def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
     """A finding's name to the function that makes the overview of it for `kernfed job show`."""
-    return {
+    of_methods = {
         name: make
         for m in rooms.modules("kernfed.methods", "report")
         for name, make in getattr(m, "OVERVIEWS", {}).items()
     }
+    return {EndFinding.name: reading(EndFinding, end_overview), **of_methods}
+
+
+def end_section(finding: EndFinding) -> Section:
+    """Make the section."""
+    return Section("How the job ended", finding.words[:1].upper() + finding.words[1:] + ".", table=_table(finding))
+
+
+def end_overview(finding: EndFinding) -> Overview:
+    """Make the overview."""
+    return Overview(finding.name, finding.to_json(), "how the job ended", _table(finding))
+
+
+def _table(finding: EndFinding) -> TableOf:
+    return TableOf(["", ""], [list(row) for row in _rows(finding)])
+
+
+def _rows(finding: EndFinding) -> Iterator[tuple[str, str]]:
+    yield "arrived", {True: "yes", False: "no", None: "nothing to arrive at"}[finding.arrived]
+    if finding.distance is not None:
+        yield finding.measure, number(finding.distance)
+    for found in finding.comparisons:
+        pair = f"{found.model} against {found.called}, {found.metric}"
+        if found.pooled is not None and found.pooled_against is not None:
+            yield f"{pair}, over all test rows", f"{number(found.pooled)} against {number(found.pooled_against)}"
+        yield f"{pair}, clients", _clients(found)
+
+
+def _clients(found: Comparison) -> str:
+    level = found.num_clients - found.num_better - len(found.worse)
+    text = f"better at {found.num_better}, level at {level}, worse at {len(found.worse)}"
+    losers = [f"{w.client} ({number(w.value)} against {number(w.against)})" for w in found.worse]
+    return f"{text}: {listed(losers, _NAMED, more=' and {left} more')}" if losers else text

@@ -149,6 +149,18 @@ def label_text(value: str | float | bool | None) -> str | None:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
+def read_label(value: object, missing: Sequence[str]) -> str | None:
+    """A cell of text, JSON or a typed column as a class label, without blanks around it; None: no value.
+
+    Args:
+        value: None: no value; neither is what cannot name a class, e.g. a list.
+        missing: Tokens that mean that there is no value.
+    """
+    text = label_text(value) if isinstance(value, str | float | bool | int) else None
+    label = (text or "").strip()
+    return label if label and text not in missing and label not in missing else None
+
+
 def class_name(label: str, labels: Mapping[str, str], classes: Sequence[str]) -> str:
     """The job's class of a label.
 
@@ -175,9 +187,8 @@ def merge_labels(
     Returns:
         Codes (n,), -1 for no value, and the distinct labels that they index, sorted.
     """
-    stripped = [(label_text(value) or "").strip() for value in values]
-    stripped = ["" if s in missing else s for s in stripped]
-    names = tuple(sorted({s for s in stripped if s}))
-    index = {name: i for i, name in enumerate(names)}
-    table = np.array([*(index.get(s, -1) for s in stripped), -1], dtype=np.int64)
-    return table[np.where(codes < 0, len(stripped), codes)], names
+    labels = [read_label(value, missing) for value in values]
+    names = tuple(sorted({label for label in labels if label is not None}))
+    index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
+    table = np.array([*(index.get(label, -1) for label in labels), -1], dtype=np.int64)
+    return table[np.where(codes < 0, len(labels), codes)], names

@@ -11,7 +11,7 @@ import codecs
 import csv
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from kernfed.tables.cells import EXACT, blank_missing, merge_labels, missing_numbers, plain_numbers, read_number
-from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
+from kernfed.tables.columns import locate_header
+from kernfed.tables.raw_table import Faults, RawTable, Source
 
 _MARKS = {"utf-16": b"\xff\xfe", "utf-32": b"\xff\xfe\0\0"}
 """Byte order marks of little-endian text; reversed: of big-endian."""
@@ -53,7 +54,7 @@ def read_csv(source: Source) -> RawTable:
         DataError: Names file, column, line and remedy.
     """
     with _open(source) as (encoding, header, records):
-        places = _locate(source, [name.strip() for name in header])
+        places = locate_header(source, header)
         table = None
         if encoding in _ONE_BYTE_NEWLINE:
             table = _read_fast(source, encoding, len(header), places)
@@ -69,26 +70,26 @@ def read_csv_with_text(source: Source) -> tuple[TextTable, RawTable]:
     with _open(source) as (_, header, records):
         if twice := sorted(name for name, count in Counter(header).items() if count > 1):
             source.refuse(f"column {twice[0]!r} stands {header.count(twice[0])} times; rename or remove all but one")
-        places = _locate(source, [name.strip() for name in header])
+        places = locate_header(source, header)
         numbered = list(records)
     table = _read_carefully(source, numbered, places)
     return TextTable(tuple(header), [record for _, record in numbered]), table
 
 
-def read_text_columns(source: Source, names: Sequence[str]) -> list[list[str]]:
-    """Columns as text, by their names in the file, each with a cell for every row.
+def read_own_columns(source: Source, places: Callable[[Sequence[str]], Sequence[int]]) -> list[list[str]]:
+    """Columns as text, each with a cell for every row.
+
+    Args:
+        source: The file.
+        places: Finds the columns among the names in the header.
 
     Raises:
         DataError: Names file, column, line and remedy.
     """
     with _open(source) as (_, header, records):
-        present = [name.strip() for name in header]
-        for name in names:
-            if present.count(name) != 1:
-                source.refuse(f"column {name!r} stands {present.count(name)} times; it must stand once")
-        places = [present.index(name) for name in names]
+        found = places([name.strip() for name in header])
         rows = [record for _, record in records]
-    return [[row[place] for row in rows] for place in places]
+    return [[row[place] for row in rows] for place in found]
 
 
 @contextmanager
@@ -187,16 +188,6 @@ def _complete(source: Source, records: Iterator[tuple[int, list[str]]], width: i
         yield line, record
 
 
-def _locate(source: Source, header: list[str]) -> list[int]:
-    if len(header) == 1 and len(source.columns) > 1:
-        other = next((d for d in ";\t,|" if d != source.file.delimiter and d in header[0]), None)
-        if other is not None:
-            name = {"\t": "a tab"}.get(other, repr(other))
-            remedy = source.remedy(f"write {source.file.delimiter!r} instead", ", or set {}", "delimiter")
-            source.refuse(f"line 1 is one column, but holds {name}; if that separates columns, {remedy}")
-    return locate_columns(source, header, source.columns)
-
-
 def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int]) -> RawTable | None:
     """Read by Arrow; None where only the careful reading can tell what the file means."""
     num_lines = _count_lines(source.file.path)
@@ -270,7 +261,6 @@ def _count_lines(path: Path) -> int | None:
 def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], places: Sequence[int]) -> RawTable:
     names = source.features if source.has_labels else source.columns
     numeric = places[: len(names)]
-    missing = frozenset(source.file.missing)
     # A token such as -999 reads as a number, so that every cell has to be looked at.
     plain = not missing_numbers(source.file)
     numbers, codes, lines = array("d"), array("q"), array("q")
@@ -284,9 +274,7 @@ def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], pl
             values = [read_number(cell, source, faults, name, line) for cell, name in zip(cells, names, strict=True)]
         numbers.extend(values)
         if source.has_labels:
-            label = record[places[-1]]
-            absent = label in missing or label.strip() in missing
-            codes.append(-1 if absent else labels.setdefault(label, len(labels)))
+            codes.append(labels.setdefault(record[places[-1]], len(labels)))
     faults.raise_if_any()
     table = np.array(numbers, dtype=np.float64).reshape(len(lines), len(numeric))
     row_numbers = np.array(lines, dtype=np.int64)

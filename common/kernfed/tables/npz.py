@@ -13,7 +13,8 @@ import numpy as np
 
 from kernfed.arrays import Integers
 from kernfed.tables.cells import label_text, merge_labels, read_numbers
-from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
+from kernfed.tables.columns import locate_columns
+from kernfed.tables.raw_table import Faults, RawTable, Source
 
 
 def read_npz(source: Source) -> RawTable:

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
 from kernfed.tables.cells import EXACT, blank_missing, merge_labels, read_number
-from kernfed.tables.raw_table import Faults, RawTable, Source, locate_columns
+from kernfed.tables.columns import locate_columns
+from kernfed.tables.raw_table import Faults, RawTable, Source
 
 
 def read_parquet(source: Source) -> RawTable:

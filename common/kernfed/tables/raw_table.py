@@ -1,4 +1,4 @@
-"""Shared parts of the readers of CSV, Parquet and NPZ files: the table they fill and the faults they collect.
+"""Shared parts of all readers of tables: the file and what is wanted of it, the table, and the faults of its cells.
 
 Every fault is told with file, column, row and remedy. The text may cross the wire to an operator, so it never holds the
 content of a cell; the names of columns are the most that it tells about a file.
@@ -6,8 +6,7 @@ content of a cell; the names of columns are the most that it tells about a file.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -157,71 +156,3 @@ class Faults:
         if len(lines) > MAX_LISTED:
             lines[MAX_LISTED:] = [f"{self.source.where}: and {len(lines) - MAX_LISTED} more faults"]
         raise DataError("\n".join(lines))
-
-
-def locate_columns(source: Source, present: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Find the job's columns among those of a file; order does not matter and other columns are ignored.
-
-    Args:
-        source: The file; its `columns` mapping gives the names used in it.
-        present: Names in the file, in order.
-        wanted: Names in the job.
-
-    Returns:
-        For each wanted column its place in `present`.
-
-    Raises:
-        DataError: A column is missing, stands twice in the file, or two of the job's columns read the same one.
-    """
-    places: dict[str, list[int]] = {}
-    for i, name in enumerate(present):
-        places.setdefault(name, []).append(i)
-    found: list[int] = []
-    problems: list[str] = []
-    takers: dict[str, str] = {}
-    for column in wanted:
-        name = source.in_file(column)
-        at = places.get(name, [])
-        if name in takers:
-            problems.append(
-                f"columns {takers[name]!r} and {column!r} of the job are both read from {name!r}; "
-                f"correct {source.key('columns')}"
-            )
-        elif not at:
-            close = difflib.get_close_matches(name.casefold(), [p.casefold() for p in places], n=1, cutoff=0.7)
-            near = [p for p in places if close and p.casefold() == close[0]]
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            problems.append(f"{source.shown(column)} is missing{hint}")
-        elif len(at) > 1:
-            problems.append(f"{source.shown(column)} stands {len(at)} times; rename or remove all but one")
-        takers.setdefault(name, column)
-        found.extend(at[:1])
-    if problems:
-        if any("is missing" in p for p in problems):
-            problems.append(_listing(source, present, bool(found)))
-        source.refuse(f"\n{source.where}: ".join(problems))
-    return found
-
-
-def _listing(source: Source, present: Sequence[str], some_found: bool) -> str:
-    # Without a header the "names" are the cells of the first row, which must not leave the site.
-    if not some_found or any(_is_number(name) for name in present):
-        return (
-            f"the file has {len(present)} columns, but what stands in place of their names does not look like names; "
-            "the first line must name the columns"
-            if source.file.format != "npz"
-            else f"x has {len(present)} columns; "
-            + source.remedy("name them in an array `columns`", ", or in {}", "x_columns")
-        )
-    listed = ", ".join(present[:MAX_LISTED])
-    more = f" and {len(present) - MAX_LISTED} more" if len(present) > MAX_LISTED else ""
-    remedy = source.remedy("rename there", ", or say which is which in {}", "columns")
-    return f"the file has the columns {listed}{more}; {remedy}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

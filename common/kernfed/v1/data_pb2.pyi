@@ -340,14 +340,19 @@ Global___FeaturesMapped: typing_extensions.TypeAlias = FeaturesMapped
 
 @typing.final
 class MapFeaturesRequest(google.protobuf.message.Message):
-    """Draw the feature map and compute the features of all rows."""
+    """Draw the feature map, and see whether there is room for what the method keeps of all rows' features."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    COPIES_FIELD_NUMBER: builtins.int
     num_outputs: builtins.int
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    copies: builtins.int
+    """Matrices of all training rows' features that the method keeps at a client. 0: it sums over blocks of rows, and
+    keeps what ridge problems need. From 0 to 16.
+    """
     @property
     def features(self) -> kernfed.v1.features_pb2.FeatureSpec:
         """A feature map, up to the bits of its frequencies."""
@@ -357,9 +362,10 @@ class MapFeaturesRequest(google.protobuf.message.Message):
         *,
         features: kernfed.v1.features_pb2.FeatureSpec | None = ...,
         num_outputs: builtins.int = ...,
+        copies: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["features", b"features"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "num_outputs", b"num_outputs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["copies", b"copies", "features", b"features", "num_outputs", b"num_outputs"]) -> None: ...
 
 Global___MapFeaturesRequest: typing_extensions.TypeAlias = MapFeaturesRequest
 

@@ -311,6 +311,7 @@ class MeasureDistilledRequest(google.protobuf.message.Message):
     INCLUDE_PERSONAL_FIELD_NUMBER: builtins.int
     INCLUDE_LOCAL_FIELD_NUMBER: builtins.int
     CHOOSE_FIELD_NUMBER: builtins.int
+    BLEND_FIELD_NUMBER: builtins.int
     trained_round: builtins.int
     """Round whose consensus `targets` are; 0: own rows alone. From 0 to 1,000,000."""
     include_personal: builtins.bool
@@ -319,6 +320,8 @@ class MeasureDistilledRequest(google.protobuf.message.Message):
     """Whether the model of own rows alone, `local`, is measured too."""
     choose: builtins.bool
     """Whether `personal` is the model that predicts own rows that are kept apart better: this one, or `local`."""
+    blend: builtins.bool
+    """Whether `personal` is a mean of this model and `local`, weighed by own rows that are kept apart."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
@@ -331,9 +334,10 @@ class MeasureDistilledRequest(google.protobuf.message.Message):
         include_personal: builtins.bool = ...,
         include_local: builtins.bool = ...,
         choose: builtins.bool = ...,
+        blend: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["targets", b"targets"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["choose", b"choose", "include_local", b"include_local", "include_personal", b"include_personal", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blend", b"blend", "choose", b"choose", "include_local", b"include_local", "include_personal", b"include_personal", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
 
 Global___MeasureDistilledRequest: typing_extensions.TypeAlias = MeasureDistilledRequest
 
@@ -346,10 +350,13 @@ class KeepDistilledRequest(google.protobuf.message.Message):
     TRAINED_ROUND_FIELD_NUMBER: builtins.int
     TARGETS_FIELD_NUMBER: builtins.int
     CHOOSE_FIELD_NUMBER: builtins.int
+    BLEND_FIELD_NUMBER: builtins.int
     trained_round: builtins.int
     """Round whose consensus `targets` are; 0: own rows alone. From 0 to 1,000,000."""
     choose: builtins.bool
     """Whether to keep the model of own rows alone where it predicts own rows that are kept apart better."""
+    blend: builtins.bool
+    """Whether to keep a mean of both models, weighed by own rows that are kept apart."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
@@ -360,9 +367,10 @@ class KeepDistilledRequest(google.protobuf.message.Message):
         trained_round: builtins.int = ...,
         targets: kernfed.v1.tensor_pb2.Tensor | None = ...,
         choose: builtins.bool = ...,
+        blend: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["targets", b"targets"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["choose", b"choose", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blend", b"blend", "choose", b"choose", "targets", b"targets", "trained_round", b"trained_round"]) -> None: ...
 
 Global___KeepDistilledRequest: typing_extensions.TypeAlias = KeepDistilledRequest
 
@@ -375,20 +383,24 @@ class OwnModelKept(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     ALONE_FIELD_NUMBER: builtins.int
     COMPARED_FIELD_NUMBER: builtins.int
+    OWN_SHARE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     alone: builtins.bool
     """Whether the client kept the model of its own rows alone, since that predicts rows kept apart better."""
     compared: builtins.bool
     """Whether the client could compare the two: it has rows enough."""
+    own_share: builtins.float
+    """Weight of the model of own rows alone in the one that is kept; the rest is the distilled one. From 0 to 1."""
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         alone: builtins.bool = ...,
         compared: builtins.bool = ...,
+        own_share: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone", b"alone", "compared", b"compared", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "compared", b"compared", "num_rows", b"num_rows", "own_share", b"own_share"]) -> None: ...
 
 Global___OwnModelKept: typing_extensions.TypeAlias = OwnModelKept
 

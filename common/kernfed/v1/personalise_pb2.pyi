@@ -117,10 +117,13 @@ class ClientEmbedding(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEAN_FIELD_NUMBER: builtins.int
     TRACE_FIELD_NUMBER: builtins.int
+    NUM_DIFFERENT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     trace: builtins.float
     """Over the rows it is the expected squared error of `mean`, noise counted. At least 0."""
+    num_different: builtins.int
+    """Training rows of different content; 0: all are different, or it is not told. From 0 to 2^53."""
     @property
     def mean(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (M)."""
@@ -131,9 +134,10 @@ class ClientEmbedding(google.protobuf.message.Message):
         num_rows: builtins.int = ...,
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         trace: builtins.float = ...,
+        num_different: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["mean", b"mean", "num_rows", b"num_rows", "trace", b"trace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mean", b"mean", "num_different", b"num_different", "num_rows", b"num_rows", "trace", b"trace"]) -> None: ...
 
 Global___ClientEmbedding: typing_extensions.TypeAlias = ClientEmbedding
 
@@ -828,3 +832,33 @@ class Directions(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["basis", b"basis"]) -> None: ...
 
 Global___Directions: typing_extensions.TypeAlias = Directions
+
+@typing.final
+class KeepAllowed(google.protobuf.message.Message):
+    """What this client has shared may be kept with the job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows"]) -> None: ...
+
+Global___KeepAllowed: typing_extensions.TypeAlias = KeepAllowed
+
+@typing.final
+class AllowKeepingRequest(google.protobuf.message.Message):
+    """Ask whether embedding and normal equations may stay with the job's artifacts, for clients that join later."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AllowKeepingRequest: typing_extensions.TypeAlias = AllowKeepingRequest

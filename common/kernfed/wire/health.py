@@ -6,6 +6,7 @@ Service names: the empty one stands for the whole coordinator, the others for it
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -17,7 +18,15 @@ from kernfed.pki.tls_chain import server_names
 from kernfed.status import error_from_rpc
 from kernfed.wire.channel import CHANNEL_OPTIONS
 
-SERVICES = ("", "kernfed.v1.FederationService", "kernfed.v1.OperatorService", "kernfed.v1.EnrolmentService")
+STORE: Final = "kernfed.store"
+"""Whether the coordinator's database and disk can be used: no reason to start it anew, but to send no calls to it."""
+SERVICES: Final = (
+    "",
+    "kernfed.v1.FederationService",
+    "kernfed.v1.OperatorService",
+    "kernfed.v1.EnrolmentService",
+    STORE,
+)
 """Services for which a coordinator's health service answers."""
 
 
@@ -46,4 +55,9 @@ async def check_health(address: str, coordinator_folder: Path, *, service: str =
             raise error_from_rpc(err) from None
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-        raise UnavailableError(f"the coordinator at {address} answers {status}: it is starting or stopping")
+        why = (
+            "its database or disk cannot be used; its log says why"
+            if service == STORE
+            else "it is starting or stopping"
+        )
+        raise UnavailableError(f"the coordinator at {address} answers {status}: {why}")

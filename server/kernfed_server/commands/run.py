@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed import event_loop, logs
+from kernfed import logs, service
 from kernfed_server.app import serve
 from kernfed_server.config import load_coordinator_file, usual_file
 from kernfed_server.trust.tls_log import handshake_failures_logged
@@ -25,4 +25,4 @@ def run(
     file = load_coordinator_file(config or usual_file())
     with handshake_failures_logged():
         logs.configure(log_level, log_format)
-        event_loop.run(serve(file, port_file))
+        service.run(serve(file, port_file))

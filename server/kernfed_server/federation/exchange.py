@@ -1,11 +1,11 @@
-"""`kernfed.federation.cohort.Exchange` over the network."""
+"""`kernfed.federation.exchange.Exchange` over the network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import cast
 
-from kernfed.federation.cohort import Call, Fault
+from kernfed.federation.exchange import Call, Fault
 from kernfed.federation.messages.base import R
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.sessions import SessionRegistry

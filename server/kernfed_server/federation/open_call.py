@@ -15,8 +15,8 @@ from typing import Any, Protocol, cast
 import structlog
 
 from kernfed.errors import JobStateMissingError, KernfedError, RevokedError
-from kernfed.federation.cohort import Call, Fault, quorum_error
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2

@@ -73,6 +73,30 @@ def by_rows(classes: tuple[str, ...], found: Mapping[str, DataDescription]) -> t
     return tuple(sorted(range(len(classes)), key=fewest))
 
 
+def unseen_classes(classes: tuple[str, ...], counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """Classes of which no client has a training row.
+
+    Args:
+        classes: All.
+        counts: Client to class to its number of training rows.
+    """
+    return tuple(name for name in classes if not any(of.get(name, 0) for of in counts.values()))
+
+
+def refuse_unseen(schema: DataSchema, unseen: tuple[str, ...]) -> None:
+    """Refuse classes that the job names and no client has a training row of: they are likely misspelt.
+
+    Raises:
+        DataError: There is one.
+    """
+    if unseen:
+        names = listed([repr(name) for name in unseen], more=", ...")
+        raise DataError(
+            f"no client has a training row of {names} in {schema.target!r}, which data.classes names; correct or "
+            'remove it there, or set data.unseen_classes = "allow" to train all the same'
+        )
+
+
 def _refuse_spellings(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> None:
     spellings: dict[str, dict[str, None]] = {}
     for client in sorted(found):

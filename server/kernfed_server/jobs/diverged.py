@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from kernfed.arrays import Array
 from kernfed.errors import DivergedError
+from kernfed.federation.events import RoundMetrics
 from kernfed_server.jobs.run import Model
 
 
@@ -13,9 +16,18 @@ class DivergedRunError(DivergedError):
     Attributes:
         weights: Those with the best certificate before the run was stopped, shape (M, C); None where `model` is given.
         model: What the job leaves; of `weights`, once `kernfed_server.jobs.execute.execute` has passed the error on.
+        measure: Measures at the clients what the job leaves, so that no metrics of the diverged model stand for it.
     """
 
-    def __init__(self, message: str, weights: Array | None = None, model: Model | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        weights: Array | None = None,
+        model: Model | None = None,
+        *,
+        measure: Callable[[], Awaitable[RoundMetrics]],
+    ) -> None:
         super().__init__(message)
         self.weights = weights
         self.model = model
+        self.measure = measure

@@ -40,9 +40,10 @@ async def evaluate(
     try:
         found = await measured(cohort.ask(request), setup.schema.task, run)
     except DivergedError as err:
-        if run.sound is None:
+        sound = run.sound
+        if sound is None:
             raise
-        raise DivergedRunError(str(err), run.sound) from err
+        raise DivergedRunError(str(err), sound, measure=lambda: evaluate(setup, cohort, run, sound, training)) from err
     run.sound = weights
     return replace(setup.baseline.merged(found), training=training or {})
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernfed.errors import ConfigError, DivergedError
+from kernfed.errors import ConfigError, DivergedError, KernfedError
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
+from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.jobs.settling import settle
-from kernfed_server.jobs.verdict import against_alone
+from kernfed_server.jobs.verdict import end_of
 from kernfed_server.methods.registry import WORKFLOWS
 
 _STEP_KEYS = ("learning_rate", "step_size", "local_steps")
@@ -52,16 +52,20 @@ async def execute(
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
         return None
-    adapted = workflow.adapt(job)
+    files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
+    adapted = workflow.adapt(job, run.resumed)
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
-        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES)
-    job, setup = settle(job, setup, run)
+        agreed, copies = workflow.agreed(job, files), workflow.feature_copies(job.method)
+        setup = await prepare(
+            adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies, agreed=agreed
+        )
+    job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
-    if named_files(job):
-        setup = dataclasses.replace(setup, files=await asyncio.to_thread(_read_files, job, read_file))
+    if files:
+        setup = dataclasses.replace(setup, files=files)
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except DivergedError as err:
@@ -69,12 +73,27 @@ async def execute(
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
         if "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
+        if isinstance(err, DivergedRunError):
+            await _measure_what_is_left(err, run)
         raise
-    if worse := against_alone(run.measured, setup.schema.task):
-        run.note(worse)
+    end = end_of(run.measured, run.arrival, setup.schema.task, workflow.compared)
+    if end is not None:
+        run.publish(end)
+        run.note(f"end: {end.words}")
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left
+
+
+async def _measure_what_is_left(err: DivergedRunError, run: Run) -> None:
+    """Let the metrics shown last be those of what a diverged run leaves."""
+    try:
+        metrics = await err.measure()
+    except KernfedError as failed:
+        run.note(f"what the job leaves was not measured, and the last metrics are of the diverged model: {failed}")
+        return
+    run.went_back(metrics)
+    run.note("the metrics shown last are of what the job leaves, from before it diverged")
 
 
 def _step_keys(job: JobFile) -> list[str]:

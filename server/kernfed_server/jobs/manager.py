@@ -15,14 +15,15 @@ from pathlib import Path
 import structlog
 
 from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownClientError
-from kernfed.federation.cohort import Cohort, Exchange
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.registry import method_of
 from kernfed_server.federation.client_book import ClientBook, Sessions
+from kernfed_server.jobs.queue import JobQueue
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, may_join, plan
 from kernfed_server.jobs.task import ActiveJob, finish_job, run_job
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.history import WATCHER_LIMIT, History
@@ -95,7 +96,8 @@ class RunManager:
         self._execute = execute or _default_execute(self.uploads)
         self._book = ClientBook(store, sessions, known_clients)
         self._limits = limits or RunLimits()
-        self._active: dict[str, ActiveJob] = {}
+        self._queue = JobQueue(sessions, jobs_per_client=self._limits.jobs_per_client)
+        self._active = self._queue.active
         self._group: asyncio.TaskGroup | None = None
         self._draining = False
         self._wake = asyncio.Event()
@@ -301,7 +303,7 @@ class RunManager:
 
     async def clients(self) -> list[ClientInfo]:
         """Clients that are connected, were seen, or are enrolled; sorted by name."""
-        return await self._book.listing(self._running())
+        return await self._book.listing(self._queue.running())
 
     async def _replay(self, job_id: str, seen: int) -> AsyncIterator[JobUpdate]:
         while page := await self._store.events(job_id, seen + 1, _REPLAY_PAGE):
@@ -342,53 +344,9 @@ class RunManager:
     def _schedule(self) -> None:
         if self._draining:
             return
-        queued = {i: a for i, a in self._active.items() if a.info.state is JobState.QUEUED and a.task is None}
-        if not queued:
-            return
         now = time.monotonic()
-        decisions = plan(
-            [_queued_job(active, now) for active in queued.values()],
-            self._sessions.clients(),
-            self._running(),
-            jobs_per_client=self._limits.jobs_per_client,
-            settled=self._book.all_back() or now - self._started_at >= self._limits.settle_s,
-        )
-        for job_id, decision in decisions.items():
-            active = queued[job_id]
-            if isinstance(decision, Start):
-                active.info = replace(active.info, clients=decision.clients, waiting_for="")
-                self._start_task(active)
-            else:
-                self._wait(active, decision, now)
-
-    def _running(self) -> dict[str, tuple[str, ...]]:
-        return {job_id: a.info.clients for job_id, a in self._active.items() if a.holds_clients}
-
-    def _candidates(self, active: ActiveJob) -> list[str]:
-        """Clients that may join a running job; none where it names its own."""
-        if active.file.cohort.clients is not None or active.file.data is None:
-            return []
-        wanted = {
-            c for a in self._active.values() if a.info.state is JobState.QUEUED for c in a.file.cohort.clients or ()
-        }
-        return may_join(
-            active.file.cohort.dataset,
-            self._sessions.clients(),
-            self._running(),
-            wanted,
-            jobs_per_client=self._limits.jobs_per_client,
-        )
-
-    def _wait(self, active: ActiveJob, wait: Wait, now: float) -> None:
-        if wait.for_connections:
-            active.waiting_since = active.waiting_since or now
-        else:
-            active.waiting_since = None
-        if wait.why != active.info.waiting_for:
-            active.journal.event(JobEvent(EventKind.WAITING, message=wait.why))
-        limit = active.file.cohort.wait_s
-        if active.waiting_since is not None and now - active.waiting_since > limit:
-            active.gave_up = f"{wait.why.removeprefix('waiting: ')}; gave up after {limit:g} s (cohort.wait_s)"
+        settled = self._book.all_back() or now - self._started_at >= self._limits.settle_s
+        for active in self._queue.ready(now, settled=settled):
             self._start_task(active)
 
     def _start_task(self, active: ActiveJob) -> None:
@@ -401,7 +359,7 @@ class RunManager:
             active.begun = True
             try:
                 exchange = self._make_exchange(active.info)
-                candidates = functools.partial(self._candidates, active)
+                candidates = functools.partial(self._queue.candidates, active)
                 outcome = await run_job(active, self._store, exchange, self._execute, candidates)
                 active.finishing = True
                 self._sessions.end_job(active.info.job_id, outcome.state.value)
@@ -425,18 +383,6 @@ class RunManager:
             self._active.pop(active.info.job_id, None)
             active.done.set()
             self._wake.set()
-
-
-def _queued_job(active: ActiveJob, now: float) -> QueuedJob:
-    cohort = active.file.cohort
-    return QueuedJob(
-        job_id=active.info.job_id,
-        clients=None if cohort.clients is None else tuple(cohort.clients),
-        dataset=cohort.dataset if active.file.data is not None else None,
-        quorum=cohort.quorum,
-        needs_all=cohort.preflight == "all",
-        waited_s=now - active.waiting_since if active.waiting_since is not None else 0.0,
-    )
 
 
 def _default_execute(uploads: Uploads) -> Execute:

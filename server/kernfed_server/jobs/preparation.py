@@ -22,8 +22,9 @@ from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
-from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault, pass_all
+from kernfed.federation.cohort import Cohort, pass_all
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.exchange import NO_ANSWER, Fault
 from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
@@ -41,10 +42,10 @@ from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
 from kernfed.wording import listed
-from kernfed_server.jobs.classes import by_rows, unite_classes
+from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
-from kernfed_server.jobs.units import note_units
+from kernfed_server.jobs.units import note_units, note_units_beside
 
 _MOST_TOLD = 8
 LEAST_WITHIN = 0.1
@@ -81,10 +82,16 @@ class Setup:
     """Content of each file that the job names."""
     backbone: str = ""
     """Fingerprint of the clients' frozen backbone; empty: none."""
+    job: JobFile | None = None
+    """The job, for what it leaves; None where an earlier release's agreement is recalled."""
+    bounds: tuple[float, ...] = ()
+    """Of the standardised training rows by column, 0: none; empty: none at all."""
     local_shared: bool = False
     """Whether clients also measure a model of their own rows with what all agreed on."""
     class_order: tuple[int, ...] = ()
     """Places of the classes, that with the most training rows first; what is drawn for each follows this order."""
+    ridge: float | None = None
+    """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
     own_ridge: Mapping[str, float] = field(default_factory=dict)
     """Ridge of each client's model alone; empty: that of the job."""
 
@@ -94,7 +101,36 @@ class Setup:
         return self.spec.num_features
 
 
-async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool = True) -> Setup:
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Agreement of the clients of an earlier job, for a job whose clients join them. Shapes as in `Setup`."""
+
+    origin: str
+    """Whose it is, for people."""
+    classes: tuple[str, ...]
+    mean: Array
+    deviation: Array
+    bounds: tuple[float, ...]
+    spec: FeatureSpec
+    feature_mean: Array
+    target_mean: Array
+    backbone: str
+    column_mean: Array
+    """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
+    column_deviation: Array
+    ridge: float | None = None
+    """Where it followed from the earlier clients' rows."""
+
+
+async def prepare(
+    job: JobFile,
+    cohort: Cohort,
+    run: Run,
+    *,
+    map_features: bool = True,
+    feature_copies: int = 0,
+    agreed: Agreed | None = None,
+) -> Setup:
     """Check every client's data and agree on all that the method needs before round 1.
 
     A client that fails a step stops the job with `cohort.preflight = "all"`. With "quorum" it is left out of the job,
@@ -106,6 +142,8 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
             lengthscale, and `Setup` has no features.
+        feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
+        agreed: What the clients of an earlier job agreed on, which these take over; None: they agree among themselves.
 
     Raises:
         JobError: A client's data or policy do not allow the job; one line per client.
@@ -113,6 +151,8 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
+    if agreed is not None:
+        schema = replace(schema, classes=agreed.classes)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
@@ -126,12 +166,20 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_dropped(described, run)
-    later.backbone = _agree_backbone(schema, {client: d.backbone for client, d in described.items()})
+    backbones = {client: d.backbone for client, d in described.items()}
+    later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
     class_order = by_rows(classes, described)
-    note_units(schema, described, run)
-    scales = agree_scales(data, described, run)
-    mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
+    within: Array | None = None
+    if agreed is None:
+        _judge_unseen(job, classes, described, run)
+        note_units(schema, described, run)
+        scales = agree_scales(data, described, run)
+        mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
+        within = scales.within() if lengthscale(job) == COLUMNS else None
+    else:
+        note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
+        mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
@@ -152,7 +200,7 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
             "goes by the others"
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run, scales.within() if rule == COLUMNS else None)
+    spec = agree_features(job, standardised, run, within) if agreed is None else agreed.spec
     if not map_features:
         present = {client: num_rows[client] for client in cohort.clients}
         nothing = np.zeros(0)
@@ -160,15 +208,18 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone, class_order=class_order)
     own = await asyncio.to_thread(fingerprint, spec)
     await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs),
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=feature_copies),
         check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
     )
 
     feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
     if job.features.intercept:
-        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
+        if agreed is None:
+            embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+            pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+            feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
+        else:
+            feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
         await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
 
     num_rows = {client: num_rows[client] for client in cohort.clients}
@@ -186,8 +237,11 @@ async def prepare(job: JobFile, cohort: Cohort, run: Run, *, map_features: bool 
         strict=job.cohort.preflight == "all",
         intercept=job.features.intercept,
         backbone=later.backbone,
+        job=job,
+        bounds=bounds,
         local_shared=job.local_shared,
         class_order=class_order,
+        ridge=None if agreed is None else agreed.ridge,
     )
 
 
@@ -287,6 +341,22 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
             raise InvalidReplyError(
                 f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
             )
+
+
+def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str, DataDescription], run: Run) -> None:
+    """Refuse classes without a training row before the job's first round, or tell of them.
+
+    A job that goes on was accepted before; on streams rows of a class may come at any time.
+    """
+    data = job.data
+    assert data is not None  # noqa: S101  # checked by the caller
+    counts = {client: dict(zip(d.classes, d.class_counts, strict=True)) for client, d in described.items()}
+    unseen = unseen_classes(classes, counts)
+    if not unseen or "data.unseen_classes" in job.method.unused_keys(data.task.value):
+        return
+    if data.classes is not None and data.unseen_classes == "refuse" and not run.round_num:
+        refuse_unseen(data_schema(job), unseen)
+    run.note(f"no client has a training row of class {listed(unseen)}: models cannot predict it")
 
 
 def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -13,18 +13,24 @@ from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
-from kernfed.methods.finding import Finding, SettledFinding
-from kernfed_server.jobs.state import Arrays, State
+from kernfed.maths.settling import relative_movement
+from kernfed.methods.finding import Finding, ResolvedFinding
+from kernfed_server.jobs.arrival import Arrival, settling
+from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")
 
 Members = tuple[str, ...]
 """The clients whose rows an objective is made of, sorted."""
 
-_SETTLED = "settled."
-"""Beginning of the names under which settled numbers are in checkpoints."""
 PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
+_OWN = "run."
+"""Beginning of the names of what a run itself keeps in checkpoints."""
+_MOVEMENTS = 6
+"""Rounds whose movements are remembered: as many as tell a contraction."""
+_RULE = f"{_OWN}rule."
+"""The same of numbers that stand for rules of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +90,15 @@ class Run:
         self._told: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
-        self.settled: Mapping[str, float] = {}
+        self.resolved: Mapping[str, float] = {}
         """Numbers that stand for rules of the method's settings, by key."""
         self.sound: Array | None = None
         """Weights of the last round that was measured and made sense; for a run that diverges later."""
+        self.arrival: Arrival | None = None
+        """What the workflow said of its end, so far."""
+        self._movements: list[float] = []
+        if resumed:
+            self._recall(State(resumed.state).part(_OWN))
 
     @property
     def round_num(self) -> int:
@@ -97,20 +108,22 @@ class Run:
     @property
     def resumed(self) -> State | None:
         """State after the last finished round of an earlier life of this run, else None."""
-        return State(self._resumed.state) if self._resumed else None
+        if self._resumed is None:
+            return None
+        return State({name: a for name, a in self._resumed.state.items() if not name.startswith(_OWN)})
 
-    def settle(self, numbers: Mapping[str, float]) -> None:
+    def resolve(self, numbers: Mapping[str, float]) -> None:
         """Fix numbers that stand for rules of the settings: they go into every checkpoint and into the job's record."""
-        self.settled = dict(numbers)
-        self.publish(SettledFinding(dict(numbers)))
+        self.resolved = dict(numbers)
+        self.publish(ResolvedFinding(dict(numbers)))
 
-    def settled_before(self) -> dict[str, float]:
-        """What an earlier life of this run settled."""
+    def resolved_before(self) -> dict[str, float]:
+        """What an earlier life of this run resolved."""
         state = self._resumed.state if self._resumed else {}
-        return {n.removeprefix(_SETTLED): float(a[0]) for n, a in state.items() if n.startswith(_SETTLED)}
+        return {n.removeprefix(_RULE): float(a[0]) for n, a in state.items() if n.startswith(_RULE)}
 
     def _checkpoint(self, round_num: int, state: Arrays) -> Checkpoint:
-        return Checkpoint(round_num, {**state, **{_SETTLED + k: np.array([v]) for k, v in self.settled.items()}})
+        return Checkpoint(round_num, {**state, **{_RULE + k: np.array([v]) for k, v in self.resolved.items()}})
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
         """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
@@ -145,7 +158,7 @@ class Run:
             self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
-        await self._journal.checkpoint(self._checkpoint(round_num, state))
+        await self._journal.checkpoint(self._checkpoint(round_num, {**state, **self._own_state()}))
         self._round = round_num
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
@@ -161,9 +174,49 @@ class Run:
         Returns:
             What writes the state; to be awaited before the next round is closed.
         """
+        if metrics is not None and metrics.pooled:
+            self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         self._round = round_num
         return self._journal.checkpoint(self._checkpoint(round_num, state))
+
+    def moved(self, before: Array, after: Array) -> None:
+        """Note by which part of its size this round moved what is learned."""
+        self._movements = [*self._movements[1 - _MOVEMENTS :], relative_movement(before, after)]
+
+    def ends(self, arrival: Arrival) -> None:
+        """Say how the job ended; best before its last round is recorded, which then keeps it through a crash."""
+        self.arrival = arrival
+
+    def settled(self, rounds: int, *, whole: bool, what: str = "the weights") -> Arrival:
+        """How a job ended that runs all its rounds, by how far the last ones moved; a round at least.
+
+        Args:
+            rounds: All of them.
+            whole: Whether each round had all clients and all their rows.
+            what: Moves.
+        """
+        return settling(self._movements, rounds, whole=whole, what=what)
+
+    def went_back(self, metrics: RoundMetrics) -> None:
+        """Close the round in which the run diverged with the metrics of the model that the job leaves."""
+        self.measured = metrics
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, self._round + 1, metrics=metrics))
+
+    def _own_state(self) -> Arrays:
+        """What a later life of the run has to know of this one."""
+        own = {f"{_OWN}movements": np.array(self._movements)} if self._movements else {}
+        if self.arrival is not None:
+            own[f"{_OWN}arrival"] = json_array(self.arrival.to_json())
+            own[f"{_OWN}measured"] = json_array(asdict(self.measured))
+        return own
+
+    def _recall(self, own: State) -> None:
+        if "movements" in own:
+            self._movements = own["movements"].tolist()
+        if "arrival" in own:
+            self.arrival = Arrival(**own.json("arrival"))
+            self.measured = RoundMetrics(**own.json("measured"))
 
     def keep(self, model: Callable[[], Model | None]) -> None:
         """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.
@@ -235,6 +288,8 @@ class _PartJournal:
         """See `Journal.event`."""
         if event.metrics is not None:
             event = replace(event, metrics=self.measured(event.metrics))
+            if event.metrics is not None and event.metrics.pooled:
+                self.whole.measured = event.metrics
         self.whole._journal.event(event)
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -14,8 +14,9 @@ import structlog
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import JobCancelledError, JobError, KernfedError, QuorumNotMetError, UnavailableError
-from kernfed.federation.cohort import Cohort, Exchange
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
 from kernfed.status import INTERNAL_TEXT
@@ -52,6 +53,10 @@ class ActiveJob:
     """Its workflow is over; artifacts are written."""
     waiting_since: float | None = None
     """When it began to wait for clients to connect."""
+    next_wait_told: float = 0.0
+    """When its history is told again for which jobs it waits, on the monotonic clock."""
+    wait_told_after_s: float = 30.0
+    """How long after the last time; doubles each time."""
     answers: dict[str, dict[str, int]] = field(default_factory=dict)
     """Client to step to number of answers."""
     tallies: dict[str, Tally] = field(default_factory=dict)

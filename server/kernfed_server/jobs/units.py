@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.data import DataDescription, DataSchema
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
@@ -74,6 +74,40 @@ def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run
             run.note(
                 f"{client}: values spread otherwise than {others}, as if in another unit: {listed(found)}; bring them "
                 "to one unit at every client"
+            )
+
+
+def note_units_beside(
+    schema: DataSchema,
+    described: Mapping[str, DataDescription],
+    mean: Array,
+    deviation: Array,
+    origin: str,
+    run: Run,
+) -> None:
+    """Note client, column and factor where a unit seems to differ from that of the rows of an earlier job.
+
+    Args:
+        schema: Of the job.
+        described: By client.
+        mean: Of the earlier rows: feature columns, then the target of a regression, (P + 1,) or (P,).
+        deviation: The same.
+        origin: Whose rows these are, for people.
+        run: Where the notes go.
+    """
+    names = [*schema.features, schema.target][: len(mean)]
+    for client, d in sorted(described.items()):
+        if d.num_rows < FEWEST_ROWS:
+            continue
+        stated = moments_of(d)
+        own = np.append(stated.mean, d.target_mean)[: len(mean)]
+        spread = np.append(stated.deviation, d.target_deviation)[: len(mean)]
+        factors = unit_factors(np.array([own, mean]), np.array([spread, deviation]))[0]
+        found = [f"{names[j]} {_times(float(factors[j]))}" for j in np.flatnonzero(factors != 1.0)]
+        if found:
+            run.note(
+                f"{client}: values spread otherwise than those of {origin}, as if in another unit: {listed(found)}; "
+                "bring them to the units of that job, or leave the client out"
             )
 
 

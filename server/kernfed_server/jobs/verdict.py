@@ -1,32 +1,100 @@
-"""Whether a job's model is better than what each client reaches alone, in words for the job's record."""
+"""The end of a job in one line: whether it arrived, how far it is, and where its model is better or worse."""
 
 from __future__ import annotations
 
-from kernfed.federation.events import RoundMetrics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.data import LearningTask
+from kernfed.methods.ending import Comparison, EndFinding, Loser
 from kernfed.wording import listed, number
+from kernfed_server.jobs.arrival import Arrival
 
-_METRIC = {LearningTask.REGRESSION: "mse", LearningTask.BINARY: "log_loss", LearningTask.CLASSIFICATION: "log_loss"}
-"""By which models are compared; less is better."""
+LEVEL = 0.01
+"""Models whose metrics differ by less than this part are level: test rows are too few to tell more."""
+_METRICS = {
+    LearningTask.REGRESSION: ("mse",),
+    LearningTask.BINARY: ("log_loss", "mse"),
+    LearningTask.CLASSIFICATION: ("log_loss", "mse"),
+}
+"""By which models are compared: the first that both have; less is better."""
+_NAMED = 6
+"""Clients of which a line tells figures."""
 
 
-def against_alone(metrics: RoundMetrics, task: LearningTask) -> str:
-    """Name the clients at which their own model is better on their own test rows; empty where there is none.
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A comparison that people ask for at the end of a job, between models as metrics name them."""
+
+    model: str
+    against: str
+    called: str
+    """The other model, in words."""
+
+
+ALONE = (
+    Against("global", "local", "the client's model alone"),
+    Against("personal", "local", "the client's model alone"),
+)
+"""The first question of every client."""
+
+
+def end_of(
+    metrics: RoundMetrics, arrival: Arrival | None, task: LearningTask, pairs: Iterable[Against] = ALONE
+) -> EndFinding | None:
+    """The end of a job; None where there is nothing to say.
 
     Args:
         metrics: Of the last round that was measured.
+        arrival: What the method said.
         task: What is learned.
+        pairs: Models to compare; those that were not measured are passed over.
     """
-    metric = _METRIC[task]
-    both = {
-        client: (found["global"][metric], found["local"][metric])
-        for client, found in metrics.clients.items()
-        if metric in found.get("global", {}) and metric in found.get("local", {})
-    }
-    worse = [f"{c} ({number(ours)} against {number(own)})" for c, (ours, own) in both.items() if ours > own]
-    if not worse:
-        return ""
-    return (
-        f"the global model is worse than the client's model alone ({metric} on its own test rows) at {len(worse)} of "
-        f"{len(both)} clients: {listed(worse, more=' and {left} more')}"
-    )
+    found = tuple(c for pair in pairs if (c := comparison(metrics, task, pair)) is not None)
+    words = [*([arrival.text] if arrival else []), *map(comparison_words, found)]
+    if not words:
+        return None
+    line = "; ".join(words)
+    if arrival is None:
+        return EndFinding(line, comparisons=found)
+    return EndFinding(line, arrival.arrived, arrival.known_distance, arrival.measure, found)
+
+
+def comparison(metrics: RoundMetrics, task: LearningTask, pair: Against) -> Comparison | None:
+    """Two models on the clients' own test rows; None where no client has both, or they are one model."""
+    for metric in _METRICS[task]:
+        both = {
+            client: (found[pair.model][metric], found[pair.against][metric])
+            for client, found in sorted(metrics.clients.items())
+            if metric in found.get(pair.model, {}) and metric in found.get(pair.against, {})
+        }
+        if both:
+            break
+    else:
+        return None
+    if all(ours == own for ours, own in both.values()):  # one model under two names
+        return None
+    worse = tuple(Loser(c, ours, own) for c, (ours, own) in both.items() if ours > own + LEVEL * abs(own))
+    better = sum(ours < own - LEVEL * abs(own) for ours, own in both.values())
+    pooled = _of(metrics.pooled.get(pair.model, {}), metric), _of(metrics.pooled.get(pair.against, {}), metric)
+    return Comparison(pair.model, pair.against, pair.called, metric, len(both), better, worse, *pooled)
+
+
+def comparison_words(found: Comparison) -> str:
+    """A comparison as a part of a line."""
+    level = found.num_clients - found.num_better - len(found.worse)
+    where = [f"better at {found.num_better} of {found.num_clients} clients"] if found.num_better else []
+    where += [f"level at {level} of {found.num_clients} clients"] if level else []
+    if found.worse:
+        named = [f"{w.client} ({number(w.value)} against {number(w.against)})" for w in found.worse]
+        names = listed(named, _NAMED, more=" and {left} more")
+        where.append(f"worse at {len(found.worse)} of {found.num_clients} clients: {names}")
+    pooled = ""
+    if found.pooled is not None and found.pooled_against is not None:
+        pooled = f" over all test rows {number(found.pooled)} against {number(found.pooled_against)}"
+    return f"the {found.model} model against {found.called}, by {found.metric}{pooled}: {', '.join(where)}"
+
+
+def _of(scores: Scores, metric: str) -> float | None:
+    return float(scores[metric]) if metric in scores else None

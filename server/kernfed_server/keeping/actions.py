@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from kernfed_server.keeping import tables as t
-from kernfed_server.keeping.schema import reading
+from kernfed_server.keeping.schema import connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,6 @@ def last_actions(url: str, limit: int, job: str = "") -> list[Action]:
     """
     table = t.operator_actions
     query = sa.select(table).where(table.c.job_id.startswith(job, autoescape=True))
-    with reading(url) as db:
+    with connected(url) as db:
         rows = db.execute(query.order_by(table.c.ordinal.desc()).limit(limit)).all()
     return [Action(datetime.fromtimestamp(r.time, UTC), r.operator, r.action, r.job_id) for r in reversed(rows)]

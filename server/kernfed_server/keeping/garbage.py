@@ -1,4 +1,4 @@
-"""Files in the coordinator's data folder that nothing refers to any more: found, and removed.
+"""Files in the coordinator's data folder that nothing refers to any more, and the history of old jobs: found, removed.
 
 A coordinator may be at work on the same folder meanwhile: what it makes is written before it is noted, so what nothing
 refers to is removed only once it is old enough that nobody can be about to note it.
@@ -17,17 +17,30 @@ from typing import Final
 import sqlalchemy as sa
 
 from kernfed.errors import ConfigError
-from kernfed.federation.events import JobState
+from kernfed.federation.events import EventKind, JobState
 from kernfed.files import NEW
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.checkpoints import is_checkpoint
-from kernfed_server.keeping.schema import reading
+from kernfed_server.keeping.schema import connected
 
 NOTED_WITHIN_S: Final = 3600.0
 """A checkpoint or a folder of artifacts that is older is not about to be noted in the store."""
 SUBMITTED_WITHIN_S: Final = 24 * 3600.0
 """An upload that is older waits for no job."""
 _DAY_S: Final = 24 * 3600.0
+_PASSING: Final = tuple(
+    kind.value
+    for kind in (
+        EventKind.ROUND_OPENED,
+        EventKind.STEP_ASKED,
+        EventKind.CLIENT_ANSWERED,
+        EventKind.CLIENT_FAILED,
+        EventKind.CLIENT_MISSING,
+        EventKind.WAITING,
+        EventKind.ROUND_CLOSED,
+    )
+)
+"""Kinds of events that count while a job runs; `job.json` and `metrics.jsonl` of its artifacts sum them up."""
 _UNFINISHED: Final = (JobState.QUEUED.value, JobState.RUNNING.value)
 
 
@@ -46,6 +59,19 @@ class Garbage:
     what: str
     why: str
     num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldEvents:
+    """Rows of a job's history that may go. What was said of it, its states and its last round stay.
+
+    Attributes:
+        job_id: The job, which is over.
+        num_events: How many rows.
+    """
+
+    job_id: str
+    num_events: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +120,54 @@ def remove(garbage: Iterable[Garbage]) -> None:
             ) from err
 
 
+def find_old_events(url: str, *, older_than_days: float) -> list[OldEvents]:
+    """Find what may go of the history of jobs that have been over for so many days; nothing is changed. Blocks.
+
+    Raises:
+        ConfigError: There is no store, or it is another release's.
+        UnavailableError: The database cannot be read.
+    """
+    with connected(url) as db:
+        query = (
+            sa.select(t.events.c.job_id, sa.func.count())
+            .where(_may_go(time.time() - older_than_days * _DAY_S))
+            .group_by(t.events.c.job_id)
+            .order_by(t.events.c.job_id)
+        )
+        return [OldEvents(job_id, number) for job_id, number in db.execute(query).all()]
+
+
+def remove_old_events(url: str, *, older_than_days: float) -> None:
+    """Remove what `find_old_events` finds, with the rounds' outcomes, which `job.json` sums up. Blocks.
+
+    A coordinator may be at work on the database meanwhile; it writes to no job that is over.
+
+    Raises:
+        ConfigError: There is no store, or it is another release's.
+        UnavailableError: The database cannot be written.
+    """
+    before = time.time() - older_than_days * _DAY_S
+    with connected(url) as db:
+        db.execute(t.events.delete().where(_may_go(before)))
+        db.execute(t.outcomes.delete().where(t.outcomes.c.job_id.in_(_over(before))))
+        db.commit()
+
+
+def _over(before: float) -> sa.Select[tuple[str]]:
+    """Ids of the jobs that were over by then, in seconds since 1970."""
+    return sa.select(t.jobs.c.job_id).where(t.jobs.c.state.not_in(_UNFINISHED), t.jobs.c.finished_at < before)
+
+
+def _may_go(before: float) -> sa.ColumnElement[bool]:
+    last = sa.select(t.events.c.job_id, sa.func.max(t.events.c.sequence).label("sequence"))
+    last = last.where(t.events.c.kind == EventKind.ROUND_CLOSED.value).group_by(t.events.c.job_id)
+    last_round = last.subquery()
+    is_last = sa.exists().where(last_round.c.job_id == t.events.c.job_id, last_round.c.sequence == t.events.c.sequence)
+    return sa.and_(t.events.c.job_id.in_(_over(before)), t.events.c.kind.in_(_PASSING), ~is_last)
+
+
 def _known(url: str) -> _Known:
-    with reading(url) as db:
+    with connected(url) as db:
         # Checkpoints last: a job that ends meanwhile leaves its file to the next time.
         jobs = db.execute(sa.select(t.jobs.c.job_id, t.jobs.c.state, t.jobs.c.finished_at)).all()
         texts = db.execute(sa.select(t.jobs.c.job_toml).where(t.jobs.c.state.in_(_UNFINISHED))).scalars().all()

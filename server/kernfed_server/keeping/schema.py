@@ -43,6 +43,11 @@ def make_engine(url: str) -> Engine:
             # Ping: a database server that was restarted is connected anew, without a failed job in between.
             arguments = {"connect_timeout": _WAIT_S, "options": _LOCKS, "application_name": "kernfed-coordinator"}
             engine = sa.create_engine(parsed, connect_args=arguments, pool_pre_ping=True)
+            if "@" in (parsed.host or ""):
+                raise ConfigError(
+                    "database: its user or password holds an @, which a URL needs as %40; other signs likewise: / as "
+                    "%2F, : as %3A, # as %23, ? as %3F, % as %25"
+                )
         else:
             raise ConfigError(f"database: {parsed.get_backend_name()!r} is neither sqlite nor postgresql+psycopg")
     except ModuleNotFoundError as err:
@@ -92,6 +97,24 @@ def refuse_lost(engine: Engine, folder: Path) -> None:
             )
 
 
+def check_there(engine: Engine) -> None:
+    """Check in passing that the tables are still there. Blocks.
+
+    Raises:
+        ConfigError: They are gone while the coordinator runs.
+    """
+    file = engine.url.database or ""
+    lost = engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists()
+    if not lost:
+        with engine.connect() as db:
+            lost = _version(db) is None
+    if lost:
+        raise ConfigError(
+            "the tables of the database are gone: it was dropped, made anew or removed while the coordinator ran; "
+            "restore it from its backup and start the coordinator again"
+        )
+
+
 def check_current(db: Connection) -> None:
     """Check that the tables are those of this release.
 
@@ -106,12 +129,12 @@ def check_current(db: Connection) -> None:
 
 
 @contextlib.contextmanager
-def reading(url: str) -> Iterator[Connection]:
+def connected(url: str) -> Iterator[Connection]:
     """A connection to a store that is there already, which a coordinator may be using meanwhile. Blocks.
 
     Raises:
         ConfigError: There is none, or it is another release's.
-        UnavailableError: The database cannot be read.
+        UnavailableError: The database cannot be used.
     """
     engine = make_engine(url)
     file = engine.url.database or ""
@@ -122,7 +145,7 @@ def reading(url: str) -> Iterator[Connection]:
             check_current(db)
             yield db
     except sa.exc.SQLAlchemyError as err:
-        raise UnavailableError(f"the coordinator's store cannot be read: {err}; check its disk and database") from err
+        raise UnavailableError(f"the coordinator's store cannot be used: {err}; check its disk and database") from err
     finally:
         engine.dispose()
 

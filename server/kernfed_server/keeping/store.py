@@ -1,57 +1,34 @@
 """The coordinator's memory: jobs, their events and checkpoints, clients seen. SQLite in a file, or any database by URL.
 
-All statements run in one worker thread, in the order of the calls. Events are queued and go with the next statement, at
-the latest a moment later, so a busy job costs one transaction per round. While the disk is full they wait in memory,
-and what is only read is read all the same.
+`kernfed_server.keeping.database` runs the statements, and writes events behind them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
-import structlog
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
-from kernfed.errors import BusyError, DiskFullError, UnavailableError, UnknownJobError
+from kernfed.errors import UnknownJobError
 from kernfed.federation.events import EventKind, JobState
-from kernfed.files import is_full
 from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.checkpoints import copy_checkpoint, read_checkpoint, remove_orphans, write_checkpoint
-from kernfed_server.keeping.database_lock import DatabaseLock
+from kernfed_server.keeping.database import Database
 from kernfed_server.keeping.schema import bring_up_to_date, make_engine, refuse_lost
 from kernfed_server.keeping.store_rows import (
     client_columns,
     client_from,
-    event_columns,
     event_from,
     job_columns,
     job_from,
 )
-
-log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
-
-MAX_PENDING_EVENTS = 100_000
-"""Events that may wait for the disk; more means that the disk does not follow, or is full."""
-
-FLUSH_AFTER_S = 0.25
-"""Events wait this long for a statement that takes them along, such as the checkpoint of their round."""
-
-_HOLD_EVERY_S = 5.0
 
 _UNFINISHED = t.jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
 
@@ -80,14 +57,8 @@ class Store:
     """State that outlives the process. Make with `await Store.open(...)`; end with `close`."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
-        self._engine = engine
-        self._folder = folder
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._lock = threading.Lock()
-        self._pending: deque[tuple[str, NumberedEvent]] = deque()
-        self._flush_timer: asyncio.TimerHandle | None = None
-        self._closed = False
-        self._held = DatabaseLock(engine)
+        self._db = Database(engine, folder)
+        self._folder = folder / "checkpoints"
 
     @classmethod
     async def open(cls, url: str, folder: Path) -> Store:
@@ -102,10 +73,10 @@ class Store:
                 them, or they are gone while the folder holds files of jobs.
             UnavailableError: The database cannot be opened.
         """
-        store = cls(make_engine(url), folder / "checkpoints")
+        store = cls(make_engine(url), folder)
         try:
-            await store._in_worker(lambda: refuse_lost(store._engine, folder))
-            await store._in_worker(store._create)
+            await store._db.in_worker(lambda: refuse_lost(store._db.engine, folder))
+            await store._db.in_worker(store._create)
         except BaseException:
             await store.close()
             raise
@@ -113,45 +84,15 @@ class Store:
 
     async def close(self) -> None:
         """Write what is pending and close; once is enough, twice does no harm."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-        try:
-            await self._in_worker(self._flush_now)
-        except UnavailableError:
-            log.exception("events lost at shutdown")
-        finally:
-            self._worker.submit(self._held.release)
-            self._worker.shutdown(wait=True)
-            self._engine.dispose()
+        await self._db.close()
 
-    async def hold(self) -> None:
-        """See to it for ever that no other coordinator uses the database, which a restarted server would let in.
-
-        Raises:
-            ConfigError: Another one does; what is written from now on could undo what it wrote.
-        """
-        while True:
-            await asyncio.sleep(_HOLD_EVERY_S)
-            try:
-                await self._in_worker(self._held.take)
-            except UnavailableError as err:
-                log.warning("the database is not held", error=str(err))
+    async def hold(self, told: Callable[[str], Awaitable[None]]) -> None:
+        """See `kernfed_server.keeping.database.Database.hold`."""
+        await self._db.hold(told)
 
     def add_event(self, job_id: str, event: NumberedEvent) -> None:
-        """Queue an event for writing; returns at once. Called in the event loop.
-
-        Raises:
-            BusyError: Too many wait already.
-        """
-        with self._lock:
-            if len(self._pending) >= MAX_PENDING_EVENTS:
-                raise BusyError(f"{MAX_PENDING_EVENTS} events wait to be stored; is the coordinator's disk full?")
-            self._pending.append((job_id, event))
-        if self._flush_timer is None:
-            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_AFTER_S, self._flush_soon)
+        """See `kernfed_server.keeping.database.Database.add_event`."""
+        self._db.add_event(job_id, event)
 
     async def submit(self, info: JobInfo, request_id: str) -> tuple[JobInfo, bool]:
         """Keep a new job, or find the one that the same operator submitted under this request id before.
@@ -179,11 +120,11 @@ class Store:
                 )
             return info, True
 
-        return await self._transaction(work)
+        return await self._db.transaction(work)
 
     async def update_job(self, info: JobInfo) -> None:
         """Write a job's present state."""
-        await self._transaction(
+        await self._db.transaction(
             lambda db: db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**job_columns(info)))
         )
 
@@ -197,7 +138,7 @@ class Store:
             raise UnknownJobError("no job id given; `kernfed job list` shows them")
         pattern = t.jobs.c.job_id.startswith(job_id[:128], autoescape=True)
         query = sa.select(t.jobs).where(pattern).order_by(t.jobs.c.ordinal.desc()).limit(6)
-        rows = await self._reading(lambda db: db.execute(query).all())
+        rows = await self._db.reading(lambda db: db.execute(query).all())
         exact = [row for row in rows if row.job_id == job_id]
         if len(exact or rows) != 1:
             if not rows:
@@ -216,7 +157,7 @@ class Store:
         query = sa.select(t.jobs).order_by(t.jobs.c.ordinal.desc()).limit(page_size + 1)
         if before is not None:
             query = query.where(t.jobs.c.ordinal < before)
-        rows = await self._reading(lambda db: db.execute(query).all())
+        rows = await self._db.reading(lambda db: db.execute(query).all())
         more = str(rows[page_size - 1].ordinal) if len(rows) > page_size else ""
         return JobPage(tuple(job_from(row, with_file=False) for row in rows[:page_size]), more)
 
@@ -233,7 +174,7 @@ class Store:
                 for row in found
             ]
 
-        return await self._transaction(work)
+        return await self._db.transaction(work)
 
     async def events(
         self, job_id: str, first: int = 1, limit: int = 1000, kinds: Iterable[EventKind] = ()
@@ -248,12 +189,14 @@ class Store:
         wanted = frozenset(kinds)
         if wanted:
             query = query.where(t.events.c.kind.in_([kind.value for kind in wanted]))
-        found = [event_from(row) for row in await self._reading(lambda db: db.execute(query).all())]
+        found = [event_from(row) for row in await self._db.reading(lambda db: db.execute(query).all())]
         if len(found) < limit:
             after = found[-1].sequence if found else first - 1
-            with self._lock:
-                waiting = [event for of, event in self._pending if of == job_id]
-            found += [e for e in waiting if e.sequence > after and (not wanted or e.event.kind in wanted)]
+            found += [
+                e
+                for e in self._db.waiting_events(job_id)
+                if e.sequence > after and (not wanted or e.event.kind in wanted)
+            ]
         return found[:limit]
 
     async def save_checkpoint(
@@ -295,11 +238,11 @@ class Store:
                 db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**facts))
                 return before or ""
 
-            before = self._begin(note)
+            before = self._db.begin(note)
             if before and before != name:
                 (self._folder / before).unlink(missing_ok=True)
 
-        await self._in_worker(work)
+        await self._db.in_worker(work)
 
     async def outcomes(self, job_id: str) -> list[ClientOutcome]:
         """Each client's outcome in each closed round of a job, by round and client."""
@@ -308,11 +251,11 @@ class Store:
             .where(t.outcomes.c.job_id == job_id)
             .order_by(t.outcomes.c.round_num, t.outcomes.c.client)
         )
-        return [outcome_from(row) for row in await self._reading(lambda db: db.execute(query).all())]
+        return [outcome_from(row) for row in await self._db.reading(lambda db: db.execute(query).all())]
 
     async def note_action(self, operator: str, action: str, job_id: str) -> None:
         """Keep what an operator did, for `kernfed-coordinator actions`; submissions are noted by `submit`."""
-        await self._transaction(lambda db: _note_action(db, operator, action, job_id))
+        await self._db.transaction(lambda db: _note_action(db, operator, action, job_id))
 
     async def load_checkpoint(self, job_id: str) -> Resumption | None:
         """The last checkpoint of a job; None where no round was closed.
@@ -323,14 +266,14 @@ class Store:
 
         def work() -> Resumption | None:
             query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            row = self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
             if row is None:
                 return None
             if not row.file:
                 return Resumption(Checkpoint(row.round_num, {}), row.answers)
             return Resumption(read_checkpoint(self._folder / row.file, row.round_num, row.sha256), row.answers)
 
-        return await self._in_worker(work)
+        return await self._db.in_worker(work)
 
     async def copy_checkpoint(self, job_id: str, to: Path) -> None:
         """Copy the file of a job's checkpoint, if it has one.
@@ -342,11 +285,11 @@ class Store:
 
         def work() -> None:
             query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            row = self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
             if row is not None and row.file:
                 copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
-        await self._in_worker(work)
+        await self._db.in_worker(work)
 
     async def drop_checkpoint(self, job_id: str) -> None:
         """Forget the checkpoint of a job that is over."""
@@ -359,10 +302,10 @@ class Store:
                 db.execute(t.checkpoints.delete().where(same_job))
                 return name
 
-            if name := self._begin(forget):
+            if name := self._db.begin(forget):
                 (self._folder / name).unlink(missing_ok=True)
 
-        await self._in_worker(work)
+        await self._db.in_worker(work)
 
     async def save_clients(self, clients: Sequence[ClientInfo]) -> None:
         """Remember clients as they are now."""
@@ -374,93 +317,24 @@ class Store:
                 if db.execute(t.clients.update().where(same).values(**values)).rowcount == 0:
                     db.execute(t.clients.insert().values(name=client.name, **values))
 
-        await self._transaction(work)
+        await self._db.transaction(work)
 
     async def clients(self) -> dict[str, ClientInfo]:
         """Clients seen so far by name, as when last noted; none of them connected."""
-        rows = await self._reading(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
+        rows = await self._db.reading(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
         return {row.name: client_from(row) for row in rows}
-
-    async def _transaction(self, work: Callable[[Connection], T]) -> T:
-        return await self._in_worker(lambda: self._begin(work))
-
-    async def _reading(self, work: Callable[[Connection], T]) -> T:
-        return await self._in_worker(lambda: self._begin(work, reads=True))
-
-    async def _in_worker(self, work: Callable[[], T]) -> T:
-        """Run in the worker thread; shielded, so that a caller who is cancelled leaves no half-done file."""
-        future = asyncio.get_running_loop().run_in_executor(self._worker, _translated, work)
-        return await asyncio.shield(future)
-
-    def _begin(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
-        """One transaction: the events noted so far, then `work`; which only reads does so even if those do not fit."""
-        batch = self._take()
-        try:
-            with self._engine.begin() as db:
-                if batch:
-                    self._insert_events(db, batch)
-                return work(db)
-        except BaseException as err:
-            with self._lock:
-                self._pending.extendleft(reversed(batch))
-            if not (reads and batch and isinstance(err, sa.exc.SQLAlchemyError | OSError) and is_full(err)):
-                raise
-        with self._engine.begin() as db:
-            return work(db)
-
-    def _insert_events(self, db: Connection, batch: Sequence[tuple[str, NumberedEvent]]) -> None:
-        # A commit whose acknowledgement was lost is made again: what is there already counts once.
-        insert = _INSERTS[db.dialect.name](t.events).on_conflict_do_nothing()
-        db.execute(insert, [event_columns(job_id, event) for job_id, event in batch])
-
-    def _take(self) -> list[tuple[str, NumberedEvent]]:
-        with self._lock:
-            batch = list(self._pending)
-            self._pending.clear()
-        return batch
-
-    def _flush_now(self) -> None:
-        self._begin(lambda _: None)
-
-    def _flush_soon(self) -> None:
-        self._flush_timer = None
-        if not self._closed:
-            self._worker.submit(self._flush_in_background)
-
-    def _flush_in_background(self) -> None:
-        with self._lock:
-            if not self._pending:
-                return
-        try:
-            self._flush_now()
-        except (sa.exc.SQLAlchemyError, OSError) as err:
-            # The events stay queued; the next statement tries again, and its caller hears of the fault.
-            log.error("events not stored", error=str(err))
 
     def _create(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._held.take()
-        bring_up_to_date(self._engine)
-        with self._engine.begin() as db:
+        self._db.take_lock()
+        bring_up_to_date(self._db.engine)
+        with self._db.engine.begin() as db:
             unfinished = sa.select(t.jobs.c.job_id).where(_UNFINISHED)
             db.execute(t.checkpoints.delete().where(t.checkpoints.c.job_id.not_in(unfinished)))
             keep = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())
         remove_orphans(self._folder, keep)
 
 
-_INSERTS: Final[Mapping[str, Callable[[sa.Table], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
-
 def _note_action(db: Connection, operator: str, action: str, job_id: str) -> None:
     now = datetime.now(UTC).timestamp()
     db.execute(t.operator_actions.insert().values(time=now, operator=operator, action=action, job_id=job_id))
-
-
-def _translated(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except (sa.exc.SQLAlchemyError, OSError) as err:
-        text = str(err.orig) if isinstance(err, sa.exc.DBAPIError) else str(err)
-        if is_full(err):
-            raise DiskFullError(f"the coordinator's disk is full ({text}); free some space on it") from err
-        raise UnavailableError(f"the coordinator's store cannot be used: {text}; check its disk and database") from err

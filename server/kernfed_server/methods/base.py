@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
-from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.preparation import Agreed, Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.state import State
+from kernfed_server.jobs.verdict import ALONE, Against
 
 
 async def local_ridge(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> RoundMetrics:
@@ -50,10 +52,18 @@ class Workflow:
     on; None: the workflow measures them itself, or nobody does."""
     model: Callable[[JobFile, Setup, Array], GlobalModel] = linear_model
     """(job, setup, weights) -> the model. Blocks."""
-    adapt: Callable[[JobFile], JobFile] = lambda job: job
-    """The job as its clients are prepared for it."""
+    compared: Sequence[Against] = ALONE
+    """Which of the models that are measured a job's end sets side by side."""
+    adapt: Callable[[JobFile, State | None], JobFile] = lambda job, _resumed: job
+    """(job, state from which its run goes on, if any) -> the job as its clients are prepared for it."""
+    agreed: Callable[[JobFile, Mapping[str, bytes]], Agreed | None] = lambda _job, _files: None
+    """(job, content of the files that it names) -> what an earlier job agreed on, which its clients take over; None:
+    they agree among themselves."""
     spread: Callable[[Any], float] = spread_by_ridge
     """(settings) -> how many times the largest number of all other clients one client's may be before it is left out
     of a step; see `kernfed.federation.ledger`. More where honest clients may differ by more."""
+    feature_copies: Callable[[Any], int] = lambda _settings: 0
+    """(settings) -> matrices of all training rows' features that a client keeps at once; 0: it sums over blocks of
+    rows, and keeps what ridge problems need. A client that has no room for them refuses before round 1."""
     recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
     """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""

@@ -16,7 +16,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed.errors import InvalidTensorError, KernfedError, UnavailableError, WireError
-from kernfed.federation.cohort import Fault
+from kernfed.federation.exchange import Fault
 from kernfed.jobs.info import ClientInfo
 from kernfed.pki.identity import Caller, Role, require
 from kernfed.v1 import federation_service_pb2 as pb

@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from kernfed.wire.health import SERVICES
+from kernfed.wire.health import SERVICES, STORE
 
 
 class Health:
@@ -15,6 +15,7 @@ class Health:
 
     def __init__(self) -> None:
         self._servicer = health.aio.HealthServicer()
+        self._store_wrong = ""
 
     async def starting(self) -> None:
         """Say of every service that it does not serve yet; the library's own beginning is that it does."""
@@ -23,6 +24,17 @@ class Health:
     async def serving(self) -> None:
         """Say of every service that it serves."""
         await self._set(health_pb2.HealthCheckResponse.SERVING)
+        await self.store(self._store_wrong)
+
+    async def store(self, wrong: str) -> None:
+        """Say whether what operators ask for can be read and written.
+
+        Args:
+            wrong: What is wrong with the store; empty: nothing.
+        """
+        self._store_wrong = wrong
+        status = health_pb2.HealthCheckResponse.NOT_SERVING if wrong else health_pb2.HealthCheckResponse.SERVING
+        await self._servicer.set(STORE, status)
 
     async def draining(self) -> None:
         """Say of every service that it does not serve any more; final."""

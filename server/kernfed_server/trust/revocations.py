@@ -8,7 +8,8 @@ from collections.abc import Callable
 import structlog
 
 from kernfed.errors import KernfedError
-from kernfed.pki.registry import Registry, Revocation
+from kernfed.pki.records import Revocation
+from kernfed.pki.registry import Registry
 
 log = structlog.get_logger(__name__)
 

@@ -50,6 +50,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "distill": {"name": "distill"},
     "distill drawn": {"name": "distill", "client_fraction": 0.7, "uploads": "stale"},
     "personalise": PERSONAL,
+    "personalise kept": {**PERSONAL, "keep_shared": True},
     "personalise paper": {**PERSONAL, "weights": "paper"},
     "personalise noise": {**PERSONAL, **NOISE, "weights": "paper", "trainer": "newton", "scale_columns": False},
     "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -10,18 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
+from kernfed.maths.folds import units
 from kernfed.methods.distill.alpha import check_alpha
+from kernfed.methods.distill.blend import distilled_share
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
     check_memory,
+    held_out_errors,
     kernel_ridge,
     memory_needed,
 )
-from kernfed.methods.distill.tensors.held_out import held_out_errors
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.kernels import gram
@@ -78,21 +81,28 @@ class Learner(Protocol):
 
 
 class Compared(NamedTuple):
-    """Mean squared errors on own rows that were kept apart, summed over outputs."""
+    """Errors on own rows of models that have not seen them, (n, C)."""
 
-    alone: float
+    alone: Floats
     """Of the model of own rows alone."""
-    distilled: float
+    distilled: Floats
     """Of the model of own rows and public points."""
+    unit: Integers
+    """Which rows were kept apart together, (n,)."""
 
     @property
     def alone_is_better(self) -> bool:
-        """Whether to keep the model of own rows alone."""
-        return self.alone < self.distilled
+        """Whether the model of own rows alone has the smaller squared error."""
+        return float(np.square(self.alone).sum()) < float(np.square(self.distilled).sum())
+
+    @property
+    def share(self) -> float:
+        """Weight of the distilled model in a mean of both."""
+        return distilled_share(self.alone, self.distilled, self.unit)
 
 
 FEWEST_COMPARED = 5
-"""Fewest own rows by which two models are compared."""
+"""Fewest own rows, copies counting once, by which two models are compared."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,16 @@ class Lesson:
     """Whether kernel ridge regression has an intercept that costs nothing."""
     target_mean: Floats | None = None
     """Around which models without an intercept fit, (C,); None: 0."""
+
+    @functools.cached_property
+    def unit(self) -> Integers:
+        """Which own rows are copies of each other, (N,)."""
+        return units(self.x)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there are rows enough to compare two models."""
+        return int(self.unit.max(initial=-1)) + 1 >= FEWEST_COMPARED
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -155,14 +175,14 @@ class KernelLearner:
         return _FittedKernel(self, None, self._deregulariser()(wanted) if deregularise else wanted)
 
     def compared(self, trained_round: int, targets: Floats) -> Compared | None:
-        """See `Learner.compared`: each row is left out once, in closed form."""
+        """See `Learner.compared`: each row is left out once, with its copies, in closed form."""
         del trained_round
-        if len(self._x) < FEWEST_COMPARED:
+        if not self._lesson.comparable:
             return None
-        free = self._lesson.free
-        alone = held_out_errors(self._kernel, self._x, self._y, self._ridge, free=free)
-        distilled = self.factored().held_out_errors(self._tensor(targets))
-        return Compared(*(float(e.square().sum(dim=1).mean()) for e in (alone, distilled)))
+        free, unit = self._lesson.free, self._lesson.unit
+        alone = held_out_errors(self._kernel, self._x, self._y, self._ridge, unit, free=free)
+        distilled = self.factored().held_out_errors(self._tensor(targets), unit)
+        return Compared(_array(alone), _array(distilled), unit)
 
     def _deregulariser(self) -> Unshrunk:
         if self._unshrunk is None:

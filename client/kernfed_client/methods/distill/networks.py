@@ -23,11 +23,12 @@ from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import NetworkModelSection
+from kernfed.maths.folds import units
 from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.import_class import import_class
 from kernfed_client.methods.distill.kept_apart import Bools, parts
-from kernfed_client.methods.distill.learner import FEWEST_COMPARED, Compared, Lesson
+from kernfed_client.methods.distill.learner import Compared, Lesson
 from kernfed_client.models.private_model import Scorer
 
 Weights = Mapping[str, Array]
@@ -57,11 +58,11 @@ class NetworkLearner:
         if apart is not None:
             self._apart = lesson.x[apart], lesson.y[apart]
             lesson = replace(lesson, x=lesson.x[~apart], y=lesson.y[~apart])
-        elif len(lesson.x) >= FEWEST_COMPARED:
+        elif lesson.comparable:
             # A network learns over all rounds, so rows are kept apart from the first one on, of a network of its own.
-            self._twin = NetworkLearner(job, lesson, section, parts(lesson.x, lesson.seed)[0])
+            self._twin = NetworkLearner(job, lesson, section, parts(lesson.unit, lesson.seed)[0])
         self._lesson = lesson
-        name = "network" if apart is None else "network-apart"
+        name = "network" if apart is None else "network-kept-apart"
         self._folder = job.folder / "setup" / name  # goes when the job is over, like its setup
         y = lesson.y
         self._offset = y.mean(axis=0)
@@ -104,8 +105,8 @@ class NetworkLearner:
         if self._twin is None:
             return None
         x, y = self._twin._apart
-        fitted = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
-        return Compared(*(float(np.square(f.scores(x) - y).sum(axis=1).mean()) for f in fitted))
+        own, distilled = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
+        return Compared(y - own.scores(x), y - distilled.scores(x), units(x))
 
     def _pretrain(self) -> Weights:
         network = make_network(self._details).to(self._device)

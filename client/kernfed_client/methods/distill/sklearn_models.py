@@ -18,7 +18,7 @@ from kernfed.jobs.client_file import SklearnModelSection
 from kernfed.maths.tasks import TASKS
 from kernfed_client.methods.distill.import_class import import_class
 from kernfed_client.methods.distill.kept_apart import parts
-from kernfed_client.methods.distill.learner import FEWEST_COMPARED, Compared, Lesson
+from kernfed_client.methods.distill.learner import Compared, Lesson
 from kernfed_client.models.private_model import Scorer
 
 log = structlog.get_logger(__name__)
@@ -63,16 +63,15 @@ class SklearnLearner:
         """See `Learner.compared`: both models are fitted without each part of the rows in turn."""
         del trained_round
         x, y = self._lesson.x, self._lesson.y
-        if len(x) < FEWEST_COMPARED:
+        if not self._lesson.comparable:
             return None
-        sums = np.zeros(2)
-        for apart in parts(x, self._lesson.seed):
+        alone, distilled, unit = np.empty_like(y), np.empty_like(y), self._lesson.unit
+        for apart in parts(unit, self._lesson.seed):
             rest = ~apart
-            for i, fitted in enumerate(
-                (self._fit(x[rest], y[rest], np.ones(int(rest.sum()))), self._fit_all(x[rest], y[rest], targets))
-            ):
-                sums[i] += float(np.square(fitted.scores(x[apart]) - y[apart]).sum())
-        return Compared(*(sums / len(x)).tolist())
+            own = self._fit(x[rest], y[rest], np.ones(int(rest.sum())))
+            alone[apart] = y[apart] - own.scores(x[apart])
+            distilled[apart] = y[apart] - self._fit_all(x[rest], y[rest], targets).scores(x[apart])
+        return Compared(alone, distilled, unit)
 
     def _fit_all(self, x: Floats, y: Floats, targets: Floats) -> _FittedSklearn:
         lesson = self._lesson

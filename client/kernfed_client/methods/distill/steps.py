@@ -36,6 +36,7 @@ from kernfed.methods.distill.messages import (
     TargetMomentsRequest,
 )
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.distill.blended import Blended
 from kernfed_client.methods.distill.bring_your_own import make_learner
 from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson
 from kernfed_client.models.own_model import keep_private_model
@@ -141,7 +142,7 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
     targets = held_out_targets(job)
     sums = []
     if request.include_personal:
-        fitted, _ = _chosen(job, request, lasting=False)
+        fitted = _chosen(job, request, lasting=False)[0]
         sums.append(measure("personal", job.task, fitted.scores(job.x_test), targets))
     if request.include_local:
         sums.append(measure("local", job.task, _state(job).learner.own().scores(job.x_test), targets))
@@ -150,22 +151,30 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
 
 def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
     """Fit a last time, and keep the model in the client's state folder."""
-    fitted, compared = _chosen(job, request, lasting=True)
+    fitted, share, compared = _chosen(job, request, lasting=True)
     keep_private_model(job, *fitted.parts())
-    alone = compared is not None and compared.alone_is_better
-    return OwnModelKept(num_rows=job.num_rows, alone=alone, compared=compared is not None)
+    return OwnModelKept(num_rows=job.num_rows, alone=share == 0.0, compared=compared, own_share=1.0 - share)
 
 
 def _chosen(
     job: LocalJob, request: MeasureDistilledRequest | KeepDistilledRequest, *, lasting: bool
-) -> tuple[Fitted, Compared | None]:
-    """The distilled model, or where asked that of own rows alone if it predicts rows that are kept apart better."""
+) -> tuple[Fitted, float, bool]:
+    """The distilled model, or what rows that are kept apart make of it and of the model of own rows alone.
+
+    Returns:
+        The model, the weight of the distilled one in it, and whether the two could be compared.
+    """
     fitted = _fit(job, request, lasting=lasting)
-    if not request.choose or request.trained_round == 0:
-        return fitted, None
+    if not (request.choose or request.blend) or request.trained_round == 0:
+        return fitted, 1.0, False
     state = _state(job)
     compared = state.compared(request.trained_round, request.targets)
-    return (state.learner.own() if compared is not None and compared.alone_is_better else fitted), compared
+    if compared is None:
+        return fitted, 1.0, False
+    share = compared.share if request.blend else float(not compared.alone_is_better)
+    if share == 0.0:
+        return state.learner.own(), share, True
+    return (fitted if share == 1.0 else Blended(state.learner.own(), fitted, share)), share, True
 
 
 def _fit(

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from kernfed import files, rng
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError, PolicyError, WireError
+from kernfed.maths.folds import units
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Shared, Target
@@ -41,6 +42,8 @@ class Personal:
     """Of the ridge model: the constant if there is an intercept, then the (centred) features, (n, Q)."""
     targets: Floats
     """Centred like the features, (n, C)."""
+    unit: Integers
+    """Number of each row's content, (n,): copies of a row have one."""
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
@@ -97,7 +100,7 @@ class Personal:
             penalised[: self.first] = 0.0
             scale = 1.0 if self.basis is None else self.basis.shape[1] / self.basis.shape[0]
             own = self.teachers(job).index(self.index(job))
-            self.fits[grid] = Target(own, sums, inputs, self.targets, self.phi, grid, penalised, scale)
+            self.fits[grid] = Target(own, sums, inputs, self.targets, self.phi, grid, penalised, scale, self.unit)
         return self.fits[grid]
 
     def teachers(self, job: LocalJob) -> list[int]:
@@ -200,7 +203,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
 
     phi = FeatureMap(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
     job.forget(_STATE)
-    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y))
+    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, units(all_columns(job))))
 
 
 def personal(job: LocalJob) -> Personal:

@@ -19,6 +19,7 @@ from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.embeddings import embed, target_terms
 from kernfed.methods.personalise.messages import (
     AdoptRequest,
+    AllowKeepingRequest,
     ClientEmbedding,
     CollaborationWeights,
     ColumnMoments,
@@ -29,6 +30,7 @@ from kernfed.methods.personalise.messages import (
     EvaluatePersonalRequest,
     Factor,
     FactorRequest,
+    KeepAllowed,
     ModelAdopted,
     ProjectRequest,
     Shared,
@@ -70,11 +72,14 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
     Raises:
         PolicyError: Another noised embedding of these rows has left in this job.
     """
-    found = embed(begin(job, request).phi)
+    state = begin(job, request)
+    found = embed(state.phi)
+    different = len(np.unique(state.unit))
     if request.noise_factor > 0:
+        different = 0  # would be told without noise
         exact, draw = found, noise_stream(job, request)
         found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
-    return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
+    return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace, num_different=different)
 
 
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
@@ -208,6 +213,12 @@ def tell_weights(job: LocalJob, request: TellWeightsRequest) -> CollaborationWei
     return CollaborationWeights(num_rows=job.num_rows, weights=weights, choice=state.choice)
 
 
+def allow_keeping(job: LocalJob, request: AllowKeepingRequest) -> KeepAllowed:
+    """Allow it: the policy, which is asked before any step runs, does."""
+    del request
+    return KeepAllowed(num_rows=job.num_rows)
+
+
 def evaluate_personal(job: LocalJob, request: EvaluatePersonalRequest) -> Evaluation:
     """Metric sums of the personal model."""
     scorer = personal(job).scorer
@@ -270,6 +281,7 @@ STEPS: dict[type[Any], Any] = {
     AdoptRequest: adopt,
     SolveModelRequest: solve_model,
     TellWeightsRequest: tell_weights,
+    AllowKeepingRequest: allow_keeping,
     EvaluatePersonalRequest: evaluate_personal,
 }
 """Steps of this module, by the request that they answer."""

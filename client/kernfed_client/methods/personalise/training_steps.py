@@ -46,7 +46,7 @@ from kernfed_client.steps.own_ridge import local_ridge
 
 def newton_start(job: LocalJob, request: PersonalStartRequest) -> PersonalStart:
     """H_j⁻¹ c_j and c_j of the problem with an intercept."""
-    want = (job.z_train.shape[1] + 1, job.num_outputs)
+    want = (job.train_rows.shape[1] + 1, job.num_outputs)
     if (request.num_inputs, request.num_outputs) != want:
         raise WireError(f"{request.step}: {request.num_inputs} inputs, {request.num_outputs} outputs; it has {want}")
     problem = _affine_ridge(job, request.ridge)
@@ -71,7 +71,7 @@ def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
     """Keep the personal model that was trained for this client."""
     state = personal(job)
     weights = np.asarray(request.weights, np.float64)
-    if weights.shape != (job.z_train.shape[1] + int(request.intercept), job.num_outputs):
+    if weights.shape != (job.train_rows.shape[1] + int(request.intercept), job.num_outputs):
         raise InvalidTensorError(f"{request.step}: weights of shape {weights.shape} do not fit this client")
     if state.request.intercept and not request.intercept:  # that of the pooled means
         weights = np.vstack([np.zeros((1, job.num_outputs)), weights])
@@ -181,7 +181,7 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
 
 
 def _affine_ridge(job: LocalJob, ridge: float) -> AffineRidge:
-    return job.memo(("ridge with intercept", ridge), lambda: AffineRidge(job.z_train, job.y_train, ridge))
+    return job.memo(("ridge with intercept", ridge), lambda: AffineRidge(job.train_rows, job.y_train, ridge))
 
 
 def _problem(job: LocalJob, ridge: float, intercept: bool) -> AffineRidge | LocalRidge:
@@ -189,7 +189,7 @@ def _problem(job: LocalJob, ridge: float, intercept: bool) -> AffineRidge | Loca
 
 
 def _columns(job: LocalJob, array: Array, intercept: bool, step: str) -> Tensor:
-    want = job.z_train.shape[1] + int(intercept)
+    want = job.train_rows.shape[1] + int(intercept)
     if array.shape[0] != want:
         raise InvalidTensorError(f"{step}: {array.shape[0]} inputs, but this client has {want}")
     return torch.tensor(array, dtype=torch.float64, device=job.device)

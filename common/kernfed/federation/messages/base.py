@@ -52,6 +52,7 @@ class Kind(enum.StrEnum):
     COLLABORATION_WEIGHTS = "collaboration_weights"
     METRIC = "metric"
     UNLABELLED_SAMPLE = "unlabelled_sample"
+    STORED_STATISTIC = "stored_statistic"
 
 
 @dataclass(frozen=True, slots=True)

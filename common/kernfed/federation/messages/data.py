@@ -158,7 +158,7 @@ class FeaturesMapped(Reply):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapFeaturesRequest(Request[FeaturesMapped]):
-    """Draw the feature map and compute the features of all rows."""
+    """Draw the feature map, and see whether there is room for what the method keeps of all rows' features."""
 
     step = "data.map_features"
     reply = FeaturesMapped
@@ -167,6 +167,9 @@ class MapFeaturesRequest(Request[FeaturesMapped]):
 
     features: FeatureSpec
     num_outputs: NumOutputs
+    copies: Annotated[int, Range(0, 16)] = 0
+    """Matrices of all training rows' features that the method keeps at a client. 0: it sums over blocks of rows, and
+    keeps what ridge problems need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""The artifact of a distillation job: the public points, and the clients' common predictions on them."""
+"""The artifact of a distillation job: the public points, and the clients' common predictions on them.
+
+It is no model of `kernfed.models`, and must have no format there: it predicts no row but its own, so `kernfed predict`
+has nothing to load. A person reads the table; the tensors are the same numbers to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from kernfed import files
 from kernfed.arrays import Floats
-from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
 
@@ -56,17 +58,3 @@ class PublicConsensus:
             writer.writerow([*point, told, *scores[: len(names)]])
         files.replace(folder / ARRAYS_FILE, data, durable=durable)
         files.replace(folder / TABLE_FILE, table.getvalue().encode(), durable=durable)
-
-
-def load_consensus(folder: Path | str) -> tuple[Floats, Floats]:
-    """Points (N_p, P) and consensus (N_p, C) that a job left.
-
-    Raises:
-        ConfigError: The file is missing or damaged.
-    """
-    path = Path(folder) / ARRAYS_FILE
-    try:
-        arrays = load(path.read_bytes())
-        return arrays["points"], arrays["consensus"]
-    except (OSError, SafetensorError, KeyError, ValueError) as err:
-        raise ConfigError(f"{path} is not the consensus of a job: {err}; fetch it again") from err

@@ -20,6 +20,8 @@ class ClientDistance:
     """Share of the client's rows that have no public point within a lengthscale."""
     alone: bool = False
     """Whether the client kept the model of its own rows alone, which predicts rows kept apart better."""
+    share: float = 1.0
+    """Weight of the distilled model in the one that the client kept; the rest is that of its own rows alone."""
 
 
 @dataclass(frozen=True, slots=True)

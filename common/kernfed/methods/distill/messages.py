@@ -159,6 +159,8 @@ class MeasureDistilledRequest(Request[Evaluation]):
     """Whether the model of own rows alone, `local`, is measured too."""
     choose: bool = False
     """Whether `personal` is the model that predicts own rows that are kept apart better: this one, or `local`."""
+    blend: bool = False
+    """Whether `personal` is a mean of this model and `local`, weighed by own rows that are kept apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,8 @@ class OwnModelKept(Reply):
     """Whether the client kept the model of its own rows alone, since that predicts rows kept apart better."""
     compared: bool = False
     """Whether the client could compare the two: it has rows enough."""
+    own_share: Annotated[float, Range(0, 1)] = 0.0
+    """Weight of the model of own rows alone in the one that is kept; the rest is the distilled one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,3 +189,5 @@ class KeepDistilledRequest(Request[OwnModelKept]):
     targets: Targets
     choose: bool = False
     """Whether to keep the model of own rows alone where it predicts own rows that are kept apart better."""
+    blend: bool = False
+    """Whether to keep a mean of both models, weighed by own rows that are kept apart."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernfed.methods.distill.finding import DistillationFinding
+from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
 from kernfed.methods.finding import reading
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import Chart, Section, TableOf
@@ -24,10 +24,7 @@ def distillation_section(finding: DistillationFinding) -> Section:
         bars = {"local": [c.first for c in clients], "personal": [c.last for c in clients]}
         note = "Root mean square difference over the public points: of the first predictions (local), and of the last."
         charts.append(Chart(title, bar_chart(title, "difference", names, bars), note))
-    rows = [
-        [c.client, f"{c.first:.4g}", f"{c.last:.4g}", f"{c.far_rows:.0%}", "own rows alone" if c.alone else "distilled"]
-        for c in clients
-    ]
+    rows = [[c.client, f"{c.first:.4g}", f"{c.last:.4g}", f"{c.far_rows:.0%}", kept_words(c)] for c in clients]
     words = finding.words
     return Section(
         title="Consensus on the public points",
@@ -47,6 +44,13 @@ def distillation_section(finding: DistillationFinding) -> Section:
             rows,
         ),
     )
+
+
+def kept_words(client: ClientDistance) -> str:
+    """Which model a client kept."""
+    if client.alone:
+        return "own rows alone"
+    return "distilled" if client.share == 1.0 else f"{client.share:.0%} distilled"
 
 
 SECTIONS = {DistillationFinding.name: reading(DistillationFinding, distillation_section)}

@@ -52,10 +52,10 @@ class DistillSettings(MethodSection):
         description="Undo the shrinkage of each round but the last (Algorithm 2): each client that of its own kernel "
         "and ridge, with a bound. paper: the coordinator undoes that of the job's kernel and ridge, as printed.",
     )
-    keep: Literal["better", "distilled"] = Field(
-        "better",
-        description="What a client keeps: of the distilled model and that of its own rows alone the one that predicts "
-        "rows kept apart better, or always the distilled one.",
+    keep: Literal["blend", "better", "distilled"] = Field(
+        "blend",
+        description="What a client keeps. blend: a mean of the distilled model and that of its own rows alone, weighed "
+        "by rows kept apart. better: the one of the two that predicts these rows better. Or always the distilled one.",
     )
     client_fraction: float = Field(1.0, gt=0, le=1, description="Share of the clients drawn for a round (Algorithm 3).")
     memory_exponent: float | Literal["auto"] = Field(

@@ -26,6 +26,7 @@ class StreamSettings(MethodSection):
         Unused("evaluate_every", "measures as its own key metrics_every says"),
         NO_RIDGE_ALONE,
         Unused("data.scales", "leaves rows that stand far out to its own rules, for its rows keep coming"),
+        Unused("data.unseen_classes", "takes every class that `classes` names, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
         Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),
     )

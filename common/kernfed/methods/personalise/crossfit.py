@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
+from kernfed.maths.folds import deal
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
 from kernfed.methods.personalise.clusters import RIDGE, Clusters, Labels, client_losses, cluster, cluster_models
@@ -30,7 +31,8 @@ from kernfed.methods.personalise.embeddings import embed
 from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
 MIN_ROWS = 3
-"""Training rows from which a client scores candidates on held-out ones; with fewer it takes the common choice."""
+"""Different training rows from which a client scores candidates on held-out ones; with fewer it takes the common
+choice."""
 
 _TINY = 1e-300
 _CLUSTER_WIDTH = 0.25
@@ -126,6 +128,8 @@ class Target:
     """1 per input that the ridge counts, 0 for an intercept; shape (p,)."""
     ridge_scale: float = 1.0
     """Inputs over the features whose leading directions they are: ridges are relative to the mean over features."""
+    unit: Integers | None = None
+    """Number of each row's content, shape (n,); rows of one number lie in one fold. None: no row has a copy."""
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
     """Candidates that each stage added."""
@@ -135,15 +139,21 @@ class Target:
     def __post_init__(self) -> None:
         n = len(self.x)
         if not self.is_small:
-            num_folds = min(n, self.grid.num_folds or (5 if n >= 20 else 10))
-            fold = np.arange(n) % num_folds
+            num_folds = min(self._num_units, self.grid.num_folds or (5 if n >= 20 else 10))
+            rows = np.arange(n)
+            fold = deal(rows, rows if self.unit is None else self.unit, num_folds)
             self._parts = [self._part(np.flatnonzero(fold == i)) for i in range(num_folds)]
         self._parts.append(self._part(np.empty(0, dtype=np.intp)))
 
     @property
     def is_small(self) -> bool:
         """Whether there are too few rows to hold some out: the common choice is taken, and nothing is scored."""
-        return len(self.x) < MIN_ROWS
+        return self._num_units < MIN_ROWS
+
+    @property
+    def _num_units(self) -> int:
+        """Rows of different content."""
+        return len(self.x) if self.unit is None else len(np.unique(self.unit))
 
     def errors(self, decisions: Sequence[StageDecision]) -> Floats:
         """Compute held-out squared errors of all candidates of the stage after these decisions, shape (J, n).
@@ -160,7 +170,10 @@ class Target:
             DataError: It has too few rows to say anything.
         """
         if self.is_small:
-            raise DataError(f"cross-fitting needs at least {MIN_ROWS} training rows, there are {len(self.x)}; add rows")
+            raise DataError(
+                f"cross-fitting needs at least {MIN_ROWS} different training rows, there are {self._num_units}; add "
+                "rows"
+            )
         errors = self.errors(decisions)
         n = errors.shape[1]
         losses = errors.mean(axis=1)

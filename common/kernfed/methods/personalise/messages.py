@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.arrays import Array
+import numpy as np
+
+from kernfed.arrays import Array, Floats
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
     Dim,
@@ -31,11 +33,28 @@ from kernfed.federation.messages.base import (
     Stated,
 )
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.embeddings import View
 
 NumClients = Annotated[int, Dim("B"), Range(1, 100_000)]
 Factors = Annotated[tuple[float, ...], MaxLength(64), Range(0)]
 Index = Annotated[int, Range(0, 1_000_000)]
+
+_ROUNDING = 1e-4
+"""Relative error of sums that travelled in float32, with room to spare."""
+
+
+def _impossible_products(gram: Floats, moment: Array, square: float) -> Iterator[str]:
+    """Say which second moments no rows have: |a'b|² is at most |a|² |b|² of any two columns a and b."""
+    diagonal = np.diagonal(gram)
+    if (diagonal < 0).any():
+        yield "a mean square of an input is negative"
+        return
+    size, most = np.sqrt(diagonal), 1.0 + _ROUNDING
+    if (np.abs(gram) > most * np.outer(size, size)).any():
+        yield "products of two inputs are larger than their squares allow"
+    if (np.abs(moment) > most * np.sqrt(square) * size[:, None]).any():
+        yield "products of inputs and targets are larger than their squares allow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +97,14 @@ class ClientEmbedding(Reply):
     mean: Annotated[Array, Shape("M")]
     trace: Annotated[float, Range(0)]
     """Over the rows it is the expected squared error of `mean`, noise counted."""
+    num_different: Annotated[int, Range(0, 2**53)] = 0
+    """Training rows of different content; 0: all are different, or it is not told."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if self.num_different > self.num_rows:
+            yield "more rows are different than there are"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +146,11 @@ class Statistics(Reply):
     square: Annotated[float, Range(0)]
     """Mean of |y|²."""
 
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        yield from _impossible_products(unpack(self.gram, len(self.moment)), self.moment, self.square)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsRequest(Request[Statistics]):
@@ -144,6 +176,12 @@ class Factor(Reply):
     """R with R'R = X'X/n; F is the smaller of n and Q."""
     moment: Annotated[Array, Shape("Q", "C")]
     """X'Y/n."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if len(self.factor) > min(max(self.num_rows, 1), len(self.moment)):
+            yield f"a factor of {len(self.factor)} rows for {self.num_rows} rows of data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +409,12 @@ class CollaborationWeights(Reply):
     choice: Name
     """The way in which they were found, in words; empty where there was no choice."""
 
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.weights < -1e-9).any() or abs(float(self.weights.sum()) - 1.0) > 1e-5:
+            yield "weights that are not on the simplex"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellWeightsRequest(Request[CollaborationWeights]):
@@ -382,6 +426,22 @@ class TellWeightsRequest(Request[CollaborationWeights]):
 
     num_clients: NumClients
     """Clients B."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepAllowed(Reply):
+    """What this client has shared may be kept with the job."""
+
+    num_rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowKeepingRequest(Request[KeepAllowed]):
+    """Ask whether embedding and normal equations may stay with the job's artifacts, for clients that join later."""
+
+    step = "personalise.allow_keeping"
+    reply = KeepAllowed
+    kinds = (Kind.STORED_STATISTIC,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernfed.methods.base import Method, table
+from kernfed.methods.personalise.kept import pack_folder
 from kernfed.methods.personalise.settings import PersonaliseSettings
 
 
@@ -15,4 +16,12 @@ def _unscaled(settings: PersonaliseSettings) -> str:
     )
 
 
-METHODS = table(Method(PersonaliseSettings, rounds=lambda s: s.rounds, unscaled=_unscaled))
+METHODS = table(
+    Method(
+        PersonaliseSettings,
+        rounds=lambda s: s.rounds,
+        files=lambda s: (s.from_job,) if s.from_job else (),
+        pack=pack_folder,
+        unscaled=_unscaled,
+    )
+)

@@ -95,6 +95,17 @@ class PersonaliseSettings(MethodSection):
         "auto",
         description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
     )
+    keep_shared: Annotated[bool, Only(trainer="exact")] = Field(
+        False,
+        description="Keep among the artifacts what clients shared, of those whose policy allows it, for clients that "
+        "join later; see from_job.",
+    )
+    from_job: Annotated[str, Only(trainer="exact")] = Field(
+        "",
+        max_length=4096,
+        description="Folder of the artifacts of an earlier job with keep_shared: this job's clients join that one, and "
+        "nobody else is asked; empty: none.",
+    )
     noise: NoiseSection | None = Field(None, description="Noise on the embeddings; unset: none.")
     min_weight: Annotated[float, Only(trainer=("newton", "fedavg"))] = Field(
         1e-3,

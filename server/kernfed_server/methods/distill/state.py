@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.methods.distill.consensus import relative_movement
+from kernfed.maths.settling import relative_movement
 from kernfed.methods.distill.growth import diverges, rms, scale_of
 from kernfed.methods.distill.messages import PublicPredictions
 from kernfed_server.jobs.state import State, names_array

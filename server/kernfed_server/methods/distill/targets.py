@@ -9,7 +9,8 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError, InvalidReplyError
-from kernfed.federation.cohort import Cohort, Fault
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.exchange import Fault
 from kernfed.methods.distill.messages import TargetMomentsRequest
 from kernfed.methods.distill.scales import ALARM, IMPLAUSIBLE, how_far, implausible
 from kernfed_server.jobs.preparation import Setup

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.methods.distill.consensus import progress
+from kernfed.maths.settling import progress
 from kernfed.methods.distill.messages import OwnModelKept
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.wording import listed
+from kernfed_server.jobs.arrival import Arrival
 
 _NEAR = 1e-3
 """Relative distance to the limit that counts as arrived, where the job asks for no smaller one."""
@@ -25,6 +26,12 @@ class Ending:
     """None: nobody can say."""
     distance: float | None = None
     """What is left of the way, relative to the consensus' size."""
+
+    @property
+    def arrival(self) -> Arrival:
+        """For the end of the job."""
+        words = self.words.removeprefix("arrived: ")
+        return Arrival(words, self.arrived, self.distance, "estimate of the consensus' relative distance to its limit")
 
 
 def ending(movements: Sequence[float], settings: DistillSettings, round_num: int, *, all_take_part: bool) -> Ending:
@@ -83,13 +90,23 @@ def public_set_notes(num_points: int, num_rows: Mapping[str, int], far_rows: Map
 
 
 def kept_notes(kept: Mapping[str, OwnModelKept]) -> list[str]:
-    """Which clients kept a model of their own rows alone, and which could not compare."""
+    """Which clients kept a model of their own rows alone, or a mean with it, and which could not compare."""
     notes = []
     alone = [client for client, reply in sorted(kept.items()) if reply.alone]
     if alone:
         notes.append(
             f"alone is better for {listed(alone)}: the model of own rows alone predicts rows that were kept apart "
             "better than the distilled one, and is what was kept and measured as personal"
+        )
+    mixed = [
+        f"{client} ({1.0 - reply.own_share:.0%})"
+        for client, reply in sorted(kept.items())
+        if 0.0 < reply.own_share < 1.0
+    ]
+    if mixed:
+        notes.append(
+            f"shares of the distilled model in what is kept and measured as personal: {listed(mixed)}; the rest is the "
+            "model of own rows alone, as rows that were kept apart ask for"
         )
     unknown = [client for client, reply in sorted(kept.items()) if not reply.compared]
     if unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,8 +16,9 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
+from kernfed.maths.settling import progress
 from kernfed.memory import require_bytes
-from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, progress, remember
+from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
 from kernfed.methods.distill.messages import (
@@ -26,6 +27,7 @@ from kernfed.methods.distill.messages import (
     KeepPublicSetRequest,
     LookUpPublicSetRequest,
     MeasureDistilledRequest,
+    OwnModelKept,
     PublicPredictions,
     StartDistillationRequest,
 )
@@ -189,7 +191,8 @@ class _Distillation:
     async def close(self, state: Iteration, round_num: int) -> None:
         """Measure where it is due, let clients keep their models at the end, and record the round."""
         assert state.consensus is not None  # noqa: S101  # a round was closed
-        training, better = self._training(state), self.settings.keep == "better"
+        training = self._training(state)
+        better, blend = self.settings.keep == "better", self.settings.keep == "blend"
         metrics = RoundMetrics(training=training)
         if state.finished or self.run.evaluates(round_num, self.settings.rounds):
             measure = MeasureDistilledRequest(
@@ -198,16 +201,17 @@ class _Distillation:
                 include_personal=True,
                 include_local=False,
                 choose=state.finished and better,
+                blend=state.finished and blend,
             )
             metrics = replace(self.baseline.merged(await self._measure(measure)), training=training)
         if state.finished:
-            request = KeepDistilledRequest(trained_round=round_num, targets=state.consensus, choose=better)
+            request = KeepDistilledRequest(trained_round=round_num, targets=state.consensus, choose=better, blend=blend)
             kept = await self.run.optional(self.cohort.ask(request), "not all clients could keep their models")
-            for note in kept_notes(kept) if better else ():
+            for note in kept_notes(kept) if better or blend else ():
                 self.run.note(note)
             end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part)
-            self.run.note(end.words)
-            self.run.publish(self._finding(state, round_num, end, {c for c, reply in kept.items() if reply.alone}))
+            self.run.ends(end.arrival)
+            self.run.publish(self._finding(state, round_num, end, kept))
         await self.run.record(round_num, state.to_arrays(), metrics)
 
     def result(self, state: Iteration) -> PublicConsensus:
@@ -293,7 +297,11 @@ class _Distillation:
             f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the "
             f"models that they had; the job leaves the consensus from before its least movement. Use {remedy}"
         )
-        return DivergedRunError(message, model=self._consensus(state.steadiest))
+        return DivergedRunError(message, model=self._consensus(state.steadiest), measure=self._alone)
+
+    async def _alone(self) -> RoundMetrics:
+        """Metrics of what clients have where the consensus moved away: their own models, measured before round 1."""
+        return self.baseline
 
     def note_public_set(self, state: Iteration) -> None:
         """Say where the public set is too small, or too far from the clients' rows."""
@@ -306,9 +314,18 @@ class _Distillation:
         schema = self.setup.schema
         return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, values)
 
-    def _finding(self, state: Iteration, round_num: int, end: Ending, alone: Collection[str]) -> DistillationFinding:
+    def _finding(
+        self, state: Iteration, round_num: int, end: Ending, kept: Mapping[str, OwnModelKept]
+    ) -> DistillationFinding:
         clients = tuple(
-            ClientDistance(c, state.first[c], state.last[c], state.far_rows.get(c, 0.0), c in alone)
+            ClientDistance(
+                c,
+                state.first[c],
+                state.last[c],
+                state.far_rows.get(c, 0.0),
+                c in kept and kept[c].alone,
+                1.0 - kept[c].own_share if c in kept else 1.0,
+            )
             for c in state.clients
             if c in state.last
         )

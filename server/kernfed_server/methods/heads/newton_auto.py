@@ -21,6 +21,7 @@ from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
 from kernfed.methods.heads.ridge_path import MAX_RIDGE, RIDGE_GAIN, following
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
 from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
 from kernfed_server.methods.heads.warm_up import MIN_GAIN, local_round
@@ -137,7 +138,6 @@ class _Training:
                     await self._newton(round_num)
                 if self.finished:
                     break
-        self._tell_end()
         return self.newest
 
     def _tell_end(self) -> None:
@@ -145,18 +145,18 @@ class _Training:
         problem, rounds = self.problem, self.settings.rounds
         if self.state is None or self.judging:
             kind = "local training" if self.state is None else "the search for a ridge"
-            problem.finding = replace(problem.finding, arrived=False)
-            problem.run.note(f"not arrived: all {rounds} rounds went into {kind}; raise method.rounds")
+            problem.ends(Arrival(f"all {rounds} rounds went into {kind}; raise method.rounds", False))
+            return
+        left, asked = float(np.linalg.norm(self.state.point.gradient)) / (self.first_norm or 1.0), self.settings.stop_at
+        measure = "norm of the pooled gradient, of that of the first Newton step"
+        told = f"the pooled gradient is {left:.3g} of the first one"
+        if left <= asked:
+            problem.ends(Arrival(told, True, left, measure))
+        elif self.finished:
+            problem.ends(Arrival(f"the pooled loss falls no further; {told}", True, left, measure))
         else:
-            left = float(np.linalg.norm(self.state.point.gradient)) / (self.first_norm or 1.0)
-            arrived = self.finished or left <= self.settings.stop_at
-            problem.finding = replace(problem.finding, arrived=arrived, distance=left)
-            if not arrived:
-                problem.run.note(
-                    f"not arrived: after all {rounds} rounds the gradient is {left:.3g} of the first one, "
-                    f"{self.settings.stop_at:g} is asked for; raise method.rounds"
-                )
-        problem.run.publish(problem.finding)
+            used = f"all {rounds} rounds are used up, and {asked:g} is asked for"
+            problem.ends(Arrival(f"{used}; {told}; raise method.rounds", False, left, measure))
 
     async def _local(self, round_num: int) -> None:
         """A round of local training, and whether another one follows."""
@@ -187,9 +187,6 @@ class _Training:
             judged = self._chosen(state, at, moved, round_num) if self.path else self._judged(state, at)
             state, self.finished = await judged, False
         self.state, self.newest = state, state.point.weights
-        if self.finished:
-            why = "the gradient is below the tolerance" if small else "the loss falls no further"
-            self.problem.run.note(f"finished: {why}")
         await self._close(round_num, training)
 
     async def _start(self) -> SafeNewton:
@@ -341,6 +338,8 @@ class _Training:
 
     async def _close(self, round_num: int, training: dict[str, float]) -> None:
         """Record the round: all of this state, and the model so far."""
+        if self.finished or round_num == self.settings.rounds:
+            self._tell_end()
         best = self.best
         checkpoint = {
             **({"weights": self.newest} if self.state is None else self.state.to_arrays()),

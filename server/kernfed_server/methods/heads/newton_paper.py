@@ -52,7 +52,8 @@ async def train(trainer: HeadTrainer) -> Array:
         if settings.line_search:
             step_size = await _line_search(trainer, weights, step, mean.loss, mean.gradient, members)
         moved = weights - step_size * step
-        problem.moved(weights, moved)
+        whole = settings.client_fraction == 1
+        problem.moved(round_num, settings.rounds, weights, moved, whole=whole)
         if trainer.solver == LBFGS:  # both gradients of a pair must be of the same clients
             after, again = await problem.mean(
                 HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=moved), members
@@ -69,7 +70,6 @@ async def train(trainer: HeadTrainer) -> Array:
             **history.to_arrays(problem.shape),
         }
         await problem.close(round_num, settings.rounds, state, weights, training)
-    problem.tell_end(settings.rounds)
     return weights
 
 
@@ -101,4 +101,7 @@ def _check_divergence(
         + ": Newton steps of local Hessians overshoot where clients lack rows or classes. Use "
         + ", or ".join(changes)
     )
-    raise DivergedRunError(str(error), trainer.problem.whole(good)) from error
+    problem = trainer.problem
+    raise DivergedRunError(
+        str(error), problem.whole(good), measure=lambda: problem.evaluate(good, {"damping": damping})
+    ) from error

@@ -23,14 +23,13 @@ from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Members, Run
 
 _FREE_BIAS = "free_bias"
 """In checkpoints; one without is of a version that penalised every bias."""
-_AT_REST = 1e-3
-"""Part of its size by which the last round may move W at rest."""
 _TELL_EVERY = 25
 """Measured rounds between reports of the course; the whole of it is told each time."""
 
@@ -56,8 +55,6 @@ class HeadProblem:
     """Whether clients choose the ridge of their own heads, as the job chooses that of the global one."""
     free_bias: bool = False
     """Whether the bias is in no ridge, and weights are changes of a head that predicts the targets' pooled mean."""
-    movement: float | None = None
-    """Part of its size by which the last round moved W."""
     noted_cut: bool = False
     """Whether the operator knows that clients' solves are cut short."""
     uploads: float = 0.0
@@ -162,23 +159,25 @@ class HeadProblem:
         if last or len(course.rounds) % _TELL_EVERY == 0:
             self.run.publish(self.finding)
 
-    def moved(self, before: Array, after: Array) -> None:
-        """Remember by which part of its size a round moved W."""
-        size = float(np.linalg.norm(after))
-        self.movement = float(np.linalg.norm(after - before)) / size if size > 0 else 0.0
-
-    def tell_end(self, rounds: int) -> None:
-        """Say how far the last round went, of a method that knows no gradient at its end."""
-        if self.movement is None:
-            return
-        arrived = self.movement <= _AT_REST
-        self.finding = replace(self.finding, arrived=arrived, distance=self.movement)
-        if not arrived:
-            self.run.note(
-                f"not at rest: all {rounds} rounds are used, and the last one moved the weights by "
-                f"{100 * self.movement:.2g} % of their size; raise method.rounds"
-            )
+    def ends(self, arrival: Arrival) -> None:
+        """Say how the job ended, before its last round is recorded."""
+        self.run.ends(arrival)
+        self.finding = replace(self.finding, arrived=arrival.arrived, distance=arrival.distance)
         self.run.publish(self.finding)
+
+    def moved(self, round_num: int, rounds: int, before: Array, after: Array, *, whole: bool) -> None:
+        """Note a round's movement, of a method that knows no gradient at its end, and after the last one how it ended.
+
+        Args:
+            round_num: The round.
+            rounds: All of them.
+            before: W before it.
+            after: W after it.
+            whole: Whether each round has all clients and all their rows.
+        """
+        self.run.moved(before, after)
+        if round_num == rounds:
+            self.ends(self.run.settled(rounds, whole=whole))
 
     async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
         """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""

@@ -136,10 +136,10 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
         for client, reply in replies.items():
             duals[place[client]] += settings.penalty * (reply.direction - mean)
         before, weights = weights, weights - settings.step_size * mean
-        problem.moved(before, weights)
+        whole = settings.client_fraction == 1
+        problem.moved(round_num, settings.rounds, before, weights, whole=whole)
         state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
-    problem.tell_end(settings.rounds)
     return problem.whole(weights)
 
 
@@ -152,10 +152,9 @@ async def _averaged(
         asked = problem.sampled(settings.client_fraction, round_num)
         seed = problem.round_seed(settings.name, round_num)
         reply, _ = await problem.mean(request(weights, seed), asked)
-        problem.moved(weights, reply.weights)
+        problem.moved(round_num, settings.rounds, weights, reply.weights, whole=False)
         weights = reply.weights
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
-    problem.tell_end(settings.rounds)
     return problem.whole(weights)
 
 

@@ -76,7 +76,7 @@ def head_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
 
 
 def _workflow(run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]]) -> Workflow:
-    return Workflow(run, _baseline, head_model)
+    return Workflow(run, _baseline, head_model, feature_copies=lambda settings: 2 if has_head(settings) else 0)
 
 
 WORKFLOWS = {

@@ -10,7 +10,8 @@ import asyncio
 import time
 
 from kernfed.errors import KernfedError
-from kernfed.federation.cohort import NO_ANSWER, Cohort, Fault
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.exchange import NO_ANSWER, Fault
 from kernfed_server.jobs.run import Run
 
 _LOOK_S = 1.0

@@ -23,6 +23,8 @@ from kernfed.methods.online.finding import OnlineFinding, StreamOfClient
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY, sound
 from kernfed.methods.online.settings import StreamSettings
+from kernfed.wording import listed
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened, to_arrays
@@ -122,6 +124,7 @@ class StreamLoop:
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             await self._on_disk()
+            run.ends(Arrival(self._how_it_ended()))
         finally:
             self._newcomers.stop()
             if self._writing is not None:
@@ -129,6 +132,13 @@ class StreamLoop:
             if last:  # also of a job that is cancelled
                 self._publish(last, facts)
         return method.model(last_round)
+
+    def _how_it_ended(self) -> str:
+        ended = sorted(self._ended)
+        if self._all_ended():
+            return f"all streams have ended, after {self._num_rows:,} rows"
+        waiting = f"; ended before: {listed(ended)}" if ended else ""
+        return f"all {self._settings.rounds:,} rounds are used up, after {self._num_rows:,} rows{waiting}"
 
     async def _on_disk(self) -> None:
         """Wait until the state after the last round is: it was written while the round after it was under way."""

@@ -14,7 +14,6 @@ import numpy as np
 from scipy.linalg import eigh
 
 from kernfed.arrays import Floats
-from kernfed.errors import InvalidReplyError
 from kernfed.methods.personalise.clusters import RIDGE, cluster
 from kernfed.methods.personalise.messages import Clustering, Factor, Statistics
 
@@ -36,16 +35,6 @@ class Pooled:
     """Shape (Q, Q)."""
     moment: Floats
     """Shape (Q, C)."""
-
-
-def check_factor(reply: Factor, num_inputs: int) -> None:
-    """Refuse a factor that no rows have.
-
-    Raises:
-        InvalidReplyError: It has more rows than the client, or than there are inputs.
-    """
-    if len(reply.factor) > min(max(reply.num_rows, 1), num_inputs):
-        raise InvalidReplyError(f"states a factor of {len(reply.factor)} rows for {reply.num_rows} rows of data")
 
 
 def pool_factors(replies: Mapping[str, Factor]) -> Pooled:

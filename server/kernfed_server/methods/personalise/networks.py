@@ -53,6 +53,7 @@ async def train_networks(job: Personalisation, found: Collaboration | None) -> N
             metrics = metrics.merged(await networks.measure(alone=last))
         if last:
             job.publish(found, metrics)
+            job.run.ends(job.run.settled(round_num, whole=False, what="the networks"))
         await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, metrics)
 
 
@@ -120,6 +121,7 @@ class _Networks:
         missing = [k for k in range(len(self.clients)) if k not in parts]
         before = self.parameters
         await asyncio.to_thread(self._move, without(mix, missing) if missing else mix, parts)
+        self.job.run.moved(before, self.parameters)
         return float(np.sqrt(np.square(self.parameters - before).mean()))
 
     def _move(self, mix: Floats, parts: Mapping[int, Floats]) -> None:

@@ -31,6 +31,7 @@ from kernfed.methods.personalise.training_messages import (
 )
 from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
 from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -69,11 +70,7 @@ async def train_newton(job: Personalisation, found: Collaboration | None) -> Arr
 
 async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, metrics: RoundMetrics) -> RoundMetrics:
     weights = solver.weights
-    if not solver.finished:
-        job.say(
-            f"after {job.settings.rounds} rounds the largest relative distance of a model to its optimum is at most "
-            f"{solver.largest_bound():.2g}, above the tolerance {job.settings.tolerance:g}; raise method.rounds"
-        )
+    job.run.ends(_arrival(job, solver))
     present = set(job.cohort.clients)
     own = {
         c: KeepModelRequest(weights=weights[i], intercept=solver.intercept)
@@ -84,6 +81,20 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
     result = metrics.merged(await job.measure(solver.federated))
     job.publish(found, result)
     return result
+
+
+def _arrival(job: Personalisation, solver: _Solver) -> Arrival:
+    """How far the model that is farthest from its optimum is, and why training stopped."""
+    bound, asked = solver.largest_bound(), job.settings.tolerance
+    measure = "largest relative distance of a model to its optimum, at most"
+    told = f"the largest relative distance of a model to its optimum is at most {bound:.2g}"
+    if bound <= asked:
+        return Arrival(told, True, bound, measure)
+    if solver.finished:
+        why = f"no direction is left that rounding does not hide, though {asked:g} is asked for"
+        return Arrival(f"{why}; {told}; give method.ridge a larger value", False, bound, measure)
+    used = f"all {job.settings.rounds} rounds are used up, and {asked:g} is asked for"
+    return Arrival(f"{used}; {told}; raise method.rounds", False, bound, measure)
 
 
 @dataclass
@@ -176,22 +187,39 @@ class _Solver:
             directions[t] = self._starting_point(t)
         if not directions:
             return
-        products = await self._trip(
+        products = await self._products(directions)
+        stalled = await asyncio.to_thread(self._absorb, directions, products)
+        if stalled:
+            await self._restart(stalled)
+
+    async def _restart(self, targets: list[int]) -> None:
+        """Compute residuals anew where directions ran out; where that was done and gave little, a model is done."""
+        again = {t: self.states[t].weights for t in targets if not self.states[t].stalls(self.bounds[t])}
+        for t in set(targets) - again.keys():
+            self.done[t] = True
+        if again:
+            products = await self._products(again)
+            for t, product in products.items():
+                self.states[t] = self.states[t].restarted(product, float(self.bounds[t]))
+
+    async def _products(self, directions: Mapping[int, Floats]) -> dict[int, Floats]:
+        return await self._trip(
             directions,
             lambda ridge, z: PersonalProductsRequest(ridge=ridge, directions=z, intercept=self.intercept),
             lambda reply: reply.products,
         )
-        await asyncio.to_thread(self._absorb, directions, products)
 
-    def _absorb(self, directions: Mapping[int, Floats], products: Mapping[int, Floats]) -> None:
-        eps = self.job.cohort.float_epsilon
+    def _absorb(self, directions: Mapping[int, Floats], products: Mapping[int, Floats]) -> list[int]:
+        """Take steps; returns the targets whose directions gave nothing new."""
+        eps, stalled = self.job.cohort.float_epsilon, []
         for t, product in products.items():
             if t in self.states:
                 if self.states[t].absorb(directions[t], product) == 0:
-                    self.done[t] = True
+                    stalled.append(t)
                 continue
             moment = self._held(t, np.tensordot(self.mix[t], self.moments, 1))
             self.states[t] = BlockConjugateGradients.start(directions[t], product, moment, eps)
+        return stalled
 
     def _starting_point(self, target: int) -> Floats:
         return self._held(target, np.tensordot(self.mix[target], self.own, 1))

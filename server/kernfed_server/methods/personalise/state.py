@@ -8,7 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Array, Floats
+from kernfed.jobs.job_file import JobFile
 from kernfed_server.jobs.state import State, names_array
+
+SCALES = "scales"
+"""In a checkpoint: rows were scaled as `data.scales` says. Those of releases before that key lack it."""
+
+
+def adapted(job: JobFile, resumed: State | None) -> JobFile:
+    """The job as its clients are prepared for it: a run that began under an earlier release keeps the scales of then.
+
+    What its clients sent in the rounds before was of rows in these scales.
+    """
+    if resumed is None or SCALES in resumed or job.data is None:
+        return job
+    return job.model_copy(update={"data": job.data.model_copy(update={"scales": "moments"})})
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,7 @@ class Collaboration:
             "collaboration": self.weights,
             "choices": names_array(self.choices),
             "fell_back": np.array([self.fell_back]),
+            SCALES: np.array([True]),
         }
 
     @classmethod

@@ -10,7 +10,7 @@ from scipy.linalg import solve
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import InvalidReplyError, JobError, QuorumNotMetError
+from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.maths.aggregate import total
@@ -36,6 +36,7 @@ from kernfed.methods.personalise.messages import (
     CollaborationWeights,
     ColumnMomentsRequest,
     CrossfitRequest,
+    Decisions,
     Directions,
     EmbedRequest,
     EvaluatePersonalRequest,
@@ -54,10 +55,10 @@ from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
 from kernfed_server.jobs.preparation import Gate, Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
+from kernfed_server.methods.personalise.checks import check_embedding
 from kernfed_server.methods.personalise.directions import (
     FEATURES_KEPT,
     Pooled,
-    check_factor,
     cluster_once,
     leading_directions,
     pool_factors,
@@ -77,17 +78,26 @@ class Personalisation:
     fell_back: bool = False
     words: list[str] = field(default_factory=list)
     """Notes for people, for the job's findings."""
-    _embeddings: Mapping[str, ClientEmbedding] = field(default_factory=dict)
-    _statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    embeddings: dict[str, ClientEmbedding] = field(default_factory=dict)
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    joining: tuple[str, ...] = ()
+    """Clients of this job that join those of an earlier one, who are not asked; empty: all are of this job."""
+    column_mean: Floats = field(default_factory=lambda: np.zeros(0))
+    """Of all rows, feature columns before targets, in the units of the data."""
+    column_deviation: Floats = field(default_factory=lambda: np.zeros(0))
+    chosen: tuple[CandidateGrid, Decisions] | None = None
+    """What cross-fitting chose for all clients together."""
+    embedded_by: EmbedRequest = field(init=False)
+    """How the rows were embedded; set by `embed_by`."""
     _pooled: Pooled | None = None
     """Of all inputs, where clients sent factors."""
-    _basis: Floats | None = None
+    basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R); None: they use all features."""
 
     @property
     def clients(self) -> tuple[str, ...]:
         """Clients that take part and have shared an embedding, sorted."""
-        return tuple(sorted(self._embeddings))
+        return tuple(sorted(self.embeddings))
 
     @property
     def num_inputs(self) -> int:
@@ -97,9 +107,9 @@ class Personalisation:
     @property
     def num_used(self) -> int:
         """Inputs with which ridge models are solved."""
-        if self._basis is None:
+        if self.basis is None:
             return self.num_inputs
-        return int(self._basis.shape[1]) + int(self.setup.intercept)
+        return int(self.basis.shape[1]) + int(self.setup.intercept)
 
     def say(self, words: str) -> None:
         """Tell the operator now, and again with the findings."""
@@ -150,7 +160,11 @@ class Personalisation:
             seed=self.seed("noise"),
             class_order=order,
         )
-        self._embeddings = await gate.ask(request)
+        columns = slice(0, num_columns)
+        self.column_mean, self.column_deviation = pooled.mean.copy(), deviation.copy()
+        self.column_mean[columns] = setup.mean + setup.deviation * pooled.mean[columns]
+        self.column_deviation[columns] *= setup.deviation
+        await self.embed_by(request)
         if settings.noise:
             self.say(
                 f"embeddings are ({settings.noise.epsilon:g}, {settings.noise.delta:g})-differentially private, one "
@@ -170,6 +184,12 @@ class Personalisation:
             return ()
         return self.setup.class_order
 
+    async def embed_by(self, request: EmbedRequest) -> None:
+        """Collect the embeddings that a request asks for."""
+        gate = Gate(self.cohort, self.run, strict=self.setup.strict)
+        self.embedded_by = request
+        self.embeddings = await gate.ask(request, check=lambda _, reply: check_embedding(reply, request))
+
     async def collect_statistics(self) -> None:
         """Ask for normal equations where weights or trainer need them; without them, fall back and say so."""
         if self.settings.weights != "crossfit" and self.settings.trainer != "exact":
@@ -181,13 +201,13 @@ class Personalisation:
         missing = [client for client in self.clients if client not in replies]
         sharing = len(self.clients) - len(missing)
         if not missing:
-            self._statistics = replies
+            self.statistics = replies
             return
         faults = self.cohort.faults
         reasons = sorted({faults[c].message if c in faults else "no answer in time" for c in missing})
         before = f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
         if sharing >= max(2, len(missing)):
-            self._statistics = {client: replies[client] for client in self.clients if client in replies}
+            self.statistics = {client: replies[client] for client in self.clients if client in replies}
             self.say(
                 f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}). Nobody learns from these clients, "
                 "and what is made of all normal equations, such as the global model of the exact trainer, is without "
@@ -211,15 +231,11 @@ class Personalisation:
             size = self.num_inputs
             request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
             return await self.cohort.ask(request, everyone=True)
-        factors = await self.cohort.ask(
-            FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs),
-            everyone=True,
-            check=lambda _, reply: check_factor(reply, self.num_inputs),
-        )
+        factors = await self.cohort.ask(FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs), everyone=True)
         self._pooled = pool_factors(factors)
         first = int(self.setup.intercept)
         basis, held = leading_directions(self._pooled.gram[first:, first:], None if wanted == "auto" else limit)
-        self._basis = basis
+        self.basis = basis
         self.say(
             f"ridge models lie in the {basis.shape[1]} leading directions of {num_features} features, which hold "
             f'{held:.2%} of their second moments; directions = "all" uses every feature, with more time and traffic'
@@ -233,7 +249,7 @@ class Personalisation:
     @property
     def _withheld(self) -> tuple[str, ...]:
         """Clients without normal equations, where others have shared them."""
-        return tuple(c for c in self.clients if c not in self._statistics) if self._statistics else ()
+        return tuple(c for c in self.clients if c not in self.statistics) if self.statistics else ()
 
     def fall_back(self) -> None:
         """Go on without normal equations: Q-aggregation as printed, and models from gradients."""
@@ -244,7 +260,7 @@ class Personalisation:
 
     def federated_model(self) -> Floats:
         """Ridge on all rows alike, from the sum of the normal equations; on centred features, shape (M, C)."""
-        parts = list(self._statistics.values())
+        parts = list(self.statistics.values())
         rows = np.array([part.num_rows for part in parts], dtype=np.float64)
         share = rows / rows.sum()
         first = int(self.setup.intercept)
@@ -259,7 +275,7 @@ class Personalisation:
 
     async def find_weights(self) -> None:
         """Hand on what was shared, and let every client find its weights."""
-        await self._hand_on()
+        await self.hand_on()
         if self.settings.weights == "crossfit":
             await self._crossfit()
             return
@@ -287,7 +303,7 @@ class Personalisation:
             JobError: They are needed, and nobody tells.
         """
         clients = self.clients
-        rows = np.array([self._embeddings[c].num_rows for c in clients], dtype=np.float64)
+        rows = np.array([self.embeddings[c].num_rows for c in clients], dtype=np.float64)
         nothing = np.zeros((len(clients), len(clients)))
         empty = Collaboration(clients, rows, nothing, ("",) * len(clients), self.fell_back)
         replies: dict[str, CollaborationWeights] = {}
@@ -299,20 +315,21 @@ class Personalisation:
                     f'trainer = "{self.settings.trainer}" mixes models by collaboration weights, which too few clients '
                     f'may tell; allow collaboration_weights in their policies, or use trainer = "exact". {err}'
                 ) from err
-        for client, reply in replies.items():
-            if (reply.weights < -1e-9).any() or abs(float(reply.weights.sum()) - 1.0) > 1e-5:
-                raise InvalidReplyError(f"{client}: collaboration weights that are not on the simplex")
         withheld = set(self._withheld)
-        choices = {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
+        choices = dict.fromkeys(set(clients) - set(self.joining or clients), "in the earlier job")
+        choices |= {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
         found = empty.with_told({c: r.weights for c, r in replies.items()}, choices)
-        silent = sorted(set(clients) - set(found.told))
+        silent = sorted(set(self.joining or clients) - set(found.told))
         if silent:
             then = "they are left out of the weight matrix"
             if needed:
                 then = "no personal model is trained for them"
                 if self.settings.weights == "crossfit":
                     then += ", and they keep the ridge model that cross-fitting gave them"
-            self.say(f"{', '.join(silent)}: collaboration weights not told; {then}")
+            faults = self.cohort.faults
+            wrong = sorted({f"{c}: {faults[c].message}" for c in silent if c in faults})
+            why = f" ({'; '.join(wrong)})" if wrong else ""
+            self.say(f"{', '.join(silent)}: collaboration weights not told{why}; {then}")
         return found
 
     async def measure(self, federated: Array) -> RoundMetrics:
@@ -348,22 +365,23 @@ class Personalisation:
         self.run.publish(finding)
 
     def _distances(self) -> Floats:
-        parts = [self._embeddings[c] for c in self.clients]
+        parts = [self.embeddings[c] for c in self.clients]
         error = np.array([part.trace / part.num_rows for part in parts])
         squares = squared_distances(np.array([part.mean for part in parts])) - error[:, None] - error[None, :]
         np.fill_diagonal(squares, 0.0)
         distances: Floats = np.sqrt(np.maximum(squares, 0.0))
         return distances
 
-    async def _hand_on(self) -> None:
+    async def hand_on(self) -> None:
+        """Give every client what all have shared."""
         clients = self.clients
-        embedded = [self._embeddings[c] for c in clients]
-        size, outputs = (self.num_used, self.setup.num_outputs) if self._statistics else (0, 0)
+        embedded = [self.embeddings[c] for c in clients]
+        size, outputs = (self.num_used, self.setup.num_outputs) if self.statistics else (0, 0)
         grams = np.zeros((len(clients), packed_size(size)))
         moments, squares = np.zeros((len(clients), size, outputs)), np.zeros(len(clients))
         for i, client in enumerate(clients):
-            if client in self._statistics:
-                part = self._statistics[client]
+            if client in self.statistics:
+                part = self.statistics[client]
                 grams[i], moments[i], squares[i] = part.gram, part.moment, part.square
         request = ShareRequest(
             clients=clients,
@@ -375,16 +393,16 @@ class Personalisation:
             squares=squares,
             withheld=self._withheld,
             clusterings=self._clustered(),
-            directions=() if self._basis is None else (Directions(basis=self._basis),),
+            directions=() if self.basis is None else (Directions(basis=self.basis),),
         )
         await self.cohort.ask(request, everyone=True)
 
     def _clustered(self) -> tuple[Clustering, ...]:
         """Clusters of many clients, where all of them have shared."""
-        if self.settings.weights != "crossfit" or self._withheld or not self._statistics:
+        if self.settings.weights != "crossfit" or self._withheld or not self.statistics:
             return ()
-        scale = 1.0 if self._basis is None else self._basis.shape[1] / self.setup.num_features
-        statistics = [self._statistics[c] for c in self.clients]
+        scale = 1.0 if self.basis is None else self.basis.shape[1] / self.setup.num_features
+        statistics = [self.statistics[c] for c in self.clients]
         return cluster_once(statistics, self._grid().clusters, int(self.setup.intercept), scale)
 
     async def _crossfit(self) -> None:
@@ -392,16 +410,18 @@ class Personalisation:
         grid = self._grid()
         deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
         turns = Turns(grid, bool(deviate))
-        small = [client for client in self.clients if self._embeddings[client].num_rows < MIN_ROWS]
+        embedded = self.embeddings
+        small = [c for c in self.clients if (embedded[c].num_different or embedded[c].num_rows) < MIN_ROWS]
         scoring = sorted(set(self.clients) - set(small)) if small else None
         if scoring == []:
             raise JobError(
-                f"cross-fitting needs a client of at least {MIN_ROWS} training rows, and no client has as many; add "
-                'rows, or use weights = "paper"'
+                f"cross-fitting needs a client of at least {MIN_ROWS} different training rows, and no client has as "
+                'many; add rows, or use weights = "paper"'
             )
         if small:
             self.say(
-                f"{', '.join(small)}: fewer than {MIN_ROWS} training rows; the choice of the other clients is taken"
+                f"{', '.join(small)}: fewer than {MIN_ROWS} different training rows; the choice of the other clients "
+                "is taken"
             )
         while not turns.done:
             listed = turns.listed
@@ -420,6 +440,7 @@ class Personalisation:
             f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
             f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
         )
+        self.chosen = grid, tuple(turns.decisions)
         await self.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)
 
     def _grid(self) -> CandidateGrid:

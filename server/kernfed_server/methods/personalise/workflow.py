@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.personalise.kept import NAME, SharedFile, from_bytes
 from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
+from kernfed.models.beside import ModelsBeside
 from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.state import Arrays
+from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge
+from kernfed_server.methods.personalise.joining import KEPT, agreed_before, join, kept_arrays
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, adapted
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
-async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: Run) -> Array | None:
+async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: Run) -> Array | Model | None:
     """Embed, find every client's weights over all clients, train with them, and leave each model at its client.
 
     What leaves a client: moments of x and y (`summary`); its mean embedding (`mean_embedding`); with cross-fitting or
@@ -36,10 +44,14 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
     mean embeddings", Algorithm 2; cross-fitting: `kernfed.methods.personalise.crossfit`.
     """
     job = Personalisation(setup, settings, cohort, run)
+    if settings.from_job:
+        return await _left(setup, run.resumed or await join(job, from_bytes(setup.files[settings.from_job])))
     await job.embed()
     found = Collaboration.from_arrays(run.resumed) if run.resumed else None
     if found is None:
         await job.collect_statistics()
+        if settings.keep_shared and job.fell_back:
+            job.say("nothing is kept for clients that join later, who would need the normal equations")
     elif found.fell_back:
         job.fall_back()
     if job.settings.trainer == "newton":
@@ -47,13 +59,12 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
     if job.settings.trainer == "fedavg":
         await train_networks(job, found)
         return None
-    return await _solve_exactly(job)
+    return await _left(setup, run.resumed or await _solve_exactly(job))
 
 
-async def _solve_exactly(job: Personalisation) -> Array:
-    """One round: each client solves for its own model from what all have shared."""
-    if job.run.resumed:
-        return job.run.resumed["federated"]
+async def _solve_exactly(job: Personalisation) -> Arrays:
+    """One round: each client solves for its own model from what all have shared. Returns the state after it."""
+    state: Arrays = {}
     federated = job.federated_model()
     async for round_num in job.run.rounds(1):
         await job.find_weights()
@@ -62,8 +73,18 @@ async def _solve_exactly(job: Personalisation) -> Array:
         metrics = await job.measure(federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)
-        await job.run.record(round_num, {**found.to_arrays(), "federated": federated}, metrics)
-    return federated
+        job.run.ends(Arrival("each client has solved for its own model, exactly", True))
+        state = {**found.to_arrays(), "federated": federated, **await kept_arrays(job, federated)}
+        await job.run.record(round_num, state, metrics)
+    return state
+
+
+async def _left(setup: Setup, state: Arrays) -> Array | Model:
+    """The model of all rows alike, and beside it what is kept for clients that join later."""
+    if KEPT not in state or setup.job is None:
+        return state["federated"]
+    model = await asyncio.to_thread(_model, setup.job, setup, state["federated"])
+    return ModelsBeside(model, {NAME: SharedFile(state[KEPT].tobytes())})
 
 
 def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
@@ -76,4 +97,18 @@ def _model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights, facts | job_facts(setup, job.method))
 
 
-WORKFLOWS = {"personalise": Workflow(run, local_ridge, model=_model)}
+_COMPARED = (
+    Against("personal", "local", "the client's model alone"),
+    Against("personal", "global", "the model of all clients' rows alike"),
+)
+WORKFLOWS = {
+    "personalise": Workflow(
+        run,
+        local_ridge,
+        model=_model,
+        compared=_COMPARED,
+        adapt=adapted,
+        agreed=agreed_before,
+        feature_copies=lambda _settings: 2,
+    )
+}

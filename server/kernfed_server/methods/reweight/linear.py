@@ -17,6 +17,7 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.beside import ModelsBeside
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
@@ -51,6 +52,7 @@ async def train_linear(job: Reweighting) -> Model:
     if job.run.resumed is not None:
         phase, start, told, inner = _resume(job.run.resumed)
     weights: Array | None = None
+    arrivals = _arrivals(job)
     unweighted = _kept(job)
     setup = job.setup
     for i in range(phase, len(order)):
@@ -64,6 +66,7 @@ async def train_linear(job: Reweighting) -> Model:
             "phase": np.array([i]),
             "start": np.array([start]),
             "told": json_array({k: asdict(v) for k, v in told.items()}),
+            "arrivals": json_array({k: v.to_json() for k, v in arrivals.items()}),
             **({} if unweighted is None else dict(zip(_UNWEIGHTED, unweighted, strict=True))),
         }
         run = job.run.part(keep, inner, partial(_shown, job=job, variant=variant, told=dict(told)))
@@ -77,12 +80,17 @@ async def train_linear(job: Reweighting) -> Model:
             raise JobError("no round was closed, so there is no model; submit the job again")
         measured = await evaluate(setup, job.cohort, job.run, weights)
         told[variant] = _named(measured, variant=variant, told=told, scope=job.scope)
+        if run.arrival is not None:
+            arrivals[variant] = run.arrival
         if variant == UNWEIGHTED:
             unweighted = weights, setup.feature_mean, setup.target_mean
     assert weights is not None  # noqa: S101  # there is at least one variant
     found = told[job.scope]
     tell(job, found)
     publish(job, chosen(job, found))
+    delivered_as = UNWEIGHTED if unweighted_wins(job, found) else job.scope
+    if delivered_as in arrivals:
+        job.run.ends(arrivals[delivered_as])
     model = feature_model(setup, weights, job_facts(setup, job.settings))
     if unweighted is None or not unweighted_wins(job, found):
         return model
@@ -99,6 +107,13 @@ def _kept(job: Reweighting) -> tuple[Array, Array, Array] | None:
         return None
     weights, feature_mean, target_mean = (state[name] for name in _UNWEIGHTED)
     return weights, feature_mean, target_mean
+
+
+def _arrivals(job: Reweighting) -> dict[str, Arrival]:
+    """How the models ended that an earlier life of the run trained."""
+    state = job.run.resumed
+    told = state.json("arrivals") if state is not None and "arrivals" in state else {}
+    return {variant: Arrival(**arrival) for variant, arrival in told.items()}
 
 
 def _shown(metrics: RoundMetrics, *, job: Reweighting, variant: str, told: Mapping[str, RoundMetrics]) -> RoundMetrics:

@@ -61,6 +61,7 @@ async def train_networks(job: Reweighting) -> Model | None:
                 await networks.keep_at_clients()
             tell(job, metrics)
             publish(job, chosen(job, metrics))
+            job.run.ends(job.run.settled(round_num, whole=False, what="the networks"))
         await job.run.record(round_num, networks.to_arrays(), chosen(job, metrics))
     if networks.own_norm:
         return None
@@ -146,6 +147,7 @@ class _Networks:
         self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
         if round_num > settings.rounds - settings.average_last:
             self.total, self.num_summed = self.total + self.parameters, self.num_summed + 1
+        job.run.moved(before, self.parameters)
         return float(np.sqrt(np.square(self.parameters[0] - before[0]).mean()))
 
     async def _mean(self, found: Mapping[str, Array]) -> Floats:

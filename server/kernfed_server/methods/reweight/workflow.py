@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
+from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.verdict import ALONE, Against
 from kernfed_server.methods.base import Workflow, local_ridge
+from kernfed_server.methods.reweight.choice import WEIGHTED
 from kernfed_server.methods.reweight.linear import train_linear
 from kernfed_server.methods.reweight.networks import train_networks
 from kernfed_server.methods.reweight.ratios import Reweighting
@@ -41,4 +44,9 @@ async def _baseline(setup: Setup, settings: ReweightSettings, cohort: Cohort, ru
     return await local_ridge(setup, settings, cohort, run) if settings.trainer == "newton" else RoundMetrics()
 
 
-WORKFLOWS = {"reweight": Workflow(run, _baseline)}
+_COMPARED = (
+    *ALONE,
+    Against("global", UNWEIGHTED, "the model without weights"),
+    Against("global", WEIGHTED, "the model with weights"),
+)
+WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED)}

@@ -7,6 +7,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import LocalSolveRequest
 from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -25,5 +26,6 @@ async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) ->
             ridge=ridge_of(settings), num_features=setup.num_features, num_outputs=setup.num_outputs
         )
         weights = (await cohort.mean(request)).weights
+        run.ends(Arrival("one round, as the method has: the mean of the clients' own solutions, not the pooled one"))
         await run.record(round_num, {"weights": weights}, await evaluate(setup, cohort, run, weights))
     return weights

@@ -57,7 +57,10 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
             seed=rng.seed(setup.schema.seed, "fedavg", str(round_num)),
         )
         asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
-        weights = (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights
+        before, weights = weights, (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights
+        run.moved(before, weights)
+        if round_num == plan.rounds:
+            run.ends(run.settled(plan.rounds, whole=plan.client_fraction == 1 and not plan.batch_size))
         metrics = None
         if run.evaluates(round_num, plan.rounds):
             metrics = await evaluate(setup, cohort, run, weights)

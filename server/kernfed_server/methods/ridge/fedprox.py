@@ -39,7 +39,10 @@ async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Arra
     async for round_num in run.rounds(plan.rounds):
         request = ProximalSolveRequest(ridge=plan.ridge, weights=weights, proximal=plan.proximal)
         asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
-        weights = (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights
+        before, weights = weights, (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights
+        run.moved(before, weights)
+        if round_num == plan.rounds:
+            run.ends(run.settled(plan.rounds, whole=plan.client_fraction == 1))
         metrics = None
         if run.evaluates(round_num, plan.rounds):
             metrics = await evaluate(setup, cohort, run, weights)

@@ -7,6 +7,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import TrainLocallyRequest
 from kernfed.methods.ridge.settings import LocalSettings
 from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
@@ -21,5 +22,6 @@ async def run(setup: Setup, settings: LocalSettings, cohort: Cohort, run: Run) -
         await cohort.ask_each(
             {c: TrainLocallyRequest(ridge=setup.own_ridge.get(c, ridge), alone=True) for c in cohort.clients}
         )
+        run.ends(Arrival("each client has solved for the model of its own rows, exactly", True))
         await run.record(round_num, {}, setup.baseline)
     return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
 from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
 from kernfed.wording import listed
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
@@ -61,7 +64,7 @@ def _warn_few_rows(setup: Setup, run: Run) -> None:
     if few:
         run.note(
             f"{listed(few)}: fewer rows than the {setup.num_features} features; "
-            'the paper\'s step will likely diverge, step = "auto" cannot'
+            'the paper\'s step may diverge, and is stopped where it does; step = "auto" cannot'
         )
 
 
@@ -79,13 +82,13 @@ async def _auto(problem: _Problem) -> Array | None:
         if members != recorded:
             solver = None
     async for round_num in run.rounds(rounds):
-        finished = False
+        finished = stalled = False
         training: dict[str, float] = {}
         if solver is None:
             solver, members = await _start(problem, weights, members)
         else:
             z, answered = await problem.mean(NewtonStepRequest(ridge=problem.ridge, gradient=solver.residual), members)
-            complete = answered == members
+            complete, bound = answered == members, math.inf
             if complete:  # with a part of them it is no bound
                 bound = training["relative_distance_bound"] = solver.relative_bound(z.newton_step)
                 finished = bound <= problem.plan.stop_at
@@ -96,17 +99,29 @@ async def _auto(problem: _Problem) -> Array | None:
                     solver, members = await _start(problem, solver.weights, problem.run.without_lost(members, answered))
                 else:
                     num_new = await asyncio.to_thread(solver.absorb, z.newton_step, hz.product)
-                    finished = num_new == 0 and complete
+                    if num_new == 0 and complete:
+                        stalled = finished = solver.stalls(bound)
+                        if not stalled:
+                            solver, members = await _restarted(problem, solver, members, bound)
         training["objective"] = _objective(solver.weights, solver.residual, solver.moment)
         state = {**solver.to_arrays(), "members": names_array(members), "finished": np.array([finished])}
-        if finished:
-            run.note(f"converged: {_certified(training, problem.eps)}")
-        elif round_num == rounds:
-            run.note(_used_up(rounds, problem.plan.stop_at, training))
+        if finished or round_num == rounds:
+            run.ends(problem.arrival(training, stalled=stalled))
         await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             break
     return None if solver is None else solver.weights
+
+
+async def _restarted(
+    problem: _Problem, solver: BlockConjugateGradients, members: Members, bound: float
+) -> tuple[BlockConjugateGradients, Members]:
+    """One more trip, for the residual of the weights of now; the same state where a client falls out of it."""
+    request = GradientRequest(ridge=problem.ridge, weights=solver.weights)
+    slope, answered = await problem.mean(request, members, everyone=True)
+    if answered != members:
+        return await _start(problem, solver.weights, problem.run.without_lost(members, answered))
+    return await asyncio.to_thread(solver.restarted, slope.gradient + solver.moment, bound), members
 
 
 async def _start(problem: _Problem, weights: Array | None, members: Members) -> tuple[BlockConjugateGradients, Members]:
@@ -143,7 +158,8 @@ async def _paper(problem: _Problem) -> Array | None:
         try:
             solver.absorb(gradient, step.newton_step)
         except DivergedError as err:
-            raise DivergedRunError(str(err), before if last_good is None else last_good) from err
+            good = before if last_good is None else last_good
+            raise DivergedRunError(str(err), good, measure=partial(problem.measure, good)) from err
         last_good = before
         training = {"objective": objective}  # like the bound, of the weights before the step
         if answered == members:
@@ -155,10 +171,8 @@ async def _paper(problem: _Problem) -> Array | None:
             "members": names_array(members),
             "finished": np.array([finished]),
         }
-        if finished:
-            run.note(f"converged: {_certified(training, problem.eps)}")
-        elif round_num == problem.plan.rounds:
-            run.note(_used_up(problem.plan.rounds, problem.plan.stop_at, training))
+        if finished or round_num == problem.plan.rounds:
+            run.ends(problem.arrival(training))
         await problem.close(round_num, solver.weights, state, training, last=finished)
         if finished:
             break
@@ -230,27 +244,41 @@ class _Problem:
         """Measure the model where it is due, and record the round."""
         metrics = RoundMetrics(training=training)
         if last or self.run.evaluates(round_num, self.plan.rounds):
-            metrics = await evaluate(self.setup, self.cohort, self.run, weights, training)
+            metrics = await self.measure(weights, training)
         await self.run.record(round_num, state, metrics)
+
+    async def measure(self, weights: Array, training: Scores | None = None) -> RoundMetrics:
+        """Metrics of a model at the clients."""
+        return await evaluate(self.setup, self.cohort, self.run, weights, training)
+
+    def arrival(self, training: Scores, *, stalled: bool = False) -> Arrival:
+        """How far the last certificate says that the model is, and why it stopped.
+
+        Args:
+            training: With the certificate, where there is one.
+            stalled: Whether rounding gives no further direction.
+        """
+        bound, asked = training.get("relative_distance_bound"), self.plan.stop_at
+        measure = "relative distance to the pooled solution, at most"
+        if bound is None:
+            return Arrival(
+                f"all {self.plan.rounds} rounds are used up, and not all clients answered in the last one, so nobody "
+                "can say how far the pooled solution is; raise method.rounds",
+                False,
+            )
+        rounding = "" if self.eps < 1e-12 else ", up to the rounding of float32 messages"
+        told = f"the relative distance to the pooled solution is at most {bound:.2g}{rounding}"
+        if bound <= asked:
+            return Arrival(told, True, bound, measure)
+        if stalled:
+            remedy = "" if self.eps < 1e-12 else ', or set precision = "float64"'
+            why = f"no direction is left that rounding does not hide, though {asked:g} is asked for"
+            return Arrival(f"{why}; {told}; give method.ridge a larger value{remedy}", False, bound, measure)
+        used = f"all {self.plan.rounds} rounds are used up, and {asked:g} is asked for"
+        more = "give method.rounds or method.ridge a larger value"
+        return Arrival(f"{used}; before the last step {told}; {more}", False, bound, measure)
 
 
 def _objective(weights: Array, residual: Array, moment: Array) -> float:
     """Pooled objective at W, less the constant |Y|²/(2n), with R = H W - c: ½ tr W'H W - tr W'c."""
     return 0.5 * float(np.vdot(weights, residual - moment))
-
-
-def _used_up(rounds: int, stop_at: float, training: Scores) -> str:
-    bound = training.get("relative_distance_bound")
-    far = "nobody can say how far" if bound is None else f"at most {bound:.2g} before the last step"
-    return (
-        f"not converged: all {rounds} rounds are used up; relative distance to the pooled solution: {far}, and "
-        f"{stop_at:g} was asked for. Give method.rounds or method.ridge a larger value"
-    )
-
-
-def _certified(training: Scores, eps: float) -> str:
-    bound = training.get("relative_distance_bound")
-    if bound is None:
-        return "no direction is left"
-    rounding = "" if eps < 1e-12 else ", up to the rounding of float32 messages"
-    return f"relative distance to the pooled solution at most {bound:.2g}{rounding}"

@@ -16,7 +16,7 @@ from kernfed_client.daemon.policy import Policy
 
 def test_defaults_let_all_kinds_but_unlabelled_samples_pass() -> None:
     """Without a policy section all kinds of information may leave but unlabelled samples."""
-    assert set(PolicySection().allow) == set(Kind) - {Kind.UNLABELLED_SAMPLE}
+    assert set(PolicySection().allow) == set(Kind) - {Kind.UNLABELLED_SAMPLE, Kind.STORED_STATISTIC}
     Policy(PolicySection()).check(MeanEmbeddingRequest(num_features=5, num_outputs=1), "ann", "newton", 10)
 
 

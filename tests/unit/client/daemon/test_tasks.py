@@ -183,6 +183,28 @@ def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
     assert len(files) == 1
 
 
+def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path) -> None:
+    """With the job's end its folder goes; where nobody told of the end it goes after a time, but for own models."""
+    world = World(tmp_path)
+    for job_id in ("told", "untold", "with a model", "at work"):
+        world.answer(STANDARDISE, job_id=job_id)
+    folders = dict(world.opened)
+    world.runner.drop_job("told")
+    assert not folders["told"].exists()
+    (folders["with a model"] / "model.json").touch()
+    for folder in folders.values():
+        for path in (folder, *folder.rglob("*")):
+            if path.exists():
+                os.utime(path, (0, 0))
+    later = World(tmp_path)
+    later.answer(STANDARDISE, job_id="at work")
+    later.answer(STANDARDISE, job_id="new")
+    later.runner.forget_old()
+    assert not folders["untold"].exists()
+    assert [path.name for path in folders["with a model"].iterdir()] == ["model.json"]
+    assert len(list((tmp_path / "jobs").glob("*/setup/*"))) == 2
+
+
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
 def test_rebuilt_after_restart(tmp_path: Path, steps: list[Request[Any]]) -> None:
     """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""

@@ -19,8 +19,9 @@ from kernfed.errors import (
     QuorumNotMetError,
     WireError,
 )
-from kernfed.federation.cohort import Call, Cohort, Fault
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.exchange import Call, Fault
 from kernfed.federation.in_process import InProcessExchange, as_sent
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
+from kernfed.methods.ending import Comparison, EndFinding, Loser
 from kernfed.methods.finding import Finding
 from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.online.finding import OnlineFinding, StreamOfClient
@@ -66,6 +67,33 @@ WRITTEN: list[tuple[Finding, dict[str, Any]]] = [
                     "learns_from": [{"client": "a", "weight": 0.9}],
                     "effective_rows": 24.5,
                     "scores": {"personal": {"mse": 0.25}},
+                }
+            ],
+        },
+    ),
+    (
+        EndFinding(
+            "arrived: ...",
+            True,
+            None,
+            "relative distance, at most",
+            (Comparison("global", "local", "alone", "mse", 2, 1, (Loser("a", 0.5, 0.25),), 0.4),),
+        ),
+        {
+            "words": "arrived: ...",
+            "arrived": True,
+            "distance": None,
+            "measure": "relative distance, at most",
+            "comparisons": [
+                {
+                    "model": "global",
+                    "against": "local",
+                    "called": "alone",
+                    "metric": "mse",
+                    "num_clients": 2,
+                    "num_better": 1,
+                    "worse": [{"client": "a", "value": 0.5, "against": 0.25}],
+                    "pooled": 0.4,
                 }
             ],
         },

@@ -16,7 +16,8 @@ from cryptography.x509 import Certificate
 from kernfed.errors import CertificateError, ConfigError, RevokedError, TokenError
 from kernfed.pki.authority import Authority, certificate_pem, new_key, serial_of
 from kernfed.pki.names import Principal, Role
-from kernfed.pki.registry import REGISTRY, FederationInfo, Registry
+from kernfed.pki.records import FederationInfo
+from kernfed.pki.registry import REGISTRY, Registry
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 CLEVELAND = Principal("hearts", Role.CLIENT, "cleveland")

@@ -26,8 +26,8 @@ from kernfed.tables.cells import EXACT, Misread, read_value
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
 from kernfed_client.streams.feeds import Spool
+from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.sources import open_stream
-from kernfed_client.streams.streams import FolderStream
 from kernfed_testing.properties import examples
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from kernfed.arrays import Floats
 from kernfed.errors import AlreadyConnectedError, InvalidTensorError, QuorumNotMetError, VersionMismatchError
-from kernfed.federation.cohort import Cohort, Fault
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.exchange import Fault
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.info import ClientInfo
 from kernfed.methods.probe.messages import Echo, EchoRequest

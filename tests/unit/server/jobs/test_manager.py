@@ -62,6 +62,19 @@ async def test_a_job_runs_to_its_artifacts(tmp_path: Path) -> None:
         assert not list((tmp_path / "checkpoints").iterdir())
 
 
+async def test_a_long_queue_writes_a_short_history(tmp_path: Path) -> None:
+    """Ten jobs one behind the other: each says once that it waits, not once for every job that goes ahead of it."""
+    async with world(tmp_path, "a") as w:
+        w.script.free = True
+        jobs = [await w.submit(f"job-{number}", ["a"], rounds=1) for number in range(10)]
+        for job in jobs:
+            assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
+        for job in jobs:
+            history = [update.event.event async for update in w.runs.watch(job.job_id) if update.event]
+            waits = [event.message for event in history if event.kind is EventKind.WAITING]
+            assert len(waits) <= 1
+
+
 async def test_disjoint_jobs_run_at_once_and_overlapping_ones_in_order(tmp_path: Path) -> None:
     """The third job waits for the first, and starts when that is over."""
     async with world(tmp_path, "a", "b", "c") as w:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import JobError
+from kernfed.errors import DataError, JobError
 from kernfed.federation.messages.data import DataDescription, FeaturesMapped
 from kernfed.maths.statistics import median_distance
 from kernfed_simulation.federation import Rows
@@ -168,6 +168,19 @@ def test_row_counts_must_add_up_over_classes(tmp_path: Path) -> None:
     )
     with pytest.raises(JobError, match="site-1: INVALID_REPLY: states 60000 training rows"):
         federation.run(make_job("dkrr", task="classification", num_columns=6))
+
+
+def test_a_class_that_nobody_has_is_refused_unless_the_job_allows_it(tmp_path: Path) -> None:
+    """A class that the job names and no client has a training row of is likely misspelt."""
+    federation = bench(label_skewed_rows(), tmp_path, ("red", "green", "blue"))
+    classes = 'classes = ["red", "green", "blue", "bleu"]'
+    with pytest.raises(DataError, match=r"no client has a training row of 'bleu' in 'y', which data\.classes names"):
+        federation.run(make_job("dkrr", task="classification", num_columns=6, data=classes))
+    allowed = f'{classes}\nunseen_classes = "allow"'
+    done = federation.run(make_job("dkrr", task="classification", num_columns=6, data=allowed))
+    assert done.model is not None
+    assert done.model.classes == ("red", "green", "blue", "bleu")
+    assert "no client has a training row of class bleu: models cannot predict it" in done.notes
 
 
 def test_a_client_with_other_features_is_refused(tmp_path: Path) -> None:

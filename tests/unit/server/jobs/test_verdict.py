@@ -1,4 +1,4 @@
-"""Tests of `kernfed_server.jobs.verdict`: a job says where its model is worse than alone, or did not arrive."""
+"""Tests of `kernfed_server.jobs.verdict`: a job's end says whether it arrived, how far it is, and where it loses."""
 
 from __future__ import annotations
 
@@ -6,22 +6,47 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from kernfed.federation.events import RoundMetrics
+from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.federation.messages.data import LearningTask
-from kernfed_server.jobs.verdict import against_alone
+from kernfed.methods.ending import EndFinding
+from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.verdict import ALONE, comparison, comparison_words, end_of
 from kernfed_simulation.federation import Rows
-from kernfed_testing.in_process import bench, make_job, regression_rows
+from kernfed_simulation.run import simulate
+from kernfed_testing.in_process import Outcome, bench, make_job, regression_rows
+
+
+def end(outcome: Outcome) -> EndFinding:
+    """The finding of a job's end."""
+    found = [e.finding for e in outcome.journal.events if e.kind is EventKind.FINDING and e.message == EndFinding.name]
+    assert len(found) == 1
+    assert found[0] is not None
+    finding = EndFinding.from_json(found[0])
+    assert [n for n in outcome.notes if n.startswith("end: ")] == [f"end: {finding.words}"]
+    return finding
 
 
 def test_clients_that_lose_are_named() -> None:
-    """Only those whose own model is better; nothing is said where none is, or where nothing was measured."""
-    lose, gain = ({"global": {"mse": a}, "local": {"mse": b}} for a, b in ((0.4, 0.15), (0.1, 0.2)))
-    found = against_alone(RoundMetrics(clients={"ant": lose, "bee": gain}), LearningTask.REGRESSION)
-    assert "at 1 of 2 clients: ant (0.4 against 0.15)" in found
-    assert "bee" not in found
-    assert against_alone(RoundMetrics(clients={"bee": gain}), LearningTask.REGRESSION) == ""
-    assert against_alone(RoundMetrics(), LearningTask.REGRESSION) == ""
+    """Those whose own model is better by a hundredth and more; nothing is said where nothing was measured."""
+    pairs = {"ant": (0.4, 0.15), "bee": (0.1, 0.2), "cat": (0.2, 0.199)}
+    clients = {c: {"global": {"mse": a}, "local": {"mse": b}} for c, (a, b) in pairs.items()}
+    found = comparison(RoundMetrics(clients=clients), LearningTask.REGRESSION, ALONE[0])
+    assert found is not None
+    assert (found.num_clients, found.num_better, [w.client for w in found.worse]) == (3, 1, ["ant"])
+    assert "worse at 1 of 3 clients: ant (0.4 against 0.15)" in comparison_words(found)
+    assert comparison(RoundMetrics(), LearningTask.REGRESSION, ALONE[0]) is None
+    same = {"ant": {"global": {"mse": 1.0}, "local": {"mse": 1.0}}}
+    assert comparison(RoundMetrics(clients=same), LearningTask.REGRESSION, ALONE[0]) is None
+    assert end_of(RoundMetrics(), None, LearningTask.REGRESSION) is None
+
+
+def test_a_distance_that_is_no_number_is_left_out() -> None:
+    """Findings are JSON, which knows no infinity."""
+    found = end_of(RoundMetrics(), Arrival("far", False, float("inf"), "way"), LearningTask.REGRESSION)
+    assert found is not None
+    assert (found.arrived, found.distance, found.words) == (False, None, "not arrived: far")
 
 
 def test_a_job_says_that_the_global_model_loses(tmp_path: Path) -> None:
@@ -33,8 +58,13 @@ def test_a_job_says_that_the_global_model_loses(tmp_path: Path) -> None:
         return x, sign * x.sum(axis=1)
 
     rows = {name: Rows(*made(40, s), *made(20, s)) for name, s in (("ant", 1.0), ("bee", -1.0))}
-    notes = bench(rows, tmp_path).run(make_job("newton", features='kernel = "linear"')).notes
-    assert any("worse than the client's model alone" in note and "at 2 of 2 clients" in note for note in notes)
+    for name, model in (("newton", "global"), ("personalise", "personal")):
+        settings: dict[str, Any] = {"weights": "paper"} if name == "personalise" else {}
+        outcome = bench(rows, tmp_path / name).run(make_job(name, features='kernel = "linear"', **settings))
+        found = {c.model: c for c in end(outcome).comparisons if c.against == "local"}
+        assert model in found
+        if name == "newton":
+            assert [w.client for w in found["global"].worse] == ["ant", "bee"]
 
 
 def test_used_up_rounds_are_told(tmp_path: Path) -> None:
@@ -42,7 +72,60 @@ def test_used_up_rounds_are_told(tmp_path: Path) -> None:
     rows = regression_rows({"ant": 15, "bee": 15, "cat": 15})
     for step in ("auto", "paper"):
         job = make_job("newton", frequencies=60, rounds=2, ridge=1e-2 if step == "auto" else 10.0, step=step)
-        notes = bench(rows, tmp_path / step).run(job).notes
-        assert any(note.startswith("not converged: all 2 rounds") for note in notes), step
-    arrived = bench(rows, tmp_path / "arrived").run(make_job("newton", ridge=1.0, rounds=60)).notes
-    assert not any(note.startswith("not converged") for note in arrived)
+        found = end(bench(rows, tmp_path / step).run(job))
+        assert found.words.startswith("not arrived: all 2 rounds are used up"), step
+        assert found.arrived is False
+        assert found.distance is not None
+    arrived = end(bench(rows, tmp_path / "arrived").run(make_job("newton", ridge=1.0, rounds=60)))
+    assert arrived.arrived is True
+    assert arrived.words.startswith("arrived: the relative distance to the pooled solution is at most")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "arrived", "words"),
+    [
+        ("fedavg", {"rounds": 3}, False, "not arrived: all 3 rounds are used, and the last round moved the weights by"),
+        ("fedprox", {"rounds": 3, "proximal": 1.0}, False, "not arrived: all 3 rounds are used, and the last round"),
+        ("fedprox", {"rounds": 40, "ridge": 1.0}, True, "arrived: the last round moved the weights by"),
+        ("fedavg", {"rounds": 3, "batch_size": 8}, False, "not arrived: all 3 rounds are used, and the last round"),
+        ("dkrr", {}, None, "one round, as the method has: the mean of the clients' own solutions"),
+        ("local", {}, True, "arrived: each client has solved for the model of its own rows"),
+        ("personalise", {}, True, "arrived: "),
+        ("reweight", {"scope": "own"}, True, "arrived: the relative distance to the pooled solution is at most"),
+    ],
+)
+def test_every_method_says_how_it_ended(
+    name: str, settings: dict[str, Any], arrived: bool | None, words: str, tmp_path: Path
+) -> None:
+    """Whether it arrived by its own rule, and how far it is."""
+    rows = regression_rows({"ant": 40, "bee": 40})
+    found = end(bench(rows, tmp_path).run(make_job(name, frequencies=20, **settings)))
+    assert found.arrived is arrived
+    assert found.words.startswith(words)
+
+
+def test_a_resumed_job_tells_the_end_of_its_last_round(tmp_path: Path) -> None:
+    """A coordinator that dies behind the last round knows in its next life how the job ended."""
+    rows = regression_rows({"ant": 40, "bee": 40})
+    for name, settings in (("newton", {"ridge": 1.0}), ("fedavg", {"rounds": 4})):
+        job = make_job(name, frequencies=20, **settings)
+        whole = bench(rows, tmp_path / name).run(job)
+        again = bench(rows, tmp_path / f"{name}-again").run(job, resumed=whole.journal.checkpoints[-1])
+        assert end(again) == end(whole)
+        middle = bench(rows, tmp_path / f"{name}-middle").run(job, resumed=whole.journal.checkpoints[-3])
+        assert end(middle) == end(whole)
+
+
+def test_a_diverged_run_shows_the_model_that_is_left(tmp_path: Path) -> None:
+    """The metrics shown last are those of the model that is saved, not of the diverged one."""
+    rows = regression_rows({f"c{i}": 15 for i in range(6)})
+    job = make_job("newton", frequencies=100, ridge=1e-5, step="paper", rounds=20)
+    done = simulate(job, bench(rows, tmp_path).jobs)
+    assert done.error is not None
+    assert done.error.reason == "DIVERGED"
+    assert done.model is not None
+    shown = done.final.clients["c0"]["global"]["mse"]
+    of_model = np.square(done.model.predict(rows["c0"].x_test) - rows["c0"].y_test).mean()
+    assert shown == pytest.approx(of_model, rel=1e-6)
+    notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
+    assert "the metrics shown last are of what the job leaves, from before it diverged" in notes

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError
-from kernfed.federation.events import JobState
-from kernfed.jobs.info import JobInfo
+from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping.actions import last_actions
-from kernfed_server.keeping.garbage import find_garbage, remove
+from kernfed_server.keeping.garbage import OldEvents, find_garbage, find_old_events, remove, remove_old_events
 from kernfed_server.keeping.store import Store
 from kernfed_testing.commands import run_command
 
@@ -100,6 +100,22 @@ def test_old_artifacts_on_request(url: str, tmp_path: Path) -> None:
     """Only those of jobs that ended longer ago; a job that runs keeps what it has, whatever the number."""
     assert [g.path.name for g in find_garbage(url, tmp_path, older_than_days=5)] == ["old"]
     assert [g.path.name for g in find_garbage(url, tmp_path, older_than_days=0)] == ["new", "old"]
+
+
+async def test_old_history_on_request(url: str, store: Store) -> None:
+    """Of jobs that ended long ago what passes goes, and states, notes and the last round stay; others keep all."""
+    kinds = [EventKind.STATE, *[EventKind.STEP_ASKED, EventKind.ROUND_CLOSED] * 3, EventKind.WAITING, EventKind.NOTE]
+    for job_id in ("running", "new", "old"):
+        for number, kind in enumerate(kinds, 1):
+            store.add_event(job_id, NumberedEvent(number, datetime.now(UTC), JobEvent(kind, number)))
+    before = await store.events("old")
+    assert find_old_events(url, older_than_days=5) == [OldEvents("old", 6)]
+    remove_old_events(url, older_than_days=5)
+    assert find_old_events(url, older_than_days=5) == []
+    left = await store.events("old")
+    assert [e.event.kind for e in left] == [EventKind.STATE, EventKind.ROUND_CLOSED, EventKind.NOTE]
+    assert left == [before[i] for i in (0, 6, 8)]
+    assert [len(await store.events(job_id)) for job_id in ("running", "new")] == [9, 9]
 
 
 @pytest.mark.usefixtures("store")

@@ -18,7 +18,7 @@ from kernfed.jobs.info import ClientInfo, JobInfo, NumberedEvent
 from kernfed_server.commands.new_database import new_database
 from kernfed_server.jobs.outcomes import ClientOutcome, Tally
 from kernfed_server.jobs.run import Checkpoint
-from kernfed_server.keeping import store as store_module
+from kernfed_server.keeping import database
 from kernfed_server.keeping.checkpoints import write_checkpoint
 from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Resumption, Store
@@ -137,7 +137,7 @@ async def test_events_wait_for_a_disk_that_is_full(store: Store, url: str, monke
 
     store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="stored")))
     assert len(await store.events("a-111111")) == 1
-    monkeypatch.setattr(store_module, "event_columns", broken)
+    monkeypatch.setattr(database, "event_columns", broken)
     store.add_event("a-111111", NumberedEvent(2, NOW, JobEvent(EventKind.NOTE, message="waits")))
     store.add_event("a-111111", NumberedEvent(3, NOW, JobEvent(EventKind.ROUND_OPENED)))
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
@@ -146,7 +146,7 @@ async def test_events_wait_for_a_disk_that_is_full(store: Store, url: str, monke
     assert (await store.find_job("a-1")).job_id == "a-111111"
     with pytest.raises(DiskFullError, match="disk is full"):
         await store.update_job(job(round_num=2))
-    monkeypatch.setattr(store_module, "event_columns", event_columns)
+    monkeypatch.setattr(database, "event_columns", event_columns)
     await store.update_job(job(round_num=2))
     assert [tuple(row) for row in rows_of(url, "SELECT sequence FROM events ORDER BY sequence")] == [(1,), (2,), (3,)]
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]

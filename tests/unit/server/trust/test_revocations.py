@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from kernfed.pki.names import parse_principal
-from kernfed.pki.registry import Revocation
+from kernfed.pki.records import Revocation
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import make_identities
 

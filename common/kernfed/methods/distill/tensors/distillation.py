@@ -19,10 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernfed.arrays import Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.tensors.in_place import factor_in_place, inverse_diagonal, solve_rows_in_place, subtract_square
+from kernfed.methods.distill.tensors.held_out import unit_errors
+from kernfed.tensors.in_place import factor_in_place, solve_rows_in_place, subtract_square
 from kernfed.tensors.kernels import gram, lower_gram
 from kernfed.tensors.linalg import cholesky
 
@@ -75,6 +77,29 @@ def kernel_ridge(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, *, free
         return KernelModel(kernel, x, solved)
     coefficients, offset = free_intercept(solved)
     return KernelModel(kernel, x, coefficients, offset + centre)
+
+
+def held_out_errors(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, unit: Integers, *, free: bool) -> Tensor:
+    """What each row's target differs by from the prediction of `kernel_ridge` that saw no row of its unit, (N, C).
+
+    Args:
+        kernel: The kernel.
+        x: Rows, (N, d), of at least 2 units with a free intercept.
+        y: Targets, (N, C).
+        ridge: λ; the penalty stays N λ where rows are left out.
+        unit: Which rows are left out together, (N,); see `kernfed.maths.folds.units`.
+        free: Whether there is an intercept that costs nothing.
+
+    Raises:
+        NotPositiveDefiniteError: The ridge is too small for the kernel.
+    """
+    factor = own_factor(kernel, x, ridge)
+    half = solve_rows_in_place(factor, _with_ones(y - y.mean(dim=0) if free else y))
+    solved = solve_rows_in_place(factor, half, transposed=True)
+    if not free:
+        return unit_errors(solved[:, :-1], factor, unit)
+    ones = solved[:, -1]
+    return unit_errors(free_intercept(solved)[0], factor, unit, ones=ones / ones.sum().sqrt())
 
 
 def own_factor(kernel: KernelSpec, x: Tensor, ridge: float) -> Tensor:
@@ -229,17 +254,19 @@ class DistilledRidge:
         coefficients, offset = free_intercept(self._coefficients(_with_ones(targets)))
         return KernelModel(self._kernel, points, coefficients, offset + self._centre)
 
-    def held_out_errors(self, targets: Tensor) -> Tensor:
-        """What each own row's target differs by from the prediction of the model without that row, (N, C).
+    def held_out_errors(self, targets: Tensor, unit: Integers) -> Tensor:
+        """What each own row's target differs by from the prediction of the model that saw no row of its unit, (N, C).
 
-        In closed form, for targets W, (N_p, C), that stay as they are: c_i/(M⁻¹)_ii, and with a free intercept M⁻¹ less
-        s s'/s'1. Factors S once more.
+        Factors S once more.
+
+        Args:
+            targets: W, (N_p, C), which stay as they are.
+            unit: Which own rows are left out together, (N,).
         """
         n = len(self._x)
-        inverse = inverse_diagonal(self._schur_factor(self._half_solved_rows())).mul_(self._a)
-        if self._free:
-            inverse -= self._ones[:n, 0].square() / self._ones.sum()
-        return self.model(targets).coefficients[:n] / inverse[:, None]
+        factor = self._schur_factor(self._half_solved_rows())
+        ones = self._ones[:n, 0] / self._ones.sum().sqrt() if self._free else None
+        return unit_errors(self.model(targets).coefficients[:n], factor, unit, scale=self._a, ones=ones)
 
     def _free_intercept(self, y: Tensor) -> None:
         """Let the affine map hold the intercept, from that of targets with a last column of ones."""

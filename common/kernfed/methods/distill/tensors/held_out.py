@@ -1,39 +1,69 @@
-"""Errors of kernel ridge regression on rows that are left out one at a time, in closed form.
+"""Errors of kernel ridge regression on rows that are left out, copies together, in closed form.
 
-Leaving out row i changes its residual to c_i/(M⁻¹)_ii, where M c = y is the problem that is solved; with a free
-intercept M⁻¹ less s s'/s'1, where s = M⁻¹ 1. Nothing is fitted again.
+Where M c = y is the problem that is solved, leaving out the rows U changes their residuals to (M⁻¹)_UU⁻¹ c_U; with a
+free intercept M⁻¹ less s s'/s'1, where s = M⁻¹ 1. Nothing is fitted again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from kernfed.features.kernels import KernelSpec
-from kernfed.methods.distill.tensors.distillation import free_intercept, own_factor
+from kernfed.arrays import Integers
 from kernfed.tensors.in_place import inverse_diagonal, solve_rows_in_place
 
+_TOGETHER = 512
+"""Rows of repeated units whose block of the inverse is made at a time."""
 
-def held_out_errors(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, *, free: bool) -> Tensor:
-    """What each row's target differs by from the prediction of `kernel_ridge` without that row, (N, C).
+
+def unit_errors(
+    coefficients: Tensor, factor: Tensor, unit: Integers, *, scale: float = 1.0, ones: Tensor | None = None
+) -> Tensor:
+    """What each row's target differs by from the prediction of a model that saw no row of its unit, (n, C).
 
     Args:
-        kernel: The kernel.
-        x: Rows, (N, d), at least 2 with a free intercept.
-        y: Targets, (N, C).
-        ridge: λ; the penalty stays N λ where a row is left out.
-        free: Whether there is an intercept that costs nothing.
-
-    Raises:
-        NotPositiveDefiniteError: The ridge is too small for the kernel.
+        coefficients: c of these rows, (n, C).
+        factor: Cholesky factor L, from `kernfed.tensors.in_place.factor_in_place`, (n, n).
+        unit: Which rows are left out together, (n,); see `kernfed.maths.folds.units`.
+        scale: The block of M⁻¹ that belongs to these rows is this times (L L')⁻¹, ...
+        ones: ... less o o' with these o, (n,); unset: there is no free intercept.
     """
-    factor = own_factor(kernel, x, ridge)
-    targets = torch.cat([y - y.mean(dim=0) if free else y, y.new_ones(len(y), 1)], dim=1)
-    half = solve_rows_in_place(factor, targets)
-    solved = solve_rows_in_place(factor, half, transposed=True)
-    inverse = inverse_diagonal(factor)
-    if not free:
-        return solved[:, :-1] / inverse[:, None]
-    inverse -= solved[:, -1].square() / solved[:, -1].sum()
-    coefficients, _ = free_intercept(solved)
-    return coefficients / inverse[:, None]
+    inverse = inverse_diagonal(factor).mul_(scale)
+    if ones is not None:
+        inverse -= ones.square()
+    errors = coefficients / inverse[:, None]
+    for together in _repeated(unit):
+        rows = torch.from_numpy(np.concatenate(together)).to(factor.device)
+        half = factor.new_zeros(len(factor), len(rows))
+        half[rows, torch.arange(len(rows), device=rows.device)] = 1.0
+        half = solve_rows_in_place(factor, half)
+        block = (half.T @ half).mul_(scale)
+        if ones is not None:
+            block -= torch.outer(ones[rows], ones[rows])
+        for part, at in zip(torch.split(rows, sizes := [len(u) for u in together]), _slices(sizes), strict=True):
+            errors[part] = torch.linalg.solve(block[at, at], coefficients[part])
+    return errors
+
+
+def _repeated(unit: Integers) -> Iterator[list[Integers]]:
+    """Units of more than one row, each as its rows, some at a time."""
+    order = np.argsort(unit, kind="stable")
+    units = np.split(order, np.flatnonzero(np.diff(unit[order])) + 1)
+    together: list[Integers] = []
+    for rows in units:
+        if len(rows) < 2:
+            continue
+        if together and sum(map(len, together)) + len(rows) > _TOGETHER:
+            yield together
+            together = []
+        together.append(rows)
+    if together:
+        yield together
+
+
+def _slices(sizes: list[int]) -> list[slice]:
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]

@@ -17,6 +17,7 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.messages import DistillRequest
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.distill.kept_apart import parts
 from kernfed_client.methods.distill.sklearn_models import make_estimator, sklearn_scorer
 from kernfed_client.methods.distill.steps import distil
 from kernfed_client.models.kept_models import load_kept_model
@@ -79,7 +80,7 @@ def test_different_models_learn_from_each_other(tmp_path: Path) -> None:
     name = f"{TwoLayers.__module__}.{TwoLayers.__name__}"
     own: dict[str, Any] = {"kind": "torch", "class_name": name, "parameters": {"width": 8}, "pretrain_epochs": 20}
     models: dict[str, Any] = {"site-0": TREES, "site-1": MLP, "site-2": own}
-    done = ran(tmp_path, models)
+    done = ran(tmp_path, models, keep="distilled")
     assert done.error is None
     assert all({"local", "personal"} <= scores.keys() for scores in done.final.clients.values())
     frame = pd.DataFrame(made_rows()["site-0"].x_test, columns=["x0", "x1", "x2"])
@@ -98,6 +99,38 @@ def test_different_models_learn_from_each_other(tmp_path: Path) -> None:
         assert mse == pytest.approx(done.final.clients[name]["personal"]["mse"], rel=1e-6)
         assert kept.predict_scores(frame.iloc[:0]).shape == (0, 1)
         assert (folder / "model.safetensors").stat().st_mode & 0o077 == 0
+
+
+def test_a_mean_of_two_models_is_kept_and_loaded(tmp_path: Path) -> None:
+    """Of any kind of model: what predicts afterwards is what was measured as personal, and the files name both."""
+    rows = made_rows(3, 40)
+    done = ran(tmp_path, {"site-0": TREES, "site-1": MLP}, rows)
+    assert done.error is None
+    shares = {}
+    for name in rows:
+        folder = tmp_path / "s" / name / "model"
+        facts = json.loads((folder / "model.json").read_text())
+        shares[name] = facts["details"].get("share", 1.0)
+        if facts["kind"] == "blend":
+            assert 0.0 < shares[name] < 1.0
+            assert facts["details"]["own"]["kind"] == facts["details"]["distilled"]["kind"]
+        frame = pd.DataFrame(rows[name].x_test, columns=["x0", "x1", "x2"])
+        found = load_kept_model(folder).predict_scores(frame)[:, 0]
+        mse = float(np.mean((found - rows[name].y_test) ** 2))
+        assert mse == pytest.approx(done.final.clients[name]["personal"]["mse"], rel=1e-6)
+    assert sum(share < 1.0 for share in shares.values()) >= 2
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_copies_of_a_row_lie_in_one_part(copies: int) -> None:
+    """Five parts of about the same size; few different rows make as many parts."""
+    unit = np.repeat(np.arange(23), copies)
+    dealt = np.array(parts(unit, 3))
+    assert (dealt.sum(axis=0) == 1).all()
+    assert len(dealt) == 5
+    assert np.ptp(dealt.sum(axis=1)) <= copies
+    assert all(len({tuple(row) for row in dealt[:, unit == u].T}) == 1 for u in range(23))
+    assert len(parts(np.array([0, 0, 1, 1, 1]), 3)) == 2
 
 
 @pytest.mark.parametrize("model", [TREES, MLP], ids=["forest", "network"])

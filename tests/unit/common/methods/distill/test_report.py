@@ -10,7 +10,9 @@ from kernfed.report.sections import sections
 
 
 def finding(num_clients: int = 2, movements: tuple[float, ...] = (0.5, 0.05, 0.001)) -> dict[str, Any]:
-    clients = [{"client": f"<site-{i}>", "first": 0.4 + i, "last": 0.1} for i in range(num_clients)]
+    clients: list[dict[str, Any]] = [
+        {"client": f"<site-{i}>", "first": 0.4 + i, "last": 0.1} for i in range(num_clients)
+    ]
     return {
         "rounds": 4,
         "num_points": 30,
@@ -31,6 +33,16 @@ def test_the_section_shows_movement_clients_and_words() -> None:
     assert section.table is not None
     assert section.table.rows[1] == ["<site-1>", "1.4", "0.1", "0%", "distilled"]
     assert "<site-1>" not in "".join(chart.svg for chart in section.charts)
+
+
+def test_what_clients_keep_is_said() -> None:
+    """The distilled model, own rows alone, or a mean of both with its weight."""
+    found = finding(3)
+    found["clients"][0] |= {"alone": True, "share": 0.0}
+    found["clients"][1] |= {"share": 0.625}
+    table = distillation_section(DistillationFinding.from_json(found)).table
+    assert table is not None
+    assert [row[-1] for row in table.rows] == ["own rows alone", "62% distilled", "distilled"]
 
 
 def test_one_round_has_no_movement_and_many_clients_no_bars() -> None:

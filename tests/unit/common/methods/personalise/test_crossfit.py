@@ -181,6 +181,21 @@ def test_held_out_rows_are_left_out_of_everything() -> None:
     assert not np.isclose(before[local, 1], after[local, 1]).any()  # row 0 trains the models of the others
 
 
+def test_copies_of_a_row_are_held_out_together() -> None:
+    """The models that are tested on a row know none of its copies, wherever they stand; alone they would."""
+    rows = shifted(4, 12, 2)
+    x, y, phi = (np.concatenate([part, part[:3]]) for part in rows[0])
+    moved = y.copy()
+    moved[[0, 12]] += 100.0
+    shared, unit = targets(rows, SMALL)[0].shared, np.array([*range(12), 0, 1, 2])
+    for numbers, known in ((unit, False), (None, True)):
+        before, after = (Target(0, shared, x, t, phi, SMALL, np.ones(4), unit=numbers).errors([]) for t in (y, moved))
+        np.testing.assert_array_equal(before[:, 0] == before[:, 12], not known)
+        local = [j for j, c in enumerate(candidates(SMALL, 0)) if c.family is Family.LOCAL]
+        far = np.abs(np.sqrt(after[local, 0]) - 100) > np.sqrt(before[local, 0]) + 1e-9
+        assert far.all() if known else not far.any()
+
+
 def test_an_intercept_is_not_shrunk() -> None:
     """With an unpenalised constant column the model follows a shift of all targets exactly."""
     x, y, phi = shifted(1, 15, 1)[0]
@@ -242,7 +257,7 @@ def test_too_few_rows_are_told() -> None:
     chosen = decisions(everyone)
     first = everyone[0]
     few = Target(0, first.shared, first.x[:2], first.y[:2], first.phi[:2], SMALL, first.penalised)
-    with pytest.raises(DataError, match="at least 3 training rows, there are 2"):
+    with pytest.raises(DataError, match="at least 3 different training rows, there are 2"):
         few.scores([])
     found = few.adopt(chosen)
     assert found.index == chosen[-1].pooled

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.features.kernels import KernelSpec, PointKernel
@@ -21,7 +22,7 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
-from kernfed.methods.distill.consensus_file import PublicConsensus, load_consensus
+from kernfed.methods.distill.consensus_file import ARRAYS_FILE, PublicConsensus
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_client.data.local_job import LocalJob
@@ -143,7 +144,7 @@ def test_the_federation_runs_the_algorithms(tmp_path: Path, settings: dict[str, 
 def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
     """The kept model is that distilled from the last consensus, and better than the client's own rows gave."""
     rows = made_rows()
-    job, text, files = made_job(tmp_path, rounds=40)
+    job, text, files = made_job(tmp_path, rounds=40, keep="distilled")
     done = simulate(job, from_rows(rows, (), tmp_path / "state"), text=text, files=files, out=tmp_path / "out")
     assert done.error is None
     assert isinstance(done.left, PublicConsensus)
@@ -159,7 +160,8 @@ def test_clients_keep_what_the_last_plain_step_gives(tmp_path: Path) -> None:
     finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
     assert [c["client"] for c in finding["clients"]] == sorted(rows)
     assert all(c["last"] < c["first"] for c in finding["clients"])
-    points, values = load_consensus(tmp_path / "out")
+    left = load_file(tmp_path / "out" / ARRAYS_FILE)
+    points, values = left["points"], left["consensus"]
     assert (points == done.left.points).all()
     assert (values == done.left.values).all()
     table = (tmp_path / "out" / "consensus.csv").read_text().splitlines()
@@ -321,12 +323,15 @@ def test_it_stops_where_it_has_arrived(tmp_path: Path) -> None:
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert found.journal.last is not None
     assert found.journal.last.round_num < 1000
-    assert any(note.startswith("arrived") for note in found.notes)
+    assert any(note.startswith("end: arrived: in round") for note in found.notes)
     assert isinstance(found.left, PublicConsensus)
     limit = by_hand(rows, found.left.points, 2000, deregularise=False)
     assert np.linalg.norm(found.values - limit) < 1e-4 * np.linalg.norm(limit)
     job, _, files = made_job(tmp_path, rounds=8)
-    assert any(note.startswith("still moving") for note in run(job, files, Bench(from_rows(rows, (), tmp_path))).notes)
+    assert any(
+        note.startswith("end: not arrived: still moving")
+        for note in run(job, files, Bench(from_rows(rows, (), tmp_path))).notes
+    )
 
 
 def test_policy_decides_over_predictions(tmp_path: Path) -> None:
@@ -349,7 +354,7 @@ def test_policy_decides_over_predictions(tmp_path: Path) -> None:
 
 def test_clients_may_differ_in_kernel_and_say_nothing(tmp_path: Path) -> None:
     """A client with its own kernel and ridge takes part; the job's messages do not tell."""
-    job, text, files = made_job(tmp_path, rounds=10)
+    job, text, files = made_job(tmp_path, rounds=10, keep="distilled")
     jobs = _own_states(made_rows(), tmp_path)
     own = {"models": {"default": {"kind": "kernel-ridge", "kernel": "laplace", "lengthscale": 0.5, "ridge": 0.01}}}
     jobs["site-0"].file = ClientFile.model_validate({"state": tmp_path / "site-0", "policy": {"min_rows": 1}, **own})
@@ -496,7 +501,7 @@ def test_the_printed_rule_ends_as_diverged(tmp_path: Path) -> None:
     done = simulate(job, jobs, text=text, files=files, out=tmp_path / "out")
     assert done.info.error_reason == "DIVERGED"
     assert "method.deregularise = true" in str(done.error)
-    _, values = load_consensus(tmp_path / "out")
+    values = load_file(tmp_path / "out" / ARRAYS_FILE)["consensus"]
     assert np.abs(values).max() < 3.0
     assert [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs] == kept
 
@@ -505,7 +510,7 @@ def test_a_client_keeps_the_better_model(tmp_path: Path) -> None:
     """One public point far off teaches nothing good: own models stay, and the job says so and why."""
     rows = made_rows(3, 40)
     points = np.full((1, 3), 9.0)
-    job, text, files = made_job(tmp_path, points=points, **{**SMOOTH, "ridge": 1e-2, "rounds": 4})
+    job, text, files = made_job(tmp_path, points=points, **{**SMOOTH, "ridge": 1e-2, "rounds": 4}, keep="better")
     done = simulate(job, from_rows(rows, (), tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
     assert done.error is None
     finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
@@ -518,6 +523,28 @@ def test_a_client_keeps_the_better_model(tmp_path: Path) -> None:
         scores = done.final.clients[name]
         assert scores["personal"]["mse"] == pytest.approx(scores["local"]["mse"], rel=1e-12)
     assert len(alone) >= 2
+
+
+def test_a_client_keeps_a_mean_of_both_models(tmp_path: Path) -> None:
+    """With weights that its rows ask for, which the job says; the measured model is the one that is kept."""
+    rows = made_rows(3, 40)
+    job, text, files = made_job(tmp_path, num_points=5, **{**SMOOTH, "rounds": 4})
+    done = simulate(job, from_rows(rows, (), tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
+    assert done.error is None
+    finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
+    shares = {c["client"]: c["share"] for c in finding["clients"]}
+    assert any(0.0 < share < 1.0 for share in shares.values())
+    notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
+    told = ", ".join(f"{c} ({s:.0%})" for c, s in sorted(shares.items()) if 0.0 < s < 1.0)
+    assert any(
+        note.startswith(f"shares of the distilled model in what is kept and measured as personal: {told[:12]}")
+        for note in notes
+    )
+    for name, r in rows.items():
+        frame = pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"])
+        found = load_kept_model(tmp_path / "s" / name / "model").predict_scores(frame)[:, 0]
+        mse = float(np.mean((found - r.y_test) ** 2))
+        assert mse == pytest.approx(done.final.clients[name]["personal"]["mse"], rel=1e-9)
 
 
 def test_another_scale_is_found_before_round_1(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError, DivergedError, JobError
-from kernfed.federation.cohort import Fault
 from kernfed.federation.events import EventKind
+from kernfed.federation.exchange import Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.dictionary import predictions
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest

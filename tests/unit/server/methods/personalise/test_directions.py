@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import InvalidReplyError
+from kernfed.federation.messages.base import Stated
 from kernfed.jobs.job_file import JobFile
 from kernfed.maths.triangles import pack, packed_size
 from kernfed.methods.personalise.clusters import cluster_models
 from kernfed.methods.personalise.messages import Factor, Statistics
 from kernfed_server.methods.personalise.directions import (
     CLUSTERED_ONCE_FROM,
-    check_factor,
     cluster_once,
     leading_directions,
     pool_factors,
@@ -46,8 +45,7 @@ def test_factors_pool_to_the_second_moments_of_all_rows() -> None:
 def test_a_factor_has_no_more_rows_than_its_client() -> None:
     """Seven rows of a factor cannot come from three rows of data."""
     reply = Factor(num_rows=3, factor=np.ones((7, 9)), moment=np.ones((9, 1)))
-    with pytest.raises(InvalidReplyError, match="7 rows for 3 rows"):
-        check_factor(reply, 9)
+    assert list(reply.contradictions(Stated())) == ["a factor of 7 rows for 3 rows of data"]
 
 
 def test_directions_hold_what_the_features_share() -> None:

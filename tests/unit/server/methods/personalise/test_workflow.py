@@ -11,25 +11,35 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernfed.errors import ConfigError, JobError, PolicyError
+from kernfed.errors import ConfigError, PolicyError
 from kernfed.features.spec import draw_frequencies
 from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Kind, Reply
 from kernfed.jobs.job_file import data_schema
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
-from kernfed.methods.personalise.crossfit import MIN_ROWS, Shared, Target
+from kernfed.methods.personalise.crossfit import Shared, Target
 from kernfed.methods.personalise.embeddings import Embedding, View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed.methods.personalise.noise import add_noise
 from kernfed_client.methods.personalise.state import noise_stream, release
 from kernfed_client.models.kept_models import load_kept_model
+from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.newton import _Solver
-from kernfed_server.methods.personalise.state import Collaboration, targets_of
-from kernfed_simulation.federation import Rows
+from kernfed_server.methods.personalise.state import SCALES, Collaboration, targets_of
 from kernfed_testing.in_process import bench, with_nan
-from kernfed_testing.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run, without
+from kernfed_testing.personalise import (
+    NAMES,
+    clients,
+    concept_rows,
+    finding,
+    notes,
+    opposite_rows,
+    personal_job,
+    run,
+    without,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -131,17 +141,6 @@ def test_newton_trains_the_models_of_the_exact_trainer(tmp_path: Path) -> None:
         np.testing.assert_allclose(trained.model.weights, solved.model.weights, atol=1e-6)  # type: ignore[union-attr]  # both trainers leave one
 
 
-def opposite_rows() -> dict[str, Rows]:
-    """Six clients of opposite rules y = ±(x'b + 3) + noise: none is served by the intercept of all."""
-    random = np.random.default_rng(31337)
-    rows = {}
-    for i, name in enumerate(NAMES):
-        x = random.normal(size=(160, 5))
-        y = (1 - 2 * (i % 2)) * (x @ np.array([1.5, -1, 0.8, 0, 0.5]) + 3) + 0.5 * random.normal(size=160)
-        rows[name] = Rows(x[:60], y[:60], x[60:], y[60:])
-    return rows
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -175,6 +174,24 @@ def test_a_run_that_began_without_own_intercepts_goes_on_without(tmp_path: Path,
     assert second.metrics[-1].training["largest_relative_distance_bound"] <= 1e-8
     kept: Any = [load_kept_model(tmp_path / name / "model") for name in rows]
     assert all((one.target_mean == kept[0].target_mean).all() for one in kept)
+
+
+@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
+def test_a_run_that_began_under_other_scales_keeps_them(tmp_path: Path, trainer: str) -> None:
+    """A checkpoint of a release before `data.scales`: the run ends as one of the rule of then, one bad row and all."""
+    rows = concept_rows()
+    rows["bee"].x_train[0, 0] = 1e3
+    told: dict[str, Any] = {**TRAINERS[trainer], "weights": "paper"}
+    whole = bench(rows, tmp_path).run(personal_job(data='scales = "moments"', **told))
+    first = bench(rows, tmp_path).run(personal_job(data='scales = "moments"', **told), stop_before=4)
+    assert first.journal.last is not None
+    state = {name: array for name, array in first.journal.last.state.items() if name != SCALES}
+    now, then = (
+        bench(rows, tmp_path).run(personal_job(**told), resumed=Checkpoint(3, {**state, **marked}))
+        for marked in ({SCALES: np.array([True])}, {})
+    )
+    assert then.metrics[-1] == whole.metrics[-1]
+    assert now.metrics[-1] != whole.metrics[-1]
 
 
 def test_metrics_of_all_rows_are_of_the_clients_with_a_personal_model(tmp_path: Path) -> None:
@@ -219,101 +236,6 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, sto
         assert one.read_bytes() == other.read_bytes()
     again = bench(rows, tmp_path / "whole").run(job, resumed=whole.journal.last)
     assert again.journal.checkpoints == []
-
-
-def test_a_client_that_keeps_its_normal_equations_learns_and_teaches_nobody(tmp_path: Path) -> None:
-    """The others keep the default; it is scored and served by its own rows, which stay there; the job says so."""
-    rows = opposite_rows()
-    federation = clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC))
-    done = run(personal_job(num_columns=5, grid="lite"), federation)
-    told = notes(done)
-    assert "bee: no normal equations" in told
-    assert "sufficient_statistic" in told
-    assert 'The other 5 keep weights = "crossfit", trainer = "exact"' in told
-    assert finding(done)["weights"] == "crossfit"
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
-    matrix, at = np.array(finding(done)["matrix"]), NAMES.index("bee")
-    assert matrix[:, at].sum() == matrix[at, at]
-    assert 0 < matrix[at, at] < 1
-    assert finding(done)["clients"][at]["choice"].endswith("; teaches nobody")
-
-
-def test_embeddings_alone_lead_past_a_client_without_normal_equations(tmp_path: Path) -> None:
-    """With weights of Q-aggregation and the exact trainer too, it is left out as a teacher and has its model."""
-    rows = opposite_rows()
-    done = run(
-        personal_job(num_columns=5, weights="exact"),
-        clients(rows, tmp_path, bee=without(Kind.SUFFICIENT_STATISTIC)),
-    )
-    assert finding(done)["trainer"] == "exact"
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
-
-
-def test_where_most_keep_their_normal_equations_all_go_on_by_embeddings(tmp_path: Path) -> None:
-    """Four of six: weights as printed, models from gradients, and everyone still has a model."""
-    rows = concept_rows()
-    quiet: Any = dict.fromkeys(NAMES[:4], without(Kind.SUFFICIENT_STATISTIC))
-    done = run(personal_job(), clients(rows, tmp_path, **quiet))
-    assert 'weights = "paper", trainer = "newton"' in notes(done)
-    assert finding(done)["weights"] == "paper"
-    assert all("personal" in done.final.clients[name] for name in rows)
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_clients_of_one_or_two_rows_take_the_common_choice(tmp_path: Path, size: int) -> None:
-    """They have a model near those of their group, not the rubbish of their own rows, and teach as others do."""
-    rows = opposite_rows()
-    few = rows["fox"]
-    rows["fox"] = Rows(few.x_train[:size], few.y_train[:size], few.x_test, few.y_test)
-    done = run(personal_job(num_columns=5), clients(rows, tmp_path))
-    assert f"fox: fewer than {MIN_ROWS} training rows" in notes(done)
-    assert all(done.final.clients[name]["personal"]["mse"] < 0.4 for name in rows)
-    assert "the common choice" in finding(done)["clients"][5]["choice"]
-    for weights in ("paper", "exact"):
-        one = run(personal_job(num_columns=5, weights=weights), clients(rows, tmp_path / weights))
-        assert "personal" in one.final.clients["fox"]
-
-
-def test_nobody_with_enough_rows_is_told_what_to_do(tmp_path: Path) -> None:
-    """A federation of clients with two rows each cannot hold any out."""
-    rows = concept_rows(sizes=(2, 2, 2))
-    with pytest.raises(JobError, match=r"at least 3 training rows.*add rows"):
-        run(personal_job(), clients(rows, tmp_path))
-
-
-def test_weights_that_are_not_told_are_not_shown_and_harm_nobody(tmp_path: Path) -> None:
-    """With the exact trainer a client may keep its weights: it has its model all the same."""
-    rows = concept_rows()
-    done = run(personal_job(), clients(rows, tmp_path, cat=without(Kind.COLLABORATION_WEIGHTS)))
-    assert "cat: collaboration weights not told" in notes(done)
-    found = {c["client"]: c for c in finding(done)["clients"]}
-    assert not found["cat"]["told"]
-    assert found["ant"]["told"]
-    assert "personal" in done.final.clients["cat"]
-
-
-@pytest.mark.parametrize("trainer", ["newton", "fedavg"])
-def test_trainers_that_need_weights_leave_out_who_does_not_tell_them(tmp_path: Path, trainer: str) -> None:
-    """That client has no personal model; where nobody tells, the job fails and says what to allow."""
-    rows = concept_rows()
-    quiet: Any = without(Kind.COLLABORATION_WEIGHTS)
-    job = personal_job(trainer=trainer, rounds=6, num_frequencies=30)
-    done = run(job, clients(rows, tmp_path / "one", cat=quiet))
-    assert "no personal model is trained for them" in notes(done)
-    assert "personal" in done.final.clients["ant"]
-    assert "they keep the ridge model that cross-fitting gave them" in notes(done)
-    kept = json.loads((tmp_path / "one" / "cat" / "model" / "model.json").read_text())
-    assert "personal-network" not in kept.get("kind", "")
-    with pytest.raises(JobError, match='use trainer = "exact"'):
-        run(job, clients(rows, tmp_path / "all", **dict.fromkeys(rows, quiet)))
-
-
-def test_a_client_that_may_not_embed_refuses_the_job(tmp_path: Path) -> None:
-    """Embeddings are what the method stands on; too few rows for the policy are refused alike."""
-    with pytest.raises(JobError, match="mean_embedding, which must not leave"):
-        run(personal_job(), clients(concept_rows(), tmp_path / "a", ant=without(Kind.MEAN_EMBEDDING)))
-    with pytest.raises(JobError, match="fewer than 15 training rows"):
-        run(personal_job(), clients(concept_rows(), tmp_path / "b", ant={"min_rows": 15}))
 
 
 def noised(epsilon: float | None, **settings: Any) -> Any:
@@ -409,17 +331,6 @@ def test_a_client_that_fails_in_training_is_left_out(tmp_path: Path, trainer: st
     assert np.isfinite(pooled["mse"])
     if trainer == "newton":
         assert any("bee is out of training" in note for note in outcome.notes)
-
-
-def test_weights_off_the_simplex_fail_the_job(tmp_path: Path) -> None:
-    """A client cannot give itself more than all weight."""
-
-    def doubled(reply: Reply) -> Reply:
-        return replace(reply, weights=2 * reply.weights)  # type: ignore[call-arg, attr-defined]  # of this step
-
-    federation = bench(concept_rows(), tmp_path, tamper={("dog", "personalise.tell_weights"): doubled})
-    with pytest.raises(JobError, match="dog: collaboration weights that are not on the simplex"):
-        federation.run(personal_job())
 
 
 def test_kept_networks_predict_as_they_were_measured(tmp_path: Path) -> None:

@@ -312,6 +312,10 @@ class GoldenJob:
     def num_rows(self) -> int:
         return len(self.z_train)
 
+    @property
+    def train_rows(self) -> torch.Tensor:
+        return self.z_train
+
     def memo(self, key: Any, make: Any) -> Any:
         if key not in self.kept:
             self.kept[key] = make()

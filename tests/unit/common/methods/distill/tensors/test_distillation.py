@@ -12,14 +12,14 @@ from torch import Tensor
 
 from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, NumericalError
 from kernfed.features.kernels import KernelSpec, PointKernel
+from kernfed.maths.folds import units
 from kernfed.maths.kernels import gram
+from kernfed.maths.settling import progress, relative_movement
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.consensus import (
     Deregulariser,
     fixed_point,
     mean_predictions,
-    progress,
-    relative_movement,
     remember,
     spectral_radius,
 )
@@ -28,10 +28,10 @@ from kernfed.methods.distill.tensors.distillation import (
     KernelModel,
     check_memory,
     distil,
+    held_out_errors,
     kernel_ridge,
     memory_needed,
 )
-from kernfed.methods.distill.tensors.held_out import held_out_errors
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 from kernfed_testing.ridge_clients import load_golden
 
@@ -313,18 +313,23 @@ def test_a_free_intercept_costs_nothing() -> None:
 
 @pytest.mark.parametrize("free", [False, True])
 def test_errors_of_left_out_rows_are_those_of_a_fit_without_them(free: bool) -> None:
-    """Of own rows alone, and of the distilled model, in closed form."""
+    """Of own rows alone, and of the distilled model, in closed form; copies of a row are left out together."""
     x, y, public, w = made()
-    own = held_out_errors(SMOOTH, x, y, 1e-3, free=free)
-    distilled = DistilledRidge(SMOOTH, x, y, public, 1e-3, 0.3, free=free).held_out_errors(w)
-    for i in (0, 5):
-        rest = torch.arange(len(x)) != i
-        fewer = kernel_ridge(SMOOTH, x[rest], y[rest], 1e-3 * 12 / 11, free=free)  # N λ stays
-        torch.testing.assert_close(own[i], y[i] - fewer(x[i : i + 1])[0], rtol=0, atol=1e-10)
-        # With 11 rows each has the weight α/12 where α' = α 11/12, and public points theirs where both are scaled.
-        a, b = 0.3 * 11 / 12, 0.7
+    x[[3, 7, 8]], x[9] = x[1].clone(), x[5].clone()
+    unit = units(x.numpy())
+    own = held_out_errors(SMOOTH, x, y, 1e-3, unit, free=free)
+    distilled = DistilledRidge(SMOOTH, x, y, public, 1e-3, 0.3, free=free).held_out_errors(w, unit)
+    for i in (0, 1, 5):
+        rest = torch.from_numpy(unit != unit[i])
+        left = int(rest.sum())
+        fewer = kernel_ridge(SMOOTH, x[rest], y[rest], 1e-3 * 12 / left, free=free)  # N λ stays
+        out = [j for j in range(12) if unit[j] == unit[i]]
+        assert len(out) == {0: 1, 1: 4, 5: 2}[i]
+        torch.testing.assert_close(own[out], y[out] - fewer(x[out]), rtol=0, atol=1e-10)
+        # With fewer rows each has the weight α/12 where α' = α left/12, and public points theirs where both are scaled.
+        a, b = 0.3 * left / 12, 0.7
         again = distil(SMOOTH, x[rest], y[rest], public, w, 1e-3 / (a + b), a / (a + b), free=free)
-        torch.testing.assert_close(distilled[i], y[i] - again(x[i : i + 1])[0], rtol=0, atol=1e-10)
+        torch.testing.assert_close(distilled[out], y[out] - again(x[out]), rtol=0, atol=1e-10)
 
 
 def test_the_model_keeps_its_digits_where_the_ridge_is_small() -> None:

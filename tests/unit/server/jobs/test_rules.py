@@ -1,4 +1,4 @@
-"""Rules that stand for numbers: settled once, kept by restarts, told."""
+"""Rules that stand for numbers: found once, kept by restarts, told."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_restart_keeps_the_number_though_a_client_is_gone(tmp_path: Path) -> N
     first = bench(rows, tmp_path).run(job, stop_before=3)
     last = first.journal.last
     assert last is not None
-    assert last.state["settled.ridge"] == pytest.approx(3e-4)
+    assert last.state["run.rule.ridge"] == pytest.approx(3e-4)
     left = {name: rows[name] for name in ("ant", "bee")}
     again = bench(left, tmp_path).run(job, resumed=last)
     assert any("ridge 0.0003:" in note for note in again.notes)
-    former = replace(last, state={k: v for k, v in last.state.items() if k != "settled.ridge"})
+    former = replace(last, state={k: v for k, v in last.state.items() if k != "run.rule.ridge"})
     stored = bench(rows, tmp_path).run(job, resumed=former)
     numbered = bench(rows, tmp_path).run(make_job("fedavg", rounds=4, ridge=1e-3), resumed=former)
     assert stored.weights.tobytes() == numbered.weights.tobytes()
@@ -65,7 +65,7 @@ def test_the_record_names_rule_and_number(tmp_path: Path) -> None:
     done = simulate(job, from_rows(rows, (), tmp_path / "state"), out=tmp_path / "out")
     told = json.loads((tmp_path / "out" / "job.json").read_text())
     assert told["settings"]["method"]["ridge"] == "by-rows"
-    assert told["settled"] == {"method.ridge": 0.3 / 1000}
+    assert told["resolved"] == {"method.ridge": 0.3 / 1000}
     assert any(e.event.kind is EventKind.FINDING for e in done.events)
     pooled = done.final.pooled
     assert np.isfinite(pooled["central"]["mse"])

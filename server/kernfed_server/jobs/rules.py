@@ -1,6 +1,6 @@
-"""Rules of a job file that stand for numbers which depend on the clients' rows: they are settled after preparation.
+"""Rules of a job file that stand for numbers which depend on the clients' rows: they are resolved after preparation.
 
-A number is settled once. It is in the run's checkpoints, so a job that goes on after a restart keeps it, also where a
+A number is resolved once. It is in the run's checkpoints, so a job that goes on after a restart keeps it, also where a
 client has fallen out since; and it is in the job's record and among its notes.
 """
 
@@ -20,7 +20,7 @@ from kernfed_server.jobs.run import Run
 _RIDGE = "ridge"
 
 
-def settle(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
+def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     """Put numbers in the place of rules.
 
     Args:
@@ -36,24 +36,24 @@ def settle(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     if getattr(method, _RIDGE, None) != BY_ROWS or _RIDGE in method.idle_keys():
         return job, setup
     total = sum(setup.num_rows.values())
-    ridge = _by_rows(method, setup.spec, total)
+    ridge = _by_rows(method, setup.spec, total) if setup.ridge is None else setup.ridge
     own = {client: _by_rows(method, setup.spec, rows) for client, rows in setup.num_rows.items()}
     if run.resumed is not None:
-        kept = run.settled_before()
+        kept = run.resolved_before()
         if _RIDGE not in kept:  # the job began before there was the rule
             ridge, own = FORMER_RIDGE, {}
         else:
             ridge = kept[_RIDGE]
-    run.settle({_RIDGE: ridge})
+    run.resolve({_RIDGE: ridge})
     run.note(f"ridge {ridge:.6g}: by the rule for {total} training rows and {setup.num_features} features")
-    settled = job.model_copy(update={"method": method.model_copy(update=dict(run.settled))})
-    return settled, replace(setup, own_ridge=own)
+    found = job.model_copy(update={"method": method.model_copy(update=dict(run.resolved))})
+    return found, replace(setup, own_ridge=own)
 
 
 def _by_rows(method: Any, spec: FeatureSpec, num_rows: int) -> float:
     return ridge_by_rows(spec, num_rows, head=getattr(method, "loss", "ridge") != "ridge")
 
 
-def settled_settings(settings: Any, settled: Mapping[str, float]) -> Any:
-    """Settings of a method with the numbers that a run settled."""
-    return settings.model_copy(update=dict(settled)) if settled else settings
+def resolved_settings(settings: Any, resolved: Mapping[str, float]) -> Any:
+    """Settings of a method with the numbers that a run resolved."""
+    return settings.model_copy(update=dict(resolved)) if resolved else settings

@@ -1,9 +1,7 @@
-"""Streams: tables in their order, folders that grow, rows that come by socket or standard input."""
+"""Streams of folders that grow: which rows there are, and which position is behind them."""
 
 from __future__ import annotations
 
-import asyncio
-import io
 import json
 from pathlib import Path
 
@@ -12,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kernfed.errors import ConfigError, DataError
+from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import ClientFile, StreamFile
-from kernfed_client.streams.feeds import Spool, open_feeds, read_lines
-from kernfed_client.streams.streams import FolderStream, Position, Row, spool_folder
+from kernfed.jobs.client_file import StreamFile
+from kernfed_client.streams.folder import FolderStream
+from kernfed_client.streams.streams import Position, Row
 
 
 def schema(task: LearningTask = LearningTask.REGRESSION) -> DataSchema:
@@ -95,6 +93,14 @@ def test_targets_may_come_later(tmp_path: Path) -> None:
     assert [(row.key, row.x is None, row.y) for row in rows] == [("r1", False, None), ("r2", False, 5), ("r1", True, 9)]
 
 
+def test_keys_are_the_same_in_lines_and_records(tmp_path: Path) -> None:
+    """Blanks around a key are no part of it, numbers count by their value, and a blank key is none."""
+    (tmp_path / "a.csv").write_text("id,a,b,y\n 7 ,1,2,3\n ,1,2,4\n")
+    (tmp_path / "b.jsonl").write_text('{"id": 7, "a": 1, "b": 2, "y": 3}\n{"id": " 7", "a": 1, "b": 2, "y": 3}\n')
+    rows, _ = read_all(follow(tmp_path, key="id"), {})
+    assert [row.key for row in rows] == ["7", None, "7", "7"]
+
+
 def test_a_missing_column_is_an_error_that_names_it(tmp_path: Path) -> None:
     """The message tells file, column and what is there."""
     (tmp_path / "a.csv").write_text("a,c,y\n1,2,3\n")
@@ -102,6 +108,22 @@ def test_a_missing_column_is_an_error_that_names_it(tmp_path: Path) -> None:
         follow(tmp_path).read({}, 1)
     with pytest.raises(DataError, match="cannot be read"):
         follow(tmp_path / "nowhere").read({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("id,a,b,a,y", "column 'a' stands 2 times; rename or remove all but one"),
+        ("a,b,y", "column 'id', the key, is missing; correct `key` of"),
+        ("id,id,a,b,y", "column 'id', the key, stands 2 times; rename or remove all but one"),
+        ("id;a;b;y", "one column, but holds ';'; if that separates columns, .*`delimiter` of"),
+    ],
+)
+def test_headers_are_read_as_those_of_files(tmp_path: Path, header: str, expected: str) -> None:
+    """A column that stands twice, a key that is missing or doubled, and a wrong separator are told by name."""
+    (tmp_path / "a.csv").write_text(header + "\n")
+    with pytest.raises(DataError, match=rf"data set sensors, stream \(a\.csv\): .*{expected}"):
+        follow(tmp_path, key="id").read({}, 1)
 
 
 def test_parquet_files_are_read_whole(tmp_path: Path) -> None:
@@ -140,51 +162,3 @@ def test_classes_are_numbers(tmp_path: Path) -> None:
     chunk = stream.read({}, 10)
     assert [row.y for row in chunk.rows] == [0.0, 1.0]
     assert chunk.num_skipped == 1
-
-
-def test_a_spool_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
-    """Half a line, which nobody was told of, goes; whole ones stay, and files are of bounded size."""
-    spool = Spool(tmp_path, segment_bytes=60)
-    for i in range(4):
-        assert spool.take(json.dumps({"a": i, "b": 1, "y": 2}).encode()) == i + 1
-    spool.close()
-    last = sorted(tmp_path.glob("*.jsonl"))[-1]
-    with last.open("ab") as file:
-        file.write(b'{"a": 9, "b"')
-    again = Spool(tmp_path, segment_bytes=60)
-    again.take(b'{"a": 5, "b": 1, "y": 2}\n')
-    again.close()
-    assert [row.x[0] for row in read_all(follow(tmp_path), {})[0] if row.x is not None] == [0, 1, 2, 3, 5]
-    assert len(list(tmp_path.glob("*.jsonl"))) == 2
-    with pytest.raises(ValueError, match="JSON object"):
-        again.take(b"[1]")
-
-
-def test_lines_of_standard_input_are_taken(tmp_path: Path) -> None:
-    """Blank lines and faulty ones are passed over."""
-    spool = Spool(tmp_path)
-    read_lines(io.BytesIO(b'{"a": 1, "b": 2, "y": 3}\n\nnonsense\n{"a": 4, "b": 5, "y": 6}'), spool, "sensors")
-    spool.close()
-    assert values(read_all(follow(tmp_path), {})[0]) == [(1, 2, 3), (4, 5, 6)]
-
-
-async def test_a_socket_answers_each_line_once_it_is_written(tmp_path: Path) -> None:
-    """Rows go to the folder that the job reads; a fault is said; only the socket's user may send."""
-    address = tmp_path / "rows.sock"
-    dataset = {"train": {"path": "t.csv"}, "stream": {"source": "socket", "path": str(address)}}
-    file = ClientFile.model_validate({"state": tmp_path / "state", "datasets": {"sensors": dataset}})
-    async with open_feeds(file):
-        assert address.stat().st_mode & 0o777 == 0o600
-        reader, writer = await asyncio.open_unix_connection(str(address))
-        writer.write(b'{"a": 1, "b": 2, "y": 3}\nnonsense\n{"a": 4, "b": 5, "y": 6}\n')
-        answers = [json.loads(await asyncio.wait_for(reader.readline(), 60)) for _ in range(3)]
-        assert answers[0] == {"row": 1}
-        assert "error" in answers[1]
-        assert answers[2] == {"row": 2}
-        with pytest.raises(ConfigError, match="where rows of a stream are taken"):
-            async with open_feeds(file):
-                pass
-        writer.close()
-        await writer.wait_closed()
-    assert not address.exists()
-    assert values(read_all(follow(spool_folder(tmp_path / "state", "sensors")), {})[0]) == [(1, 2, 3), (4, 5, 6)]

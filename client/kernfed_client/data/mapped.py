@@ -1,0 +1,118 @@
+"""The last stage of a job at a client: features of the rows, and targets as columns, centred where the job centres."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernfed.arrays import Array, Floats
+from kernfed.errors import DataError, InvalidTensorError
+from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
+from kernfed.maths.tasks import TASKS
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.rows import MappedRows
+from kernfed_client.data.scaled import Scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Features and targets of one client's rows."""
+
+    features: FeatureSpec
+    """The feature map."""
+    fingerprint: str
+    """That of the frequencies drawn."""
+    train: MappedRows
+    """Features of the training rows, float64 (n, M), less `feature_mean`; computed when they are read."""
+    test: MappedRows
+    """Features of the test rows, float64 (m, M), less `feature_mean`."""
+    y_train: Tensor
+    """Training targets, float64 (n, C): values, 0/1, or one-hot; less `target_mean`."""
+    feature_mean: Floats
+    """Values subtracted from the features, (M,); zeros where nothing is."""
+    target_mean: Floats
+    """Values subtracted from the targets, (C,); zeros where nothing is."""
+    centred: bool = False
+    """Whether means were subtracted."""
+
+    def check_means(self, feature_mean: Array, target_mean: Array) -> None:
+        """Refuse means of other lengths.
+
+        Raises:
+            InvalidTensorError: A mean has another length than the features or the targets.
+        """
+        if feature_mean.shape != self.feature_mean.shape or target_mean.shape != self.target_mean.shape:
+            raise InvalidTensorError(
+                f"data.centre has means {feature_mean.shape} and {target_mean.shape}, "
+                f"want {self.feature_mean.shape} and {self.target_mean.shape}"
+            )
+
+    def is_centred_by(self, feature_mean: Array, target_mean: Array) -> bool:
+        """Whether just these means were subtracted already; lengths are as `check_means` wants them."""
+        same = (self.feature_mean == feature_mean).all() and (self.target_mean == target_mean).all()
+        return self.centred and bool(same)
+
+
+def check_map(scaled: Scaled, spec: FeatureSpec) -> None:
+    """Refuse a feature map of other columns.
+
+    Raises:
+        DataError: The map is for another number of columns.
+    """
+    num_columns = scaled.x_train.shape[1]
+    if spec.num_columns != num_columns:
+        raise DataError(
+            f"the feature map is for {spec.num_columns} columns, but the job has {num_columns} feature columns"
+        )
+
+
+def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int]) -> Mapped:
+    """Draw the feature map; features are not centred yet, and computed when they are read.
+
+    Args:
+        scaled: The rows.
+        spec: The map.
+        device: Where features are computed.
+        limit: Bytes that features of all rows at once may take.
+
+    Raises:
+        ConfigError: The specification contradicts itself.
+    """
+    frequencies = draw_frequencies(spec)
+    feature_map = FeatureMap(spec, device=device, frequencies=frequencies)
+    targets = TASKS[scaled.task].encode(scaled.targets_train, scaled.classes)
+    return Mapped(
+        features=spec,
+        fingerprint=fingerprint(spec, frequencies),
+        train=MappedRows(torch.as_tensor(scaled.x_train, device=device), feature_map, limit=limit),
+        test=MappedRows(torch.as_tensor(scaled.x_test, device=device), feature_map, limit=limit),
+        y_train=torch.tensor(targets, device=device),
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.zeros(targets.shape[1]),
+    )
+
+
+def centred(mapped: Mapped, feature_mean: Array, target_mean: Array) -> Mapped:
+    """Subtract means from features and targets.
+
+    Args:
+        mapped: Not centred yet: subtracting a difference of means would round twice.
+        feature_mean: (M,).
+        target_mean: (C,).
+    """
+    features, targets = feature_mean.astype(np.float64), target_mean.astype(np.float64)
+    device = mapped.y_train.device
+    z, y = torch.tensor(features, device=device), torch.tensor(targets, device=device)
+    return replace(
+        mapped,
+        train=mapped.train.minus(z),
+        test=mapped.test.minus(z),
+        y_train=mapped.y_train - y,
+        feature_mean=features,
+        target_mean=targets,
+        centred=True,
+    )

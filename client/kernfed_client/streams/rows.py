@@ -1,0 +1,118 @@
+"""Records and lines of a stream into rows: the meaning of cells is that of files, a row with a fault is no row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernfed.arrays import GREATEST
+from kernfed.jobs.client_file import StreamFile
+from kernfed.tables.cells import class_name, read_label, read_value
+from kernfed.tables.columns import locate_header, locate_own
+from kernfed.tables.raw_table import Source
+from kernfed_client.streams.streams import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Places of the columns of a CSV file."""
+
+    features: tuple[int, ...]
+    target: int
+    key: int | None
+    start: int
+    """Bytes of the header."""
+    width: int
+    """Cells of a line."""
+
+
+class RowReader:
+    """Reads the rows of one file of a stream."""
+
+    def __init__(self, source: Source, file: StreamFile, classes: tuple[str, ...]) -> None:
+        """Begin.
+
+        Args:
+            source: The file, and the columns of the job.
+            file: How the client file says that rows are written.
+            classes: Of a binary task: negative, positive; empty for numbers.
+        """
+        self.source, self._file, self._classes = source, file, classes
+        self.names = [source.in_file(column) for column in source.columns]
+        """In the file, of the features and the target, and of the key where there is one."""
+        if file.key is not None:
+            self.names.append(file.key)
+
+    def header(self, cells: Sequence[str], num_bytes: int) -> Header:
+        """Place the columns of a file whose first line names them.
+
+        Raises:
+            DataError: A column is missing, or stands twice.
+        """
+        places = locate_header(self.source, cells)
+        key = self._file.key
+        at = None if key is None else locate_own(self.source, [c.strip() for c in cells], key, "key", "key")
+        return Header(tuple(places[:-1]), places[-1], at, num_bytes, len(cells))
+
+    def cells(self, text: str) -> list[str] | None:
+        """The cells of a line; None where it is none, e.g. for a field without end."""
+        try:
+            return next(csv.reader([text], delimiter=self._file.delimiter), [])
+        except csv.Error:
+            return None
+
+    def csv_row(self, text: str, header: Header) -> Row | None:
+        """A line of a CSV file; None: it has a fault."""
+        cells = self.cells(text)
+        if cells is None or len(cells) != header.width:
+            return None
+        key = None if header.key is None else read_label(cells[header.key], ())
+        return self._row([cells[place] for place in header.features], cells[header.target], key)
+
+    def json_row(self, text: str) -> Row | None:
+        """A line with a JSON object; None: it has a fault."""
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return self.record_row(record) if isinstance(record, dict) else None
+
+    def record_row(self, record: Mapping[str, Any]) -> Row | None:
+        """A record by names of the file; None: it has a fault."""
+        num_features = len(self.source.features)
+        values = [record.get(name) for name in self.names]
+        key = None if self._file.key is None else read_label(values[-1], ())
+        return self._row(values[:num_features], values[num_features], key)
+
+    def _row(self, cells: Sequence[object], target: object, key: str | None) -> Row | None:
+        values, y = [self._number(cell) for cell in cells], self._target(target)
+        if y is not None and not math.isfinite(y):
+            return None
+        if all(v is None for v in values):
+            return Row(None, y, key, -1) if key is not None and y is not None else None
+        if any(v is None or not math.isfinite(v) for v in values) or (y is None and key is None):
+            return None
+        return Row(np.array(values, dtype=np.float64), y, key, -1)
+
+    def _number(self, cell: object) -> float | None:
+        """A cell as a number; None: no value; NaN: not usable."""
+        value = read_value(cell, self._file)
+        if not isinstance(value, float) or abs(value) > GREATEST:
+            return math.nan
+        return None if math.isnan(value) else value
+
+    def _target(self, cell: object) -> float | None:
+        """Target as a number or 0/1; None: not there; NaN: not usable."""
+        if not self._classes:
+            return self._number(cell)
+        label = read_label(cell, self._file.missing)
+        if label is None:
+            return None
+        name = class_name(label, self._file.labels, self._classes)
+        return float(self._classes.index(name)) if name in self._classes else math.nan

@@ -1,0 +1,97 @@
+"""The contract between a job's cohort and what carries its requests to clients: a call, its faults, the exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol
+
+from kernfed.errors import DivergedError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.federation.events import JobEvent
+from kernfed.federation.messages.base import Dims, R, Reply, Request, validate
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a client has no answer in this step."""
+
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        """Both, for people."""
+        return f"{self.reason}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """One request to several clients."""
+
+    job_id: str
+    round_num: int
+    task_id: str
+    """The same for all clients: `<job>/<round>/<step>[/<n>]`."""
+    request: Request[R]
+    clients: tuple[str, ...]
+    """Names of those asked, sorted."""
+    needed: int
+    """Answers that suffice once the deadline has passed."""
+    everyone: bool
+    """Whether clients without an answer or a fault are waited for beyond the deadline, quorum or not."""
+    deadline_s: float
+    wait_s: float
+    """Seconds after the deadline for which `needed` answers are still waited for."""
+    grace_s: float
+    """Seconds for which clients without a session are waited for where `needed` have answered."""
+    float_bits: int
+    dims: Dims
+    """Shape symbols that the request binds; the exchange validates each reply against them."""
+    accept: Callable[[str, Reply], None]
+    """Called with each valid reply before it counts; raises KernfedError to refuse it."""
+    own: Mapping[str, Request[R]] | None
+    """Requests of the clients' own, of one type, where they are not all asked the same; `request` is one of them."""
+    observe: Callable[[JobEvent], None]
+
+    def request_of(self, client: str) -> Request[R]:
+        """The request to a client."""
+        return self.own[client] if self.own is not None else self.request
+
+    def dims_of(self, client: str) -> Dims:
+        """Shape symbols that the request to a client binds."""
+        return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
+
+
+NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon running?")
+"""Of a client that was waited for in vain before it could take part."""
+
+
+class Exchange(Protocol):
+    """Carries a call to clients and brings back one answer or fault for each that had one in time."""
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """Answers and faults by client name; a client that is missing is a straggler.
+
+        Raises:
+            QuorumNotMetError: Fewer than `call.needed` answers after deadline and wait, or it cannot be met any more.
+        """
+        ...
+
+
+def quorum_error(
+    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
+) -> KernfedError:
+    """The error of a step that too few clients answered, with each client's reason.
+
+    Where every client that spoke says that its iteration diverges, that is the error, and not that they are too few.
+    """
+    faults = [o for o in outcomes.values() if isinstance(o, Fault)]
+    if not have and faults and all(fault.reason == DivergedError.reason for fault in faults):
+        return DivergedError(f"{step}: {faults[0].message}")
+    lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
+    for client in asked:
+        outcome = outcomes.get(client)
+        if outcome is None:
+            lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
+        elif isinstance(outcome, Fault):
+            lines.append(f"  {client}: {outcome}")
+    return QuorumNotMetError("\n".join(lines))

@@ -1,0 +1,76 @@
+"""What a workflow says of its end: whether it reached what it looks for, and how far it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernfed.maths.settling import progress
+
+AT_REST = 1e-3
+"""Relative distance to the limit, or movement in the last round, that counts as none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The end of an iteration."""
+
+    words: str
+    """How it ended, in words that follow `arrived: ` or `not arrived: `."""
+    arrived: bool | None = None
+    """None: the method has nothing to arrive at, or nobody can say."""
+    distance: float | None = None
+    """What is left, by `measure`; None where nobody can say."""
+    measure: str = ""
+    """What `distance` is."""
+
+    @property
+    def text(self) -> str:
+        """The words with whether it arrived."""
+        return {True: "arrived: ", False: "not arrived: ", None: ""}[self.arrived] + self.words
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, for a checkpoint."""
+        return {**asdict(self), "distance": self.known_distance}
+
+    @property
+    def known_distance(self) -> float | None:
+        """The distance where it is a number."""
+        return self.distance if self.distance is not None and math.isfinite(self.distance) else None
+
+
+def settling(movements: Sequence[float], rounds: int, *, whole: bool, what: str = "the weights") -> Arrival:
+    """Judge an iteration by how far its last rounds moved.
+
+    Args:
+        movements: |W_t - W_t-1| / |W_t| of the last rounds, one at least.
+        rounds: All rounds of the job; they are used up.
+        whole: Whether each round had all clients and all their rows; the movements of others shrink only by chance, and
+            tell no distance.
+        what: Moves.
+    """
+    found = progress(movements)
+    moved = f"the last round moved {what} by {100 * found.movement:.2g} % of their size"
+    if found.movement == 0.0:
+        return Arrival(moved, True, 0.0, "movement in the last round")
+    if not whole or found.contraction is None:
+        arrived = found.movement <= AT_REST
+        more = "" if arrived else f"all {rounds} rounds are used, and "
+        remedy = "" if arrived else "; raise method.rounds"
+        return Arrival(f"{more}{moved}{remedy}", arrived, found.movement, "movement in the last round")
+    if found.distance is None:
+        return Arrival(
+            f"all {rounds} rounds are used, {moved}, and movements do not shrink; lower the step, or raise "
+            "method.rounds",
+            False,
+            found.movement,
+            "movement in the last round",
+        )
+    measure = "estimate of the relative distance to the iteration's limit"
+    rate = f"a round multiplies the distance to the limit by {found.contraction:.4f}, so about {found.distance:.2g}"
+    if found.distance <= AT_REST:
+        return Arrival(f"{moved}; {rate} of their size is left", True, found.distance, measure)
+    more = f"all {rounds} rounds are used, and {moved}; {rate} of their size is left"
+    return Arrival(f"{more}; raise method.rounds", False, found.distance, measure)
