@@ -13,7 +13,7 @@ from kernfed.features.spec import FeatureForm, FeatureSpec
 FORMER_RIDGE = 1e-3
 """Of every job that named none before there was a rule; no map takes more by it."""
 
-_RANDOM, _LINEAR = 0.3, 0.01
+_RANDOM, _LINEAR, _LEAST = 0.3, 0.01, 1e-6
 
 
 def ridge_by_rows(spec: FeatureSpec, num_rows: int, *, head: bool = False) -> float:
@@ -21,7 +21,7 @@ def ridge_by_rows(spec: FeatureSpec, num_rows: int, *, head: bool = False) -> fl
 
     Random features have |φ(x)|² = 1, half-cosines 1/2: 0.3/n of it, at most 10⁻³. The d columns of the linear map have
     |φ(x)|² = d where they are standardised, and hardly need a ridge once there are more rows than columns: 0.01 d/n
-    min(1, d/n), at most 10⁻³. The quadratic map has no rule that is better than 10⁻³ everywhere; nor have heads on the
+    min(1, d/n), at most 10⁻³ and at least 10⁻⁶. The quadratic map has no rule that is better than 10⁻³ everywhere; nor have heads on the
     columns themselves.
 
     Args:
@@ -34,6 +34,6 @@ def ridge_by_rows(spec: FeatureSpec, num_rows: int, *, head: bool = False) -> fl
         return most
     if spec.kernel is Kernel.LINEAR:
         d = spec.num_columns
-        return most if head else min(most, _LINEAR * d / n * min(1.0, d / n))
+        return most if head else max(_LEAST, min(most, _LINEAR * d / n * min(1.0, d / n)))
     size = 0.5 if spec.form is FeatureForm.HALF_COSINE else 1.0
     return size * min(most, _RANDOM / n)

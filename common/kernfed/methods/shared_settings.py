@@ -14,8 +14,8 @@ BY_ROWS: Literal["by-rows"] = "by-rows"
 """The ridge follows from the feature map and the training rows once clients are prepared."""
 RidgeNumber = Annotated[float, Field(gt=0, le=1e6)]
 RIDGE_RULE = (
-    "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows), of a "
-    "head 1e-3; at most 1e-3, which the quadratic map has always. Rows are all clients'; for `local` the client's own."
+    "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows) and at "
+    "least 1e-6, of a head 1e-3; at most 1e-3, which the quadratic map has always. Rows are all clients'; for `local` the client's own."
 )
 Ridge = Annotated[
     RidgeNumber | Literal["by-rows"],

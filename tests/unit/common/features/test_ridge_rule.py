@@ -27,6 +27,7 @@ def test_random_features_take_less_as_rows_grow_and_never_more_than_before(head:
 def test_columns_hardly_need_one_once_rows_are_many() -> None:
     """0.01 d/n min(1, d/n); heads on columns, and quadratic maps, keep the former number."""
     assert ridge_by_rows(spec(Kernel.LINEAR), 1000) == pytest.approx(1e-6)
+    assert ridge_by_rows(spec(Kernel.LINEAR), 10**6) == pytest.approx(1e-6)
     assert ridge_by_rows(spec(Kernel.LINEAR), 20) == FORMER_RIDGE
     assert ridge_by_rows(spec(Kernel.LINEAR), 1000, head=True) == FORMER_RIDGE
     assert ridge_by_rows(spec(Kernel.POLYNOMIAL2), 10**6) == FORMER_RIDGE
