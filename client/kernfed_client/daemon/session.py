@@ -29,7 +29,15 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
-from kernfed_client.daemon.connection import Connection, LineDownError, Stream, parse, why_it_ended
+from kernfed_client.daemon.connection import (
+    Connection,
+    LineDownError,
+    SaidGoodbyeError,
+    Stream,
+    parse,
+    why_it_ended,
+)
+from kernfed_client.daemon.idle_cuts import IdleCuts
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.tasks import Answered, TaskRunner
@@ -92,6 +100,8 @@ class ClientSession:
         """Tasks being received or computed."""
         self._outgoing: Outgoing | None = None
         self._device: tuple[str, str] | None = None
+        self.idle_cuts = IdleCuts()
+        """What is known of a box that cuts idle lines."""
         self._connected = asyncio.Event()
 
     @property
@@ -120,6 +130,8 @@ class ClientSession:
             except (KernfedError, LineDownError) as err:
                 if self._was_connected():
                     attempt, said = 0, ""
+                else:
+                    self.idle_cuts.forget()
                 said = await self._say(err, said)
             await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
             attempt += 1
@@ -202,8 +214,9 @@ class ClientSession:
             self._send_answer(task_id)
         self._send_device(outgoing)
         self._connected.set()
-        connection = Connection(self, stream, ended, outgoing, welcome)
+        connection = Connection(self, stream, ended, outgoing, welcome, self.idle_cuts)
         failure: BaseException | None = None
+        idle_s = 0.0
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(connection.write())
@@ -211,10 +224,16 @@ class ClientSession:
                 tasks.create_task(connection.heartbeat())
         except* (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
             failure = _foremost(errors.exceptions)
+            idle_s = connection.idle_s
         finally:
             for task_id in connection.unfinished:
                 self._busy.pop(task_id, None)
         if failure is not None:
+            broke = isinstance(failure, (UnavailableError, LineDownError, grpc.aio.AioRpcError))
+            if broke and not connection.silent and not isinstance(failure, SaidGoodbyeError):
+                self.idle_cuts.broke(idle_s)
+            else:
+                self.idle_cuts.forget()
             raise failure
 
     def _send_device(self, outgoing: Outgoing) -> None:

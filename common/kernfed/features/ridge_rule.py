@@ -21,8 +21,8 @@ def ridge_by_rows(spec: FeatureSpec, num_rows: int, *, head: bool = False) -> fl
 
     Random features have |φ(x)|² = 1, half-cosines 1/2: 0.3/n of it, at most 10⁻³. The d columns of the linear map have
     |φ(x)|² = d where they are standardised, and hardly need a ridge once there are more rows than columns: 0.01 d/n
-    min(1, d/n), at most 10⁻³ and at least 10⁻⁶. The quadratic map has no rule that is better than 10⁻³ everywhere; nor have heads on the
-    columns themselves.
+    min(1, d/n), at most 10⁻³ and at least 10⁻⁶. The quadratic map has no rule that is better than 10⁻³ everywhere; nor
+    have heads on the columns themselves.
 
     Args:
         spec: The feature map.

@@ -12,13 +12,13 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
-from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.messages.data import ColumnRange, DataSchema, LearningTask, MissingRule
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS, Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
-from kernfed.section import ACCEPTED, GIVEN, Only, Section
+from kernfed.section import ACCEPTED, GIVEN, Above, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -105,6 +105,11 @@ class DataSection(Section):
     missing: MissingRule = Field(
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
     )
+    ranges: dict[ColumnName, tuple[float, float]] = Field(
+        {},
+        description="Least and greatest plausible value of feature columns, and of a regression's target, by name. "
+        "Rows outside are left out at every client, for training, tests and streams, and counted.",
+    )
     standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
     scales: Annotated[Literal["clipped", "moments"], Only(standardise=True)] = Field(
         "clipped",
@@ -116,13 +121,35 @@ class DataSection(Section):
         le=0.9,
         description="Rows held out by the job's seed at a client without a test partition.",
     )
+    split: Annotated[Literal["copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
+        "copies-together",
+        description="Whether copies of a row are held out, or trained on, all together, or dealt as rows of their own.",
+    )
 
     @field_validator("features", mode="before")
     @classmethod
-    def _ranges(cls, value: object) -> object:
+    def _names(cls, value: object) -> object:
         if not isinstance(value, list):
             return value
         return [name for item in value for name in (_expanded(item) if isinstance(item, str) else [item])]
+
+    @field_validator("ranges", mode="before")
+    @classmethod
+    def _ranges_of_columns(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: limits for key, limits in value.items() for name in _expanded(str(key))}
+
+    @model_validator(mode="after")
+    def _ranges_fit(self) -> Self:
+        for name, (low, high) in self.ranges.items():
+            if name == self.target and TASKS[self.task].has_classes:
+                raise ValueError(f"ranges: target {name!r} is a class and has no range; remove it")
+            if name not in self.features and name != self.target:
+                raise ValueError(f"ranges: {name!r} is neither a feature nor the target; remove it or correct the name")
+            if not low < high:
+                raise ValueError(f"ranges: {name} = [{low:g}, {high:g}] holds no value; write the smaller number first")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -196,6 +223,11 @@ class JobFile(Section):
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
         return self.method.unused_keys(self.data.task if self.data else None)
 
+    @property
+    def float_bits(self) -> int:
+        """Bits of a float on the wire."""
+        return 64 if self.precision == "float64" else 32
+
     def plan(self) -> dict[str, Any]:
         """What the job asks for, as JSON values: the keys that act, set or by default, and no others."""
         told = super().plan()
@@ -259,10 +291,14 @@ def data_schema(job: JobFile) -> DataSchema:
         features=tuple(job.data.features),
         classes=tuple(job.data.classes or ()),
         missing=job.data.missing,
+        ranges=tuple(
+            ColumnRange(column=name, low=low, high=high) for name, (low, high) in sorted(job.data.ranges.items())
+        ),
         test_fraction=job.data.test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
+        copies_together=job.data.split == "copies-together",
     )
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kernfed.errors import ConfigError
-from kernfed.models.network_spec import NetworkKind
+from kernfed.federation.messages.data import LearningTask
+from kernfed.models.network_spec import NetworkKind, NetworkSpec, make_network_spec
 from kernfed.section import Only, Section, Unused
 
 BY_ROWS: Literal["by-rows"] = "by-rows"
@@ -15,7 +16,8 @@ BY_ROWS: Literal["by-rows"] = "by-rows"
 RidgeNumber = Annotated[float, Field(gt=0, le=1e6)]
 RIDGE_RULE = (
     "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows) and at "
-    "least 1e-6, of a head 1e-3; at most 1e-3, which the quadratic map has always. Rows are all clients'; for `local` the client's own."
+    "least 1e-6, of a head 1e-3; at most 1e-3, which the quadratic map has always. Rows are all clients'; for `local` "
+    "the client's own."
 )
 Ridge = Annotated[
     RidgeNumber | Literal["by-rows"],
@@ -44,6 +46,16 @@ class NetworkSection(Section):
         """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
         defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
         return tuple(self.widths) or defaults[self.kind]
+
+    def spec(self, task: LearningTask, num_columns: int, num_outputs: int, *, batch_norm: bool = False) -> NetworkSpec:
+        """The network on so many columns.
+
+        Raises:
+            ConfigError: They do not fit; names the key of the job's `method.network` table.
+        """
+        return make_network_spec(
+            self.kind, task, num_columns, num_outputs, self.all_widths, tuple(self.image), batch_norm
+        )
 
 
 def ridge_of(settings: Any) -> float:

@@ -11,21 +11,18 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
-from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
+from kernfed.errors import DataError, InvalidReplyError
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
-from kernfed.federation.cohort import Cohort, pass_all
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.exchange import NO_ANSWER, Fault
-from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
     DataDescription,
@@ -43,6 +40,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
 from kernfed.wording import listed
 from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import agree_scales, check_moments
 from kernfed_server.jobs.units import note_units, note_units_beside
@@ -151,6 +149,8 @@ async def prepare(
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
+    if run.rules < 1:
+        schema = replace(schema, copies_together=False)
     if agreed is not None:
         schema = replace(schema, classes=agreed.classes)
     data = job.data
@@ -165,11 +165,11 @@ async def prepare(
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
-    _note_dropped(described, run)
+    _note_left_out(schema, described, run)
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
-    class_order = by_rows(classes, described)
+    class_order = by_rows(classes, described) if run.rules >= 2 else ()  # see `RULES`
     within: Array | None = None
     if agreed is None:
         _judge_unseen(job, classes, described, run)
@@ -201,48 +201,48 @@ async def prepare(
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
     spec = agree_features(job, standardised, run, within) if agreed is None else agreed.spec
-    if not map_features:
-        present = {client: num_rows[client] for client in cohort.clients}
-        nothing = np.zeros(0)
-        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone, class_order=class_order)
-    own = await asyncio.to_thread(fingerprint, spec)
-    await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=feature_copies),
-        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
-    )
-
-    feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
-    if job.features.intercept:
-        if agreed is None:
-            embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-            pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-            feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
-        else:
-            feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
-        await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
-
-    num_rows = {client: num_rows[client] for client in cohort.clients}
-    return Setup(
+    setup = Setup(
         schema=schema,
         classes=classes,
         mean=mean,
         deviation=deviation,
         spec=spec,
-        fingerprint=own,
+        fingerprint="",
         num_outputs=num_outputs,
-        feature_mean=feature_mean,
-        target_mean=target_mean,
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.zeros(num_outputs),
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
-        intercept=job.features.intercept,
         backbone=later.backbone,
-        job=job,
-        bounds=bounds,
-        local_shared=job.local_shared,
         class_order=class_order,
         ridge=None if agreed is None else agreed.ridge,
     )
+    if map_features:
+        intercept, shared = job.features.intercept, job.local_shared
+        setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
+        setup = await _map_features(setup, gate, agreed, feature_copies)
+    return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
+
+
+async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
+    """Have the clients compute their features, and centre them where the model has an intercept."""
+    spec, num_outputs = setup.spec, setup.num_outputs
+    own = await asyncio.to_thread(fingerprint, spec)
+    await gate.ask(
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=copies),
+        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
+    )
+    setup = replace(setup, fingerprint=own)
+    if not setup.intercept:
+        return setup
+    if agreed is None:
+        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
+    else:
+        feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
+    await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
+    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
 
 
 @dataclass
@@ -266,75 +266,17 @@ class LaterDescription:
         self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
 
 
-class Gate:
-    """Asks all clients; one without a valid answer stops the job, or is left out of it."""
-
-    def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
-        self._cohort = cohort
-        self._run = run
-        self._strict = strict
-
-    async def ask(
-        self,
-        request: Request[R],
-        check: Callable[[str, R], None] = pass_all,
-        clients: Iterable[str] | None = None,
-        *,
-        fresh: bool = False,
-        later: Callable[[str, R], None] | None = None,
-    ) -> dict[str, R]:
-        """Replies by client name.
-
-        Args:
-            request: What to ask.
-            check: Raises a KernfedError where a reply does not hold up.
-            clients: Whom, where not all are asked; the quorum then counts among these.
-            fresh: As in `Cohort.ask`.
-            later: As `check`, for clients that are asked later; unset: the same.
-        """
-        asked = self._cohort.clients if clients is None else tuple(clients)
-        replies = await self._cohort.ask(
-            request,
-            clients=clients,
-            everyone=self._strict,
-            drawn=clients is not None,
-            fresh=fresh,
-            check=later or check,
-        )
-        faults = self._cohort.faults
-        absent: dict[str, Fault] = {}
-        for client in asked:
-            if client not in replies:
-                absent[client] = faults.get(client, NO_ANSWER)
-                continue
-            try:
-                check(client, replies[client])
-            except KernfedError as err:
-                absent[client] = Fault(err.reason, str(err))
-        if absent and self._strict:
-            _refuse(request.step, len(asked), absent)
-        for client, fault in absent.items():
-            replies.pop(client, None)
-            self._cohort.exclude(client, fault)
-            self._run.note(f"{client} is left out of this job: {fault.reason}: {fault.message}")
-        if not replies:
-            _refuse(request.step, len(asked), absent)
-        return replies
-
-
-def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:
-    lines = [f"before round 1, {len(absent)} of {num_clients} clients did not pass {step}; nothing was trained"]
-    for client, fault in sorted(absent.items()):
-        text = fault.message.replace("\n", "\n    ")
-        lines.append(f"  {client}: {fault.reason}: {text}")
-    lines.append('  correct this, leave the client out of cohort.clients, or set cohort.preflight = "quorum"')
-    raise JobError("\n".join(lines))
-
-
 def _check_description(schema: DataSchema, description: DataDescription) -> None:
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
     check_moments(description)
+    outside, ranges = description.outside_rows, schema.ranges
+    if len(outside) != len(ranges):
+        raise InvalidReplyError(
+            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
+        )
+    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
+        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
@@ -382,10 +324,14 @@ def _check_fingerprint(client: str, found: str, own: str) -> None:
         )
 
 
-def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
+def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     for client, d in described.items():
         if d.num_dropped_rows:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
+        if d.num_outside_rows:
+            found = zip(schema.ranges, d.outside_rows, strict=True)
+            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
+            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
 
 
 def agree_features(

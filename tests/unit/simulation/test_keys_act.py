@@ -58,7 +58,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
     "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
     "reweight": WEIGHED,
-    "reweight refused": {**WEIGHED, "on_refusal": "leave-out"},
+    "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
     "reweight target": {
         **WEIGHED,
         "scope": "target",
@@ -67,7 +67,8 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "reweight own": {**WEIGHED, "scope": "own", "trainer": "adam", "network": {**NETWORK, "batch_norm": "average"}},
     "reweight fedavg": {**WEIGHED, "trainer": "fedavg", "ratios": {"model": "mlp", "num_steps": 20}},
-    "online": {"name": "online", **SMALL},
+    "online": {"name": "online", **STREAM},
+    "online gradients": {"name": "online", **SMALL},
     "online paper": {"name": "online", **STREAM, "rates": "paper", "lengthscales": [0.5, 1.0], "num_frequencies": 8},
     "ofskl": {"name": "ofskl", **STREAM},
     "ofmkl-avg": {"name": "ofmkl-avg", **SMALL},

@@ -33,7 +33,10 @@ FILE: Final = "embeddings.safetensors"
 ARTIFACT: Final = f"{NAME}-{FILE}"
 """Name of the artifact."""
 
-FREE_KEYS: Final = {"method": ("from_job", "keep_shared"), "data": ("classes", "missing", "test_fraction")}
+FREE_KEYS: Final = {
+    "method": ("from_job", "keep_shared"),
+    "data": ("classes", "missing", "test_fraction", "unseen_classes"),
+}
 """Keys by table in which a later job may differ from the one whose file it names."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -12,7 +13,6 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.shared_settings import BY_ROWS, RIDGE_RULE, NetworkSection, RidgeNumber
-from kernfed.models.network_spec import make_network_spec
 from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -170,14 +170,8 @@ class PersonaliseSettings(MethodSection):
         if self.trainer != "exact" and self.rounds < 2:
             raise ValueError(f"rounds is 1, and round 1 finds the weights; give at least 2 for {self.trainer}")
         if self.trainer == "fedavg":
-            image = tuple(self.network.image)
-            columns = 1
-            for side in image:
-                columns *= side
             try:
-                make_network_spec(
-                    self.network.kind, LearningTask.REGRESSION, columns, 1, self.network.all_widths, image
-                )
+                self.network.spec(LearningTask.REGRESSION, math.prod(self.network.image), 1)
             except ConfigError as err:
                 raise ValueError(str(err)) from err
         return self

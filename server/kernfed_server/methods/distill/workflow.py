@@ -36,7 +36,8 @@ from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.distill.state import Iteration

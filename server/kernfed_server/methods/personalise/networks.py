@@ -21,7 +21,7 @@ from kernfed.methods.personalise.training_messages import (
     KeepNetworkRequest,
     TrainNetworksRequest,
 )
-from kernfed.models.network_spec import NetworkSpec, initial_parameters, make_network_spec
+from kernfed.models.network_spec import NetworkSpec, initial_parameters
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -63,15 +63,8 @@ def network_of(job: Personalisation) -> NetworkSpec:
     Raises:
         ConfigError: They do not fit.
     """
-    section, schema = job.settings.network, job.setup.schema
-    return make_network_spec(
-        section.kind,
-        schema.task,
-        len(schema.features),
-        job.setup.num_outputs,
-        section.all_widths,
-        tuple(section.image),
-    )
+    schema = job.setup.schema
+    return job.settings.network.spec(schema.task, len(schema.features), job.setup.num_outputs)
 
 
 @dataclass

@@ -52,7 +52,8 @@ from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, 
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.checks import check_embedding

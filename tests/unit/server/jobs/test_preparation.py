@@ -12,6 +12,7 @@ import pytest
 from kernfed.errors import DataError, JobError
 from kernfed.federation.messages.data import DataDescription, FeaturesMapped
 from kernfed.maths.statistics import median_distance
+from kernfed_server.jobs.run import Checkpoint
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import (
     INDEPENDENT,
@@ -181,6 +182,20 @@ def test_a_class_that_nobody_has_is_refused_unless_the_job_allows_it(tmp_path: P
     assert done.model is not None
     assert done.model.classes == ("red", "green", "blue", "bleu")
     assert "no client has a training row of class bleu: models cannot predict it" in done.notes
+
+
+def test_a_job_of_an_earlier_version_goes_on_with_its_split(tmp_path: Path) -> None:
+    """A new job deals copies of a row together; one whose checkpoint knows nothing of that deals rows one by one."""
+    job = make_job("fedavg", rounds=3)
+    new = bench(regression_rows(THREE), tmp_path / "new")
+    first, *_ = new.run(job).journal.checkpoints
+    assert new.jobs["ant"].schema.copies_together
+    new.run(job, resumed=first)
+    assert new.jobs["ant"].schema.copies_together
+    earlier = {name: array for name, array in first.state.items() if not name.startswith("run.")}
+    old = bench(regression_rows(THREE), tmp_path / "old")
+    old.run(job, resumed=Checkpoint(first.round_num, earlier))
+    assert not old.jobs["ant"].schema.copies_together
 
 
 def test_a_client_with_other_features_is_refused(tmp_path: Path) -> None:
