@@ -18,7 +18,7 @@ from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.federation.events import EventKind
 from kernfed.jobs.client_file import ClientFile, PolicySection
-from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.jobs.job_file import parse_job
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
@@ -29,56 +29,15 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, Model, Run
+from kernfed_server.jobs.run import Checkpoint, Run
 from kernfed_server.methods.distill.targets import check_points
 from kernfed_simulation.federation import JOB_ID, Rows, from_rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, made_rows
-from kernfed_testing.in_process import Bench, RecordingJournal, StopRunError, with_nan
+from kernfed_testing.distill import made_job, made_rows, run
+from kernfed_testing.in_process import Bench, RecordingJournal, with_nan
 
 SPEC = KernelSpec(PointKernel.WENDLAND, (1.0,), False)
 RIDGE = 3e-3
-
-
-class Ran:
-    """What a run left."""
-
-    def __init__(self, left: Model | None, journal: RecordingJournal) -> None:
-        self.left = left
-        self.journal = journal
-
-    @property
-    def values(self) -> np.ndarray:
-        assert isinstance(self.left, PublicConsensus)
-        return self.left.values
-
-    @property
-    def notes(self) -> list[str]:
-        return [e.message for e in self.journal.events if e.kind is EventKind.NOTE]
-
-    def metrics(self) -> Any:
-        found = [e.metrics for e in self.journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics is not None]
-        return [m for m in found if m.pooled][-1]
-
-
-def run(
-    job: JobFile,
-    files: Mapping[str, bytes],
-    bench: Bench,
-    *,
-    stop_before: int | None = None,
-    resumed: Checkpoint | None = None,
-    reverse: bool = False,
-) -> Ran:
-    journal = RecordingJournal(stop_before=stop_before)
-    cohort = bench.cohort(job, journal.event, reverse=reverse)
-    steps = Run(cohort, journal, resumed, job.evaluate_every)
-    try:
-        found = asyncio.run(execute(job, cohort, steps, read_file=files.__getitem__))
-    except StopRunError:
-        return Ran(None, journal)
-    assert isinstance(found, PublicConsensus)
-    return Ran(found, journal)
 
 
 def tensor(a: Any) -> torch.Tensor:
