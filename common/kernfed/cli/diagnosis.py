@@ -12,7 +12,8 @@ from kernfed.cli.output import colour, log_to_stderr, print_json
 from kernfed.errors import ConfigError
 from kernfed.numeric_platform import numeric_platform
 from kernfed.pki.identity import Identity
-from kernfed.pki.tls_diagnosis import Finding, diagnose
+from kernfed.pki.layer_checks import Finding
+from kernfed.pki.tls_diagnosis import diagnose
 
 
 def run(identity: Path, address: str | None, *, as_json: bool, line: str = "") -> None:

@@ -24,7 +24,8 @@ from kernfed.methods.online.messages import (
     StreamOpened,
 )
 from kernfed.methods.online.settings import KernelStreamSettings, OnlineSettings, StreamSettings
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online.agreed import Opened, recall_opening
 from kernfed_server.methods.online.agreed_ranges import largest_norm, target_range
