@@ -77,6 +77,10 @@ INDEPENDENT: dict[str, Any] = {
 """Settings under which a client's preparation says nothing about the others' rows."""
 
 
+FOUR = {"ant": 300, "bee": 260, "cat": 340, "dog": 280}
+"""Rows of four clients, more than features."""
+
+
 def regression_rows(
     sizes: Mapping[str, int], *, shift: float = 0.0, num_columns: int = 3, seed: int = 1
 ) -> dict[str, Rows]:

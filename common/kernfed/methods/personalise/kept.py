@@ -60,6 +60,10 @@ class Facts:
     grid: CandidateGrid | None
     """Of cross-fitting, with the decisions that all clients' scores led to; None: Q-aggregation."""
     decisions: tuple[StageDecision, ...]
+    class_order: tuple[int, ...] = ()
+    """In which the columns of classes are embedded; empty: that of `classes`."""
+    ridge: float | None = None
+    """Of the job, where it went by a rule."""
 
 
 @dataclass(frozen=True, slots=True)
