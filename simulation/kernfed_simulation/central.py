@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from kernfed.arrays import Array
 from kernfed.errors import DataError
-from kernfed.federation.evaluation import measure, metrics, pool
+from kernfed.federation.evaluation import measure
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods import rooms
-from kernfed.tensors.linalg import cholesky, self_product
+from kernfed.methods.shared_settings import ridge_of
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.ridge import LocalRidge
+from kernfed.tensors.shifted_gram import ShiftedGram
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import held_out_targets, predict
+from kernfed_client.steps.own_ridge import ridge_key
+from kernfed_server.jobs.evaluation import collect
 
 MODEL = "central"
 
@@ -42,19 +45,21 @@ def central_weights(jobs: Mapping[str, LocalJob], ridge: float) -> Array:
     """
     if not jobs:
         raise DataError("no client is left to pool rows of")
-    gram: torch.Tensor | None = None
-    moment: torch.Tensor | None = None
-    num_rows = 0
+    first = next(iter(jobs.values()))
+    num_features, num_outputs = first.train_rows.shape[1], first.num_outputs
+    gram = torch.zeros(num_features, num_features, dtype=torch.float64, device=first.device)
+    moment = torch.zeros(num_features, num_outputs, dtype=torch.float64, device=first.device)
     for name in sorted(jobs):
-        z, y = jobs[name].z_train, jobs[name].y_train
-        part, cross = self_product(z).cpu(), (z.T @ y).cpu()
-        gram, moment = (part, cross) if gram is None or moment is None else (gram.add_(part), moment.add_(cross))
-        num_rows += jobs[name].num_rows
-    assert gram is not None  # noqa: S101  # there is a client
-    assert moment is not None  # noqa: S101  # there is a client
-    gram.div_(num_rows).diagonal().add_(ridge)
-    solution = cholesky(gram, name="pooled Hessian").solve(moment.div_(num_rows))
-    return np.ascontiguousarray(solution.numpy())
+        _problem(jobs[name], ridge).add_sums(gram, moment)
+    num_rows = sum(job.num_rows for job in jobs.values())
+    pooled = ShiftedGram(gram.div_(num_rows))
+    return to_array(pooled.solve(moment.div_(num_rows), ridge, "pooled Hessian"))
+
+
+def _problem(job: LocalJob, ridge: float) -> LocalRidge:
+    """The client's ridge problem: that of the job's rounds if it had one, whose sums are made already."""
+    kept = job.kept(ridge_key(ridge)) if job.row_weights is None else None
+    return kept if isinstance(kept, LocalRidge) else LocalRidge(job.train_rows, job.y_train, ridge)
 
 
 def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
@@ -65,16 +70,10 @@ def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
 
 def measure_central_ridge(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMetrics:
     """Metrics of the ridge model of all rows, by the ridge of a method's settings."""
-    return measure_central(jobs, settings.ridge)
+    return measure_central(jobs, ridge_of(settings))
 
 
 def measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:
     """Metrics of scores on each client's own test rows, and on all of them."""
-    sums: dict[str, MetricSums] = {
-        name: measure(MODEL, job.task, scores(job), held_out_targets(job)) for name, job in sorted(jobs.items())
-    }
-    task = next(iter(jobs.values())).task
-    return RoundMetrics(
-        pooled={MODEL: pool(list(sums.values()), task)},
-        clients={name: {MODEL: metrics(s, task)} for name, s in sums.items()},
-    )
+    sums = {name: (measure(MODEL, job.task, scores(job), held_out_targets(job)),) for name, job in jobs.items()}
+    return collect(sums, next(iter(jobs.values())).task)

@@ -24,6 +24,7 @@ from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, prepare, read_partition
+from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
 
@@ -56,6 +57,7 @@ def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[
         ConfigError: A file is wrong, or two clients have the same name.
     """
     jobs: dict[str, LocalJob] = {}
+    room = Room()
     for path in paths:
         file = load_client_file(path)
         try:
@@ -64,7 +66,7 @@ def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[
             name = path.stem
         if name in jobs:
             raise ConfigError(f"{path}: there is a client {name!r} already; give each client its own file and identity")
-        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None, durable=False)
+        jobs[name] = LocalJob(JOB_ID, name, file, folder=state / name if state else None, durable=False, room=room)
     return jobs
 
 
@@ -85,7 +87,8 @@ def from_data_file(
         ConfigError: The scheme does not fit the task.
     """
     schema = data_schema(job)
-    table = read_partition(file, schema, "data", "train")
+    everything = replace(schema, ranges=())  # each client leaves out, and counts, its own rows
+    table = read_partition(file, everything, "data", "train")
     if partitioning.scheme is Scheme.COLUMN:
         values = _column_values(file, schema, partitioning.column)
         lacking = [int(row) for row in table.row_numbers if int(row) not in values]
@@ -124,9 +127,11 @@ def from_tables(tables: Mapping[str, tuple[PartitionData, PartitionData | None]]
         train, test = tables[name]
         return lambda dataset, schema, client: prepare(train, test, schema, client, f"data set {dataset}")
 
+    room = Room()
+
     def open_job(name: str) -> LocalJob:
         file = ClientFile(state=state, policy=PolicySection(min_rows=1))
-        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name, durable=False)
+        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name, durable=False, room=room)
 
     return {name: open_job(name) for name in sorted(tables)}
 
@@ -150,13 +155,12 @@ def open_cohort(
         raise ConfigError(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
-    section = job.cohort
     return Cohort(
         InProcessExchange(_permitted_steps(job.method.name), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
-        quorum=section.quorum,
-        float_bits=64 if job.precision == "float64" else 32,
+        quorum=job.cohort.quorum,
+        float_bits=job.float_bits,
         observe=observe,
     )
 
@@ -188,6 +192,7 @@ def _column_values(file: PartitionFile, schema: DataSchema, column: str) -> dict
         features=features,
         classes=(),
         missing=MissingRule.DROP_ROWS,
+        ranges=(),
     )
     table = read_partition(file, wanted, "data", "train")
     return {int(row): value for row, value in zip(table.row_numbers, table.labels or (), strict=True)}

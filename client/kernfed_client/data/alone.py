@@ -12,6 +12,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.maths.statistics import agree_lengthscale, median_distance, pool_moments, pooled_deviation
+from kernfed.tensors.rows import mean_of
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 
@@ -40,7 +41,9 @@ def alone(job: LocalJob) -> LocalJob:
     mean, deviation = job.mean, job.deviation
     if mean.any() or (deviation != 1.0).any():
         found = pool_moments([finite_moments(job.data, job.schema, job.dataset)[0]])
-        mean, deviation = found.mean, pooled_deviation(found)
+        mean = found.mean
+        if (deviation != 1.0).any():  # else columns are shifted, and not scaled
+            deviation = pooled_deviation(found)
     own.standardise(job.classes, mean, deviation)
     spec, rule = job.features, job.memory(AgreedLengthscale)
     if rule.median and spec.num_frequencies:
@@ -49,5 +52,5 @@ def alone(job: LocalJob) -> LocalJob:
         spec = replace(spec, lengthscales=(agree_lengthscale([distance], [job.num_rows]).value,))
     own.map_features(spec)
     if job.centred:
-        own.centre(*(np.asarray(rows.mean(0).cpu().numpy()) for rows in (own.z_train, own.y_train)))
+        own.centre(*(np.asarray(mean.cpu().numpy()) for mean in (mean_of(own.train_rows), own.y_train.mean(0))))
     return own

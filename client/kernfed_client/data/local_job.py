@@ -8,7 +8,6 @@ made yet raises JobStateMissingError, upon which the coordinator repeats the set
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,13 +19,15 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.data import DataSchema, LearningTask
-from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.client_file import ClientFile, job_folder
 from kernfed.maths.tasks import TASKS
+from kernfed.tensors.rows import FeatureRows
 from kernfed_client.data import content
 from kernfed_client.data.described import Described
-from kernfed_client.data.device import choose_device
+from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class LocalJob:
         folder: Path | None = None,
         *,
         durable: bool = True,
+        room: Room | None = None,
     ) -> None:
         """Begin with nothing prepared.
 
@@ -66,13 +68,14 @@ class LocalJob:
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
             folder: For the job's files; unset: below the client file's state folder.
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
+            room: Shared with the other clients of this process.
         """
         self.job_id = job_id
         self.client = client
         self.file = file
         self.durable = durable
-        # A job id comes from a peer, so it never becomes a path: its digest does.
-        self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self.folder = folder or job_folder(file.state, job_id)
+        self._room = room or Room()
         self._reads_files = load is None and durable
         self._load = load or functools.partial(load_local_data, file)
         self._device: torch.device | None = None
@@ -170,14 +173,35 @@ class LocalJob:
         return _made(self._mapped, "data.map_features").features
 
     @property
+    def train_rows(self) -> FeatureRows:
+        """Features of the training rows, float64 (n, M), computed when they are read, block by block.
+
+        Centred by the pooled mean if the job has an intercept.
+        """
+        return _made(self._mapped, "data.map_features").train
+
+    @property
+    def test_rows(self) -> FeatureRows:
+        """Features of the test rows, float64 (m, M); centred by the same mean."""
+        return _made(self._mapped, "data.map_features").test
+
+    @property
     def z_train(self) -> Tensor:
-        """Features of the training rows, float64 (n, M); centred by the pooled mean if the job has an intercept."""
-        return _made(self._mapped, "data.map_features").z_train
+        """Features of all training rows at once, float64 (n, M), computed anew: for methods that need them so.
+
+        Raises:
+            DataError: They exceed the memory that the job may take.
+        """
+        return self.train_rows.whole()
 
     @property
     def z_test(self) -> Tensor:
-        """Features of the test rows, float64 (m, M); centred by the same mean."""
-        return _made(self._mapped, "data.map_features").z_test
+        """Features of all test rows at once, float64 (m, M), computed anew.
+
+        Raises:
+            DataError: They exceed the memory that the job may take.
+        """
+        return self.test_rows.whole()
 
     @property
     def y_train(self) -> Tensor:
@@ -225,9 +249,17 @@ class LocalJob:
         value: T = self._memo[key]
         return value
 
+    def kept(self, key: Hashable) -> Any:
+        """What `memo` keeps under a key; None if there is nothing."""
+        return self._memo.get(key)
+
     def forget(self, key: Hashable) -> None:
         """Drop what `memo` kept."""
         self._memo.pop(key, None)
+
+    def usable_bytes(self) -> int:
+        """Bytes that this job's matrices may take at this client."""
+        return usable_bytes(self.file.max_memory_bytes, self.device)
 
     def load(self, dataset: str, schema: DataSchema) -> LocalData:
         """Read the data set, in place of what was read before.
@@ -267,8 +299,13 @@ class LocalJob:
         self._forget_scales()
         self._scaled = scaled
 
-    def map_features(self, spec: FeatureSpec) -> str:
-        """Compute the features of all rows, not centred.
+    def map_features(self, spec: FeatureSpec, copies: int = 0) -> str:
+        """Draw the feature map; features are not centred yet, and computed when they are read.
+
+        Args:
+            spec: The map.
+            copies: Matrices of all training rows' features that the method keeps; 0: it sums over blocks of rows, and
+                keeps what ridge problems need.
 
         Returns:
             The fingerprint of the frequencies drawn.
@@ -276,12 +313,13 @@ class LocalJob:
         Raises:
             JobStateMissingError: The rows were not scaled yet.
             ConfigError: The specification contradicts itself.
-            DataError: It is for another number of columns, or its features do not fit into memory.
+            DataError: It is for another number of columns, or the method's matrices do not fit into memory.
         """
         scaled = _made(self._scaled, "data.standardise")
         check_map(scaled, spec)
+        self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
         self._forget_features()  # first: there may be no room for two
-        self._mapped = map_rows(scaled, spec, self.device)
+        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes)
         return self._mapped.fingerprint
 
     def centre(self, feature_mean: Array, target_mean: Array) -> None:
@@ -301,7 +339,7 @@ class LocalJob:
             return
         self._forget_features()
         if mapped.centred:
-            mapped = map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device)
+            mapped = map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
         self._mapped = centred(mapped, feature_mean, target_mean)
 
     def _forget_scales(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernfed.errors import DataError, InvalidTensorError
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.rows import MappedRows
 from kernfed_client.data.scaled import Scaled
 
 
@@ -24,9 +26,9 @@ class Mapped:
     """The feature map."""
     fingerprint: str
     """That of the frequencies drawn."""
-    z_train: Tensor
-    """Features of the training rows, float64 (n, M), less `feature_mean`."""
-    z_test: Tensor
+    train: MappedRows
+    """Features of the training rows, float64 (n, M), less `feature_mean`; computed when they are read."""
+    test: MappedRows
     """Features of the test rows, float64 (m, M), less `feature_mean`."""
     y_train: Tensor
     """Training targets, float64 (n, C): values, 0/1, or one-hot; less `target_mean`."""
@@ -68,12 +70,17 @@ def check_map(scaled: Scaled, spec: FeatureSpec) -> None:
         )
 
 
-def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device) -> Mapped:
-    """Compute the features of all rows, not centred.
+def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int]) -> Mapped:
+    """Draw the feature map; features are not centred yet, and computed when they are read.
+
+    Args:
+        scaled: The rows.
+        spec: The map.
+        device: Where features are computed.
+        limit: Bytes that features of all rows at once may take.
 
     Raises:
         ConfigError: The specification contradicts itself.
-        DataError: The features do not fit into memory.
     """
     frequencies = draw_frequencies(spec)
     feature_map = FeatureMap(spec, device=device, frequencies=frequencies)
@@ -81,8 +88,8 @@ def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device) -> Mapped:
     return Mapped(
         features=spec,
         fingerprint=fingerprint(spec, frequencies),
-        z_train=_features(feature_map, scaled.x_train, device),
-        z_test=_features(feature_map, scaled.x_test, device),
+        train=MappedRows(torch.as_tensor(scaled.x_train, device=device), feature_map, limit=limit),
+        test=MappedRows(torch.as_tensor(scaled.x_test, device=device), feature_map, limit=limit),
         y_train=torch.tensor(targets, device=device),
         feature_mean=np.zeros(spec.num_features),
         target_mean=np.zeros(targets.shape[1]),
@@ -92,36 +99,20 @@ def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device) -> Mapped:
 def centred(mapped: Mapped, feature_mean: Array, target_mean: Array) -> Mapped:
     """Subtract means from features and targets.
 
-    The result takes the memory of `mapped` over, as the features are by far the largest thing that a client holds:
-    drop `mapped` before the call, for no step may read it afterwards.
-
     Args:
         mapped: Not centred yet: subtracting a difference of means would round twice.
         feature_mean: (M,).
         target_mean: (C,).
     """
     features, targets = feature_mean.astype(np.float64), target_mean.astype(np.float64)
-    device = mapped.z_train.device
+    device = mapped.y_train.device
     z, y = torch.tensor(features, device=device), torch.tensor(targets, device=device)
     return replace(
         mapped,
-        z_train=mapped.z_train.sub_(z),
-        z_test=mapped.z_test.sub_(z),
-        y_train=mapped.y_train.sub_(y),
+        train=mapped.train.minus(z),
+        test=mapped.test.minus(z),
+        y_train=mapped.y_train - y,
         feature_mean=features,
         target_mean=targets,
         centred=True,
     )
-
-
-def _features(feature_map: FeatureMap, x: Floats, device: torch.device) -> Tensor:
-    try:
-        rows = torch.as_tensor(x, device=device)
-        out = torch.empty(len(x), feature_map.num_features, dtype=torch.float64, device=device)
-    except RuntimeError as err:  # torch's way to say that memory is short, on CPU and on CUDA
-        size = len(x) * feature_map.num_features * 8 / 2**30
-        raise DataError(
-            f"features of {feature_map.num_features} numbers per row need {size:.1f} GiB, more than "
-            f"{device} has; lower features.num_frequencies in the job or use a larger machine"
-        ) from err
-    return feature_map(rows, out)

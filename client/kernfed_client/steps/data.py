@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from kernfed import rng
-from kernfed.arrays import Floats
 from kernfed.errors import WireError
 from kernfed.federation.messages.data import (
     Centred,
@@ -23,6 +22,8 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.maths.statistics import median_distance, moments
+from kernfed.tensors.arrays import to_array
+from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
@@ -42,6 +43,8 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         num_rows=data.train.num_rows,
         num_test_rows=data.test.num_rows,
         num_dropped_rows=data.num_dropped_rows,
+        num_outside_rows=data.num_outside_rows,
+        outside_rows=data.outside_rows or (0,) * len(request.schema.ranges),
         classes=data.classes,
         class_counts=tuple(counts[name] for name in data.classes),
         mean=m.mean,
@@ -83,7 +86,7 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
         raise WireError(
             f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"
         )
-    return FeaturesMapped(num_rows=job.num_rows, fingerprint=job.map_features(request.features))
+    return FeaturesMapped(num_rows=job.num_rows, fingerprint=job.map_features(request.features, request.copies))
 
 
 def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbedding:
@@ -93,26 +96,19 @@ def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbeddin
         JobStateMissingError: The features were not computed yet.
         WireError: The coordinator counts other features or outputs than this client.
     """
-    z, y = job.z_train, job.y_train
-    if (request.num_features, request.num_outputs) != (z.shape[1], y.shape[1]):
+    rows, y = job.train_rows, job.y_train
+    if (request.num_features, request.num_outputs) != (rows.shape[1], y.shape[1]):
         raise WireError(
             f"data.mean_embedding: {request.num_features} features and {request.num_outputs} outputs, "
-            f"but this client has {z.shape[1]} and {y.shape[1]}"
+            f"but this client has {rows.shape[1]} and {y.shape[1]}"
         )
+    weights = None if job.row_weights is None else torch.tensor(job.row_weights, device=job.device)
+    target_mean = y.mean(0) if weights is None else weights @ y / weights.sum()
     return MeanEmbedding(
         num_rows=job.num_rows,
-        feature_mean=job.feature_mean + _mean(job, z),
-        target_mean=job.target_mean + _mean(job, y),
+        feature_mean=job.feature_mean + to_array(mean_of(rows, weights)),
+        target_mean=job.target_mean + to_array(target_mean),
     )
-
-
-def _mean(job: LocalJob, columns: Tensor) -> Floats:
-    if job.row_weights is None:
-        mean: Floats = columns.mean(0).cpu().numpy()
-        return mean
-    found = columns.cpu().numpy()
-    weighted: Floats = job.row_weights @ found / job.row_weights.sum()
-    return weighted
 
 
 def centre(job: LocalJob, request: CentreRequest) -> Centred:

@@ -13,6 +13,7 @@ from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
+from kernfed.tensors.rows import mean_of, product
 from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.own_ridge import own_weights
@@ -20,7 +21,7 @@ from kernfed_client.steps.own_ridge import own_weights
 
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
     """Metric sums of the global model, and of the ridge models of this client's rows where asked."""
-    want = (job.z_test.shape[1], job.num_outputs)
+    want = (job.test_rows.shape[1], job.num_outputs)
     if request.weights.shape != want:
         raise InvalidTensorError(f"{request.step}: weights {request.weights.shape}, this client has {want}")
     targets = held_out_targets(job)
@@ -42,8 +43,8 @@ def predict(job: LocalJob, weights: Array) -> Array:
         job: With features mapped, and centred where the job has an intercept.
         weights: On centred features, shape (M, C).
     """
-    scores: Array = (job.z_test @ torch.tensor(weights, dtype=torch.float64, device=job.device)).cpu().numpy()
-    return scores + job.target_mean
+    w = torch.tensor(weights, dtype=torch.float64, device=job.device)
+    return to_array(product(job.test_rows, w)) + job.target_mean
 
 
 def _as_agreed(job: LocalJob, ridge: float) -> Array:
@@ -62,12 +63,12 @@ def _shared(job: LocalJob, ridge: float) -> Array:
     """Scores with the agreed scales and features, centred by this client's own means where the job centres."""
 
     def make() -> Array:
-        z, y = job.z_train, job.y_train
+        rows, y = job.train_rows, job.y_train
         if not job.centred:
             return _as_agreed(job, ridge)
-        z_mean, y_mean = z.mean(0), y.mean(0)
-        weights = LocalRidge(z - z_mean, y - y_mean, ridge).solve()
-        return to_array((job.z_test - z_mean) @ weights + y_mean) + job.target_mean
+        z_mean, y_mean = mean_of(rows), y.mean(0)
+        weights = LocalRidge(rows.minus(z_mean), y - y_mean, ridge).solve()
+        return to_array(product(job.test_rows.minus(z_mean), weights) + y_mean) + job.target_mean
 
     return job.memo(("scores shared", ridge), make)
 

@@ -15,12 +15,17 @@ def local_ridge(job: LocalJob, ridge: float) -> LocalRidge:
 
     def make() -> LocalRidge:
         if job.row_weights is None:
-            return LocalRidge(job.z_train, job.y_train, ridge)
+            return LocalRidge(job.train_rows, job.y_train, ridge)
         # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
-        root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()[:, None]
-        return LocalRidge(job.z_train * root, job.y_train * root, ridge)
+        root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()
+        return LocalRidge(job.train_rows.times(root), job.y_train * root[:, None], ridge)
 
-    return job.memo(("ridge", ridge), make)
+    return job.memo(ridge_key(ridge), make)
+
+
+def ridge_key(ridge: float) -> tuple[str, float]:
+    """Under what `LocalJob.memo` keeps the ridge problem."""
+    return "ridge", ridge
 
 
 def own_weights(job: LocalJob, ridge: float) -> Array:

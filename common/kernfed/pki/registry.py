@@ -21,6 +21,7 @@ from kernfed.pki.authority import certificate_pem, serial_of
 from kernfed.pki.names import Principal, Role, principal_of
 from kernfed.pki.records import FederationInfo, IssuedCertificate, Revocation, TokenRecord
 from kernfed.pki.tokens import hash_secret
+from kernfed.wording import moment
 
 T = TypeVar("T")
 
@@ -168,15 +169,13 @@ class Registry:
                 return bytes(pem)
             if used_at is not None:
                 raise TokenError(
-                    f"this token was used on {_at(used_at):%Y-%m-%d at %H:%M UTC}; each works once. If that was not "
+                    f"this token was used on {moment(_at(used_at))}; each works once. If that was not "
                     f"you, tell the operator, who can run `kernfed pki revoke {owner}` and make a new token"
                 )
             if cancelled_at is not None:
                 raise TokenError("this token was cancelled by the operator: ask for a new one")
             if now.timestamp() >= expires_at:
-                raise TokenError(
-                    f"this token expired on {_at(expires_at):%Y-%m-%d at %H:%M UTC}: ask the operator for a new one"
-                )
+                raise TokenError(f"this token expired on {moment(_at(expires_at))}: ask the operator for a new one")
             certificate = issue()
             _insert(db, certificate, "token", now)
             db.execute(

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from kernfed.tensors.ridge import LocalRidge
+from kernfed.tensors.rows import FeatureRows, KeptRows, mean_of
 
 
 class AffineRidge:
     """The ridge problem of one client's rows, whose weights have the intercept in their first row."""
 
-    def __init__(self, z: Tensor, y: Tensor, ridge: float) -> None:
-        """Take the rows of a problem; features are centred in a copy.
+    def __init__(self, z: Tensor | FeatureRows, y: Tensor, ridge: float) -> None:
+        """Take the rows of a problem; features are centred in a copy, or when they are read.
 
         Args:
-            z: Features, shape (n, M), n at least 1.
+            z: Features, shape (n, M), or what gives them; n at least 1.
             y: Targets, shape (n, C), of the type and device of `z`.
             ridge: Above 0.
 
@@ -31,9 +32,11 @@ class AffineRidge:
             DataError: Rows of features and targets do not pair up.
             NumericalError: The ridge is not above 0.
         """
-        self._mean = z.mean(dim=0)[:, None]
+        rows: FeatureRows = KeptRows(z) if isinstance(z, Tensor) else z
+        mean = mean_of(rows)
+        self._mean = mean[:, None]
         self._target_mean = y.mean(dim=0)[None]
-        self._centred = LocalRidge(z - self._mean.T, y - self._target_mean, ridge)
+        self._centred = LocalRidge(rows.minus(mean), y - self._target_mean, ridge)
 
     def moment(self) -> Tensor:
         """Compute c = [1, Z]'Y/n, shape (1 + M, C)."""

@@ -76,6 +76,14 @@ class FeatureMap:
             return polynomial_features(x / self._lengthscales, out)
         return random_features(x, self._omega, self._phase, self.spec.form, out)
 
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block such that mapping block by block gives the bits of mapping all rows; about 8 MiB on CPU."""
+        if self._omega.device.type != "cpu":
+            return max(1, (1 << 24) // self.num_features)
+        step = _cached_rows(max(1, self.spec.num_frequencies or self.num_features))
+        return step * max(1, (1 << 20) // (step * self.num_features))
+
     def blocks(self, x: Tensor, max_numbers: int = 1 << 24) -> Iterator[Tensor]:
         """Map rows piece by piece, in order, for sums over more rows than memory holds features of.
 
@@ -107,7 +115,7 @@ def random_features(x: Tensor, omega: Tensor, phase: Tensor, form: FeatureForm, 
     if out is None:
         out = x.new_empty(x.shape[0], 2 * num if paired else num)
     scale = math.sqrt((2.0 if form is FeatureForm.COSINE else 1.0) / num)
-    step = max(16, _BLOCK // num) if x.device.type == "cpu" else max(1, x.shape[0])
+    step = _cached_rows(num) if x.device.type == "cpu" else max(1, x.shape[0])
     for rows, z in zip(torch.split(x, step), torch.split(out, step), strict=True):
         if paired:
             projection = rows @ omega.T
@@ -118,6 +126,11 @@ def random_features(x: Tensor, omega: Tensor, phase: Tensor, form: FeatureForm, 
             z.cos_()
         z.mul_(scale)
     return out
+
+
+def _cached_rows(num: int) -> int:
+    """Rows of a block of `num` numbers that the processor's cache holds."""
+    return max(16, _BLOCK // num)
 
 
 def polynomial_features(x: Tensor, out: Tensor | None = None) -> Tensor:

@@ -44,7 +44,7 @@ def cholesky(a: Tensor, *, name: str = "matrix") -> Cholesky:
     diagonal = factor.diagonal()
     singular = bool(info) or not bool(diagonal.min() > diagonal.max() * torch.finfo(a.dtype).eps ** 0.5)
     if singular:
-        raise _not_positive_definite(a, name)
+        raise not_positive_definite(a, name)
     return Cholesky(factor)
 
 
@@ -74,7 +74,8 @@ def largest_eigenvalue(a: Tensor) -> float:
     return float(eigenvalues(a)[-1])
 
 
-def _not_positive_definite(a: Tensor, name: str) -> NumericalError:
+def not_positive_definite(a: Tensor, name: str) -> NumericalError:
+    """The error that a matrix without a Cholesky factor is told by, with its extreme eigenvalues."""
     if not bool(torch.isfinite(a).all()):
         return NumericalError(f"{name} of size {a.shape[0]} holds NaN or infinity; check the data behind it")
     values = eigenvalues(a)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kernfed import rng
 from kernfed.errors import DataError, DivergedError, NumericalError
-from kernfed.tensors.linalg import Cholesky, cholesky, largest_eigenvalue, self_product
+from kernfed.tensors.rows import FeatureRows, KeptRows
+from kernfed.tensors.shifted_gram import GramSum, ShiftedGram
 
 
 def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -39,9 +40,10 @@ def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float64
 class LocalRidge:
     """The ridge problem of one client's rows.
 
-    With at least M/2 rows H is formed and factored (M x M). With fewer, the n x n matrix K = ZZ'/n + ridge I stands in
-    for it: H⁻¹ B = (B - Z'K⁻¹ Z B/n)/ridge (Woodbury), and no M x M matrix is ever formed. Factors are made when first
-    needed and kept. Without rows H = ridge I and c = 0.
+    With more than M/2 rows H is formed, block by block of the rows, and factored (M x M); the features are then not
+    needed again, but for batches of rows. With fewer, the n x n matrix K = ZZ'/n + ridge I stands in for it:
+    H⁻¹ B = (B - Z'K⁻¹ Z B/n)/ridge (Woodbury), all features are kept, and no M x M matrix is ever formed. Factors are
+    made when first needed and kept. Without rows H = ridge I and c = 0.
 
     Not safe for use by two threads at once.
 
@@ -50,11 +52,11 @@ class LocalRidge:
         ridge: The ridge, above 0.
     """
 
-    def __init__(self, z: Tensor, y: Tensor, ridge: float) -> None:
+    def __init__(self, z: Tensor | FeatureRows, y: Tensor, ridge: float) -> None:
         """Take the rows of a problem; they are kept, not copied.
 
         Args:
-            z: Features, shape (n, M).
+            z: Features, shape (n, M), or what gives them.
             y: Targets, shape (n, C), of the type and device of `z`.
             ridge: Above 0.
 
@@ -62,30 +64,34 @@ class LocalRidge:
             DataError: Rows of features and targets do not pair up.
             NumericalError: The ridge is not above 0.
         """
-        if z.ndim != 2 or y.ndim != 2 or z.shape[0] != y.shape[0]:
+        if len(z.shape) != 2 or y.ndim != 2 or z.shape[0] != y.shape[0]:
             raise DataError(f"features {tuple(z.shape)} and targets {tuple(y.shape)} do not pair row by row")
         if not ridge > 0:
             raise NumericalError(f"ridge is {ridge}; give a number above 0, else H need not be invertible")
         self.num_rows = z.shape[0]
         self.ridge = ridge
-        self._z = z
+        self._rows: FeatureRows = KeptRows(z) if isinstance(z, Tensor) else z
         self._y = y
         self._per_row = 1.0 / max(1, self.num_rows)
-        self._dual = 2 * z.shape[0] <= z.shape[1]
-        self._gram: Tensor | None = None
-        self._factors: dict[float, Cholesky] = {}
+        self._dual = uses_rows(self.num_rows, z.shape[1])
+        self._gram: ShiftedGram | None = None
         self._moment: Tensor | None = None
+        self._whole: Tensor | None = None
 
     def moment(self) -> Tensor:
         """Compute c = Z'Y/n, shape (M, C)."""
         if self._moment is None:
-            self._moment = (self._z.T @ self._y).mul_(self._per_row)
+            if self._dual:
+                self._moment = (self._z.T @ self._y).mul_(self._per_row)
+            else:
+                self._sum_up()
+        assert self._moment is not None  # noqa: S101  # one of the two made it
         return self._moment.clone()
 
     def solve(self) -> Tensor:
         """Compute the minimiser H⁻¹ c, shape (M, C): the client's own ridge solution."""
         if self._dual:  # Z'K⁻¹ Y/n: nothing cancels
-            return (self._z.T @ self._factor(self.ridge).solve(self._y)).mul_(self._per_row)
+            return (self._z.T @ self._solve_gram(self._y, self.ridge)).mul_(self._per_row)
         return self.newton_step(self.moment())
 
     def gradient(self, w: Tensor) -> Tensor:
@@ -107,7 +113,7 @@ class LocalRidge:
         """Compute the largest eigenvalue of H: gradient descent converges with learning rates below 2 over it."""
         if self.num_rows == 0:
             return self.ridge
-        return largest_eigenvalue(self._gram_matrix()) + self.ridge
+        return self._gram_matrix().largest_eigenvalue() + self.ridge
 
     def gradient_descent(
         self, w: Tensor, *, learning_rate: float, num_steps: int, batch_size: int = 0, seed: int = 0
@@ -137,7 +143,7 @@ class LocalRidge:
             batches: list[Tensor] = []
             for _ in range(num_steps):
                 if not batches:
-                    rows = torch.from_numpy(order.permutation(self.num_rows)).to(self._z.device)
+                    rows = torch.from_numpy(order.permutation(self.num_rows)).to(self._rows.device)
                     batches = list(torch.split(rows, batch_size))[::-1]
                 w.sub_(self._batch_gradient(w, batches.pop()), alpha=learning_rate)
         if not bool(torch.isfinite(w).all()):
@@ -157,37 +163,82 @@ class LocalRidge:
         return self._solve_shifted(torch.add(self.moment(), w, alpha=proximal), self.ridge + proximal)
 
     def _batch_gradient(self, w: Tensor, rows: Tensor) -> Tensor:
-        z = self._z[rows]
+        z = self._rows.take(rows)
         residual = torch.addmm(self._y[rows], z, w, beta=-1.0)
         return torch.addmm(w, z.T, residual, beta=self.ridge, alpha=1.0 / rows.shape[0])
 
-    def _gram_matrix(self) -> Tensor:
+    def add_sums(self, gram: Tensor, moment: Tensor) -> None:
+        """Add Z'Z to the upper triangle of one matrix, (M, M), and Z'Y to another, (M, C): pooled rows' sums.
+
+        Below the diagonal of the first anything may stand afterwards.
+        """
+        moment.add_(self.moment(), alpha=self.num_rows)
+        if not self._dual:
+            self._gram_matrix().add_to(gram, self.num_rows)
+        elif self.num_rows:
+            own = GramSum(gram.shape[0], gram.dtype, gram.device)
+            own.add(self._z)
+            own.done(1.0).add_to(gram, 1.0)
+
+    @property
+    def _z(self) -> Tensor:
+        """All features, of the dual form."""
+        if self._whole is None:
+            self._whole = self._rows.whole()
+        return self._whole
+
+    def _gram_matrix(self) -> ShiftedGram:
         """Z'Z/n, or ZZ'/n in the dual form; what they have of eigenvalues above 0 is the same."""
         if self._gram is None:
-            self._gram = self_product(self._z.T if self._dual else self._z).mul_(self._per_row)
+            self._sum_up()
+        assert self._gram is not None  # noqa: S101  # it was made just now
         return self._gram
 
-    def _factor(self, shift: float) -> Cholesky:
-        if shift not in self._factors:
-            shifted = self._gram_matrix().clone()
-            shifted.diagonal().add_(shift)
-            name = "ZZ'/n + ridge I" if self._dual else "local Hessian Z'Z/n + ridge I"
-            self._factors[shift] = cholesky(shifted, name=f"{name} (ridge {shift:g}, {self.num_rows} rows)")
-        return self._factors[shift]
+    def _sum_up(self) -> None:
+        """One pass over the rows for all sums over them."""
+        rows, y = self._rows, self._y
+        gram = GramSum(self.num_rows if self._dual else rows.shape[1], rows.dtype, rows.device)
+        if self._dual:
+            gram.add(self._z.T)
+        else:
+            moment = torch.zeros(rows.shape[1], y.shape[1], dtype=rows.dtype, device=rows.device)
+            start = 0
+            for z in rows.blocks():
+                gram.add(z)
+                moment.addmm_(z.T, y[start : start + len(z)])
+                start += len(z)
+            self._moment = moment.mul_(self._per_row)
+        self._gram = gram.done(self._per_row)
+
+    def _solve_gram(self, b: Tensor, shift: float) -> Tensor:
+        name = "ZZ'/n + ridge I" if self._dual else "local Hessian Z'Z/n + ridge I"
+        return self._gram_matrix().solve(b, shift, f"{name} (ridge {shift:g}, {self.num_rows} rows)")
 
     def _solve_shifted(self, b: Tensor, shift: float) -> Tensor:
         """(Z'Z/n + shift I)⁻¹ b."""
         if not self._dual:
-            return self._factor(shift).solve(b)
+            return self._solve_gram(b, shift)
         x = self._woodbury(b, shift)
         # Woodbury subtracts nearly equal numbers where b lies in the rows' span; one step of refinement restores them.
         return x.add_(self._woodbury(b - self._shifted_product(x, shift), shift))
 
     def _woodbury(self, b: Tensor, shift: float) -> Tensor:
-        inner = self._factor(shift).solve(self._z @ b)
+        inner = self._solve_gram(self._z @ b, shift)
         return torch.addmm(b, self._z.T, inner, alpha=-self._per_row).div_(shift)
 
     def _shifted_product(self, v: Tensor, shift: float) -> Tensor:
         if self._dual:
             return torch.addmm(v, self._z.T, self._z @ v, beta=shift, alpha=self._per_row)
-        return torch.addmm(v, self._gram_matrix(), v, beta=shift)
+        return self._gram_matrix().product(v, shift)
+
+
+def uses_rows(num_rows: int, num_features: int) -> bool:
+    """Whether a problem keeps its n x M features and works with an n x n matrix, instead of an M x M one."""
+    return 2 * num_rows <= num_features
+
+
+def ridge_bytes(num_rows: int, num_features: int) -> int:
+    """Bytes that `LocalRidge` takes for its matrices in float64, whatever is asked of it but batches of rows."""
+    if uses_rows(num_rows, num_features):
+        return 8 * num_rows * (num_features + num_rows)
+    return 8 * num_features**2

@@ -22,65 +22,86 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from kernfed.v1 import features_pb2 as kernfed_dot_v1_dot_features__pb2
 from kernfed.v1 import personal_training_pb2 as kernfed_dot_v1_dot_personal__training__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/reweight.proto\x12\nkernfed.v1\x1a\"kernfed/v1/personal_training.proto\x1a\x17kernfed/v1/tensor.proto\"\x8f\x01\n\rRatioFeatures\x12&\n\x06source\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.RatioInput\x12\x10\n\x08\x62\x61\x63kbone\x18\x02 \x01(\t\x12\r\n\x05image\x18\x03 \x03(\x04\x12\x11\n\tpixel_max\x18\x04 \x01(\x01\x12\x14\n\x0cnum_features\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\xca\x03\n\tRatioSpec\x12*\n\ndivergence\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.Divergence\x12%\n\x05model\x18\x02 \x01(\x0e\x32\x16.kernfed.v1.RatioModel\x12\x14\n\x0cnon_negative\x18\x03 \x01(\x08\x12\x14\n\x0cnum_clusters\x18\x04 \x01(\x04\x12\x18\n\x10min_cluster_rows\x18\x05 \x01(\x04\x12\x17\n\x0fnum_frequencies\x18\x06 \x01(\x04\x12\x0e\n\x06widths\x18\x07 \x03(\x04\x12\r\n\x05image\x18\x08 \x03(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x10\n\x08hold_out\x18\n \x01(\x01\x12\x12\n\nbatch_size\x18\x0b \x01(\x04\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x14\n\x0cweight_decay\x18\r \x01(\x01\x12\r\n\x05power\x18\x0e \x01(\x01\x12\x15\n\rlsif_constant\x18\x0f \x01(\x08\x12\x0c\n\x04\x63lip\x18\x10 \x01(\x01\x12\x15\n\rclip_at_bound\x18\x11 \x01(\x08\x12\x0c\n\x04seed\x18\x12 \x01(\x04\x12\x16\n\x0enum_components\x18\x13 \x01(\x04\x12\x15\n\rclip_held_out\x18\x14 \x01(\x08\"z\n\nRatiosHeld\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04held\x18\x02 \x03(\t\x12\x0e\n\x06shares\x18\x03 \x01(\x08\x12\x12\n\nnum_points\x18\x04 \x01(\x04\x12\x13\n\x0bnum_columns\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\"V\n\x13LookUpRatiosRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"6\n\x10UnlabelledSample\x12\"\n\x06points\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x12ShareSampleRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"/\n\nRatiosKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0f\n\x07lacking\x18\x02 \x01(\t\"\xe7\x01\n\x12MatchRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\"\n\x06points\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rpoint_weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\x06ratios\x18\x05 \x01(\x0b\x32\x15.kernfed.v1.RatioSpec\x12+\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12\x10\n\x08optional\x18\x07 \x01(\x08\"t\n\nClassPrior\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05prior\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x1f\n\x17smallest_singular_value\x18\x03 \x01(\x01\x12\x10\n\x08\x66\x61llback\x18\x04 \x01(\t\"J\n\x11\x43lassPriorRequest\x12\'\n\x06source\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x02 \x01(\x04\"\xa4\x01\n\x12LabelRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\'\n\x0btest_priors\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x06source\x18\x04 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x10\n\x08optional\x18\x06 \x01(\x08\"\xc8\x02\n\x0cRatioSummary\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x10\n\x08greatest\x18\x04 \x01(\x01\x12\x16\n\x0e\x65\x66\x66\x65\x63tive_rows\x18\x05 \x01(\x01\x12\x0f\n\x07num_cut\x18\x06 \x01(\x04\x12\r\n\x05\x62ound\x18\x07 \x01(\x01\x12\x11\n\tuncovered\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12%\n\thistogram\x18\n \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x0b \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rtarget_square\x18\x0c \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04note\x18\r \x01(\t\x12\x10\n\x08held_out\x18\x0e \x01(\x01\"$\n\x10UseRatiosRequest\x12\x10\n\x08variants\x18\x01 \x03(\t\"W\n\x0cNetworkScale\x12 \n\x04mean\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"K\n\x10WeightedGradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tgradients\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xb4\x01\n\x17WeightedGradientRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nbatch_size\x18\x04 \x01(\x04\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"J\n\x10WeightedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x97\x02\n\x15WeightedUpdateRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x04 \x01(\x01\x12\x11\n\tnum_steps\x18\x05 \x01(\x04\x12\x12\n\nbatch_size\x18\x06 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x07 \x01(\x01\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\x11\n\tround_num\x18\t \x01(\x04\x12\x10\n\x08own_norm\x18\n \x01(\x08\"\xb2\x01\n\x16MeasureNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05names\x18\x04 \x03(\t\x12\x10\n\x08own_norm\x18\x05 \x01(\x08\"3\n\x0bNetworkKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\nnormalised\x18\x02 \x01(\x08\"\x90\x01\n\x15KeepOwnNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor*\x94\x01\n\nDivergence\x12\x1a\n\x16\x44IVERGENCE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IVERGENCE_LSIF\x10\x01\x12\x12\n\x0e\x44IVERGENCE_UKL\x10\x02\x12\x17\n\x13\x44IVERGENCE_LOGISTIC\x10\x03\x12\x11\n\rDIVERGENCE_PU\x10\x04\x12\x15\n\x11\x44IVERGENCE_ROBUST\x10\x05*k\n\nRatioModel\x12\x1b\n\x17RATIO_MODEL_UNSPECIFIED\x10\x00\x12\x16\n\x12RATIO_MODEL_LINEAR\x10\x01\x12\x13\n\x0fRATIO_MODEL_MLP\x10\x02\x12\x13\n\x0fRATIO_MODEL_CNN\x10\x03*z\n\nRatioInput\x12\x1b\n\x17RATIO_INPUT_UNSPECIFIED\x10\x00\x12\x17\n\x13RATIO_INPUT_COLUMNS\x10\x01\x12\x1c\n\x18RATIO_INPUT_CONVOLUTIONS\x10\x02\x12\x18\n\x14RATIO_INPUT_BACKBONE\x10\x03*`\n\x0bPriorSource\x12\x1c\n\x18PRIOR_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PRIOR_SOURCE_LABELS\x10\x01\x12\x1a\n\x16PRIOR_SOURCE_BLACK_BOX\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/reweight.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\"kernfed/v1/personal_training.proto\x1a\x17kernfed/v1/tensor.proto\"\x8f\x01\n\rRatioFeatures\x12&\n\x06source\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.RatioInput\x12\x10\n\x08\x62\x61\x63kbone\x18\x02 \x01(\t\x12\r\n\x05image\x18\x03 \x03(\x04\x12\x11\n\tpixel_max\x18\x04 \x01(\x01\x12\x14\n\x0cnum_features\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\xca\x03\n\tRatioSpec\x12*\n\ndivergence\x18\x01 \x01(\x0e\x32\x16.kernfed.v1.Divergence\x12%\n\x05model\x18\x02 \x01(\x0e\x32\x16.kernfed.v1.RatioModel\x12\x14\n\x0cnon_negative\x18\x03 \x01(\x08\x12\x14\n\x0cnum_clusters\x18\x04 \x01(\x04\x12\x18\n\x10min_cluster_rows\x18\x05 \x01(\x04\x12\x17\n\x0fnum_frequencies\x18\x06 \x01(\x04\x12\x0e\n\x06widths\x18\x07 \x03(\x04\x12\r\n\x05image\x18\x08 \x03(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x10\n\x08hold_out\x18\n \x01(\x01\x12\x12\n\nbatch_size\x18\x0b \x01(\x04\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x14\n\x0cweight_decay\x18\r \x01(\x01\x12\r\n\x05power\x18\x0e \x01(\x01\x12\x15\n\rlsif_constant\x18\x0f \x01(\x08\x12\x0c\n\x04\x63lip\x18\x10 \x01(\x01\x12\x15\n\rclip_at_bound\x18\x11 \x01(\x08\x12\x0c\n\x04seed\x18\x12 \x01(\x04\x12\x16\n\x0enum_components\x18\x13 \x01(\x04\x12\x15\n\rclip_held_out\x18\x14 \x01(\x08\"\xa8\x01\n\nRatiosHeld\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0c\n\x04held\x18\x02 \x03(\t\x12\x0e\n\x06shares\x18\x03 \x01(\x08\x12\x12\n\nnum_points\x18\x04 \x01(\x04\x12\x13\n\x0bnum_columns\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\x13\n\x0bshares_sums\x18\x07 \x01(\x08\x12\x17\n\x0fmedian_distance\x18\x08 \x01(\x01\"w\n\x13LookUpRatiosRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12\x11\n\tdistances\x18\x03 \x01(\x08\x12\x0c\n\x04seed\x18\x04 \x01(\x04\"6\n\x10UnlabelledSample\x12\"\n\x06points\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x12ShareSampleRequest\x12\x12\n\nnum_points\x18\x01 \x01(\x04\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12+\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\"/\n\nRatiosKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0f\n\x07lacking\x18\x02 \x01(\t\"\xe7\x01\n\x12MatchRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\"\n\x06points\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rpoint_weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\x06ratios\x18\x05 \x01(\x0b\x32\x15.kernfed.v1.RatioSpec\x12+\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12\x10\n\x08optional\x18\x07 \x01(\x08\"t\n\nClassPrior\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05prior\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x1f\n\x17smallest_singular_value\x18\x03 \x01(\x01\x12\x10\n\x08\x66\x61llback\x18\x04 \x01(\t\"J\n\x11\x43lassPriorRequest\x12\'\n\x06source\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x02 \x01(\x04\"\xa4\x01\n\x12LabelRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\x0b\n\x03own\x18\x02 \x01(\x08\x12\'\n\x0btest_priors\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x06source\x18\x04 \x01(\x0e\x32\x17.kernfed.v1.PriorSource\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x10\n\x08optional\x18\x06 \x01(\x08\"\xc8\x02\n\x0cRatioSummary\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x10\n\x08greatest\x18\x04 \x01(\x01\x12\x16\n\x0e\x65\x66\x66\x65\x63tive_rows\x18\x05 \x01(\x01\x12\x0f\n\x07num_cut\x18\x06 \x01(\x04\x12\r\n\x05\x62ound\x18\x07 \x01(\x01\x12\x11\n\tuncovered\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12%\n\thistogram\x18\n \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x0b \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12)\n\rtarget_square\x18\x0c \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04note\x18\r \x01(\t\x12\x10\n\x08held_out\x18\x0e \x01(\x01\"$\n\x10UseRatiosRequest\x12\x10\n\x08variants\x18\x01 \x03(\t\"W\n\x0cNetworkScale\x12 \n\x04mean\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"K\n\x10WeightedGradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tgradients\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xb4\x01\n\x17WeightedGradientRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nbatch_size\x18\x04 \x01(\x04\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"J\n\x10WeightedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x97\x02\n\x15WeightedUpdateRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x04 \x01(\x01\x12\x11\n\tnum_steps\x18\x05 \x01(\x04\x12\x12\n\nbatch_size\x18\x06 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x07 \x01(\x01\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\x11\n\tround_num\x18\t \x01(\x04\x12\x10\n\x08own_norm\x18\n \x01(\x08\"\xb2\x01\n\x16MeasureNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\r\n\x05names\x18\x04 \x03(\t\x12\x10\n\x08own_norm\x18\x05 \x01(\x08\"3\n\x0bNetworkKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\nnormalised\x18\x02 \x01(\x08\"\x90\x01\n\x15KeepOwnNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12\'\n\x05scale\x18\x02 \x01(\x0b\x32\x18.kernfed.v1.NetworkScale\x12$\n\x08networks\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\x82\x01\n\x0cPointMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x12\n\nnum_points\x18\x02 \x01(\x04\x12 \n\x04sums\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12*\n\x0esecond_moments\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"d\n\x13PointMomentsRequest\x12+\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12\x12\n\nnum_points\x18\x02 \x01(\x04\x12\x0c\n\x04seed\x18\x03 \x01(\x04\"\xec\x01\n\x08\x46oldSums\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tfold_rows\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12*\n\x0esecond_moments\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12*\n\x0etarget_moments\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0b\x66old_points\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\npoint_sums\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xd0\x01\n\x0f\x46oldSumsRequest\x12+\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12 \n\x04\x61xes\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12$\n\x03map\x18\x03 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12\x11\n\tnum_folds\x18\x04 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x05 \x01(\x04\x12\x12\n\nnum_points\x18\x06 \x01(\x04\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"\xf9\x01\n\x14MixtureRatiosRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12+\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12 \n\x04\x61xes\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12$\n\x03map\x18\x04 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12(\n\x0c\x63oefficients\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x63lip\x18\x06 \x01(\x01\x12\x10\n\x08held_out\x18\x07 \x01(\x01\x12\x11\n\tuncovered\x18\x08 \x01(\x01\"m\n\x15MixtureClassesRequest\x12\x0f\n\x07variant\x18\x01 \x01(\t\x12\"\n\x06ratios\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tuncovered\x18\x03 \x01(\x01\x12\x0c\n\x04note\x18\x04 \x01(\t\"C\n\x0b\x43lassCounts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\")\n\x12\x43lassCountsRequest\x12\x13\n\x0bnum_outputs\x18\x01 \x01(\x04\"l\n\nClassified\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12%\n\tconfusion\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tpredicted\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xbe\x01\n\x0f\x43lassifyRequest\x12+\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x19.kernfed.v1.RatioFeatures\x12$\n\x03map\x18\x02 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12\x11\n\tnum_folds\x18\x03 \x01(\x04\x12#\n\x07weights\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_points\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04*\x94\x01\n\nDivergence\x12\x1a\n\x16\x44IVERGENCE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IVERGENCE_LSIF\x10\x01\x12\x12\n\x0e\x44IVERGENCE_UKL\x10\x02\x12\x17\n\x13\x44IVERGENCE_LOGISTIC\x10\x03\x12\x11\n\rDIVERGENCE_PU\x10\x04\x12\x15\n\x11\x44IVERGENCE_ROBUST\x10\x05*k\n\nRatioModel\x12\x1b\n\x17RATIO_MODEL_UNSPECIFIED\x10\x00\x12\x16\n\x12RATIO_MODEL_LINEAR\x10\x01\x12\x13\n\x0fRATIO_MODEL_MLP\x10\x02\x12\x13\n\x0fRATIO_MODEL_CNN\x10\x03*z\n\nRatioInput\x12\x1b\n\x17RATIO_INPUT_UNSPECIFIED\x10\x00\x12\x17\n\x13RATIO_INPUT_COLUMNS\x10\x01\x12\x1c\n\x18RATIO_INPUT_CONVOLUTIONS\x10\x02\x12\x18\n\x14RATIO_INPUT_BACKBONE\x10\x03*`\n\x0bPriorSource\x12\x1c\n\x18PRIOR_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PRIOR_SOURCE_LABELS\x10\x01\x12\x1a\n\x16PRIOR_SOURCE_BLACK_BOX\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.reweight_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DIVERGENCE']._serialized_start=3180
-  _globals['_DIVERGENCE']._serialized_end=3328
-  _globals['_RATIOMODEL']._serialized_start=3330
-  _globals['_RATIOMODEL']._serialized_end=3437
-  _globals['_RATIOINPUT']._serialized_start=3439
-  _globals['_RATIOINPUT']._serialized_end=3561
-  _globals['_PRIORSOURCE']._serialized_start=3563
-  _globals['_PRIORSOURCE']._serialized_end=3659
-  _globals['_RATIOFEATURES']._serialized_start=103
-  _globals['_RATIOFEATURES']._serialized_end=246
-  _globals['_RATIOSPEC']._serialized_start=249
-  _globals['_RATIOSPEC']._serialized_end=707
-  _globals['_RATIOSHELD']._serialized_start=709
-  _globals['_RATIOSHELD']._serialized_end=831
-  _globals['_LOOKUPRATIOSREQUEST']._serialized_start=833
-  _globals['_LOOKUPRATIOSREQUEST']._serialized_end=919
-  _globals['_UNLABELLEDSAMPLE']._serialized_start=921
-  _globals['_UNLABELLEDSAMPLE']._serialized_end=975
-  _globals['_SHARESAMPLEREQUEST']._serialized_start=977
-  _globals['_SHARESAMPLEREQUEST']._serialized_end=1076
-  _globals['_RATIOSKEPT']._serialized_start=1078
-  _globals['_RATIOSKEPT']._serialized_end=1125
-  _globals['_MATCHRATIOSREQUEST']._serialized_start=1128
-  _globals['_MATCHRATIOSREQUEST']._serialized_end=1359
-  _globals['_CLASSPRIOR']._serialized_start=1361
-  _globals['_CLASSPRIOR']._serialized_end=1477
-  _globals['_CLASSPRIORREQUEST']._serialized_start=1479
-  _globals['_CLASSPRIORREQUEST']._serialized_end=1553
-  _globals['_LABELRATIOSREQUEST']._serialized_start=1556
-  _globals['_LABELRATIOSREQUEST']._serialized_end=1720
-  _globals['_RATIOSUMMARY']._serialized_start=1723
-  _globals['_RATIOSUMMARY']._serialized_end=2051
-  _globals['_USERATIOSREQUEST']._serialized_start=2053
-  _globals['_USERATIOSREQUEST']._serialized_end=2089
-  _globals['_NETWORKSCALE']._serialized_start=2091
-  _globals['_NETWORKSCALE']._serialized_end=2178
-  _globals['_WEIGHTEDGRADIENT']._serialized_start=2180
-  _globals['_WEIGHTEDGRADIENT']._serialized_end=2255
-  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_start=2258
-  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_end=2438
-  _globals['_WEIGHTEDNETWORKS']._serialized_start=2440
-  _globals['_WEIGHTEDNETWORKS']._serialized_end=2514
-  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_start=2517
-  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_end=2796
-  _globals['_MEASURENETWORKSREQUEST']._serialized_start=2799
-  _globals['_MEASURENETWORKSREQUEST']._serialized_end=2977
-  _globals['_NETWORKKEPT']._serialized_start=2979
-  _globals['_NETWORKKEPT']._serialized_end=3030
-  _globals['_KEEPOWNNETWORKREQUEST']._serialized_start=3033
-  _globals['_KEEPOWNNETWORKREQUEST']._serialized_end=3177
+  _globals['_DIVERGENCE']._serialized_start=4750
+  _globals['_DIVERGENCE']._serialized_end=4898
+  _globals['_RATIOMODEL']._serialized_start=4900
+  _globals['_RATIOMODEL']._serialized_end=5007
+  _globals['_RATIOINPUT']._serialized_start=5009
+  _globals['_RATIOINPUT']._serialized_end=5131
+  _globals['_PRIORSOURCE']._serialized_start=5133
+  _globals['_PRIORSOURCE']._serialized_end=5229
+  _globals['_RATIOFEATURES']._serialized_start=130
+  _globals['_RATIOFEATURES']._serialized_end=273
+  _globals['_RATIOSPEC']._serialized_start=276
+  _globals['_RATIOSPEC']._serialized_end=734
+  _globals['_RATIOSHELD']._serialized_start=737
+  _globals['_RATIOSHELD']._serialized_end=905
+  _globals['_LOOKUPRATIOSREQUEST']._serialized_start=907
+  _globals['_LOOKUPRATIOSREQUEST']._serialized_end=1026
+  _globals['_UNLABELLEDSAMPLE']._serialized_start=1028
+  _globals['_UNLABELLEDSAMPLE']._serialized_end=1082
+  _globals['_SHARESAMPLEREQUEST']._serialized_start=1084
+  _globals['_SHARESAMPLEREQUEST']._serialized_end=1183
+  _globals['_RATIOSKEPT']._serialized_start=1185
+  _globals['_RATIOSKEPT']._serialized_end=1232
+  _globals['_MATCHRATIOSREQUEST']._serialized_start=1235
+  _globals['_MATCHRATIOSREQUEST']._serialized_end=1466
+  _globals['_CLASSPRIOR']._serialized_start=1468
+  _globals['_CLASSPRIOR']._serialized_end=1584
+  _globals['_CLASSPRIORREQUEST']._serialized_start=1586
+  _globals['_CLASSPRIORREQUEST']._serialized_end=1660
+  _globals['_LABELRATIOSREQUEST']._serialized_start=1663
+  _globals['_LABELRATIOSREQUEST']._serialized_end=1827
+  _globals['_RATIOSUMMARY']._serialized_start=1830
+  _globals['_RATIOSUMMARY']._serialized_end=2158
+  _globals['_USERATIOSREQUEST']._serialized_start=2160
+  _globals['_USERATIOSREQUEST']._serialized_end=2196
+  _globals['_NETWORKSCALE']._serialized_start=2198
+  _globals['_NETWORKSCALE']._serialized_end=2285
+  _globals['_WEIGHTEDGRADIENT']._serialized_start=2287
+  _globals['_WEIGHTEDGRADIENT']._serialized_end=2362
+  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_start=2365
+  _globals['_WEIGHTEDGRADIENTREQUEST']._serialized_end=2545
+  _globals['_WEIGHTEDNETWORKS']._serialized_start=2547
+  _globals['_WEIGHTEDNETWORKS']._serialized_end=2621
+  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_start=2624
+  _globals['_WEIGHTEDUPDATEREQUEST']._serialized_end=2903
+  _globals['_MEASURENETWORKSREQUEST']._serialized_start=2906
+  _globals['_MEASURENETWORKSREQUEST']._serialized_end=3084
+  _globals['_NETWORKKEPT']._serialized_start=3086
+  _globals['_NETWORKKEPT']._serialized_end=3137
+  _globals['_KEEPOWNNETWORKREQUEST']._serialized_start=3140
+  _globals['_KEEPOWNNETWORKREQUEST']._serialized_end=3284
+  _globals['_POINTMOMENTS']._serialized_start=3287
+  _globals['_POINTMOMENTS']._serialized_end=3417
+  _globals['_POINTMOMENTSREQUEST']._serialized_start=3419
+  _globals['_POINTMOMENTSREQUEST']._serialized_end=3519
+  _globals['_FOLDSUMS']._serialized_start=3522
+  _globals['_FOLDSUMS']._serialized_end=3758
+  _globals['_FOLDSUMSREQUEST']._serialized_start=3761
+  _globals['_FOLDSUMSREQUEST']._serialized_end=3969
+  _globals['_MIXTURERATIOSREQUEST']._serialized_start=3972
+  _globals['_MIXTURERATIOSREQUEST']._serialized_end=4221
+  _globals['_MIXTURECLASSESREQUEST']._serialized_start=4223
+  _globals['_MIXTURECLASSESREQUEST']._serialized_end=4332
+  _globals['_CLASSCOUNTS']._serialized_start=4334
+  _globals['_CLASSCOUNTS']._serialized_end=4401
+  _globals['_CLASSCOUNTSREQUEST']._serialized_start=4403
+  _globals['_CLASSCOUNTSREQUEST']._serialized_end=4444
+  _globals['_CLASSIFIED']._serialized_start=4446
+  _globals['_CLASSIFIED']._serialized_end=4554
+  _globals['_CLASSIFYREQUEST']._serialized_start=4557
+  _globals['_CLASSIFYREQUEST']._serialized_end=4747
 # @@protoc_insertion_point(module_scope)

@@ -15,6 +15,7 @@ from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
+from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.verdict import end_of
 from kernfed_server.methods.registry import WORKFLOWS
@@ -55,8 +56,12 @@ async def execute(
     adapted = workflow.adapt(job, run.resumed)
     setup = workflow.recall(adapted, cohort, run)
     if setup is None:
-        agreed = workflow.agreed(job, files)
-        setup = await prepare(adapted, cohort, run, map_features=needs is Needs.FEATURES, agreed=agreed)
+        agreed, copies = workflow.agreed(job, files), workflow.feature_copies(job.method)
+        setup = await prepare(
+            adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies, agreed=agreed
+        )
+    job, setup = resolve(job, setup, run)
+    cohort.let_differ(workflow.spread(job.method))
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
     if files:

@@ -49,6 +49,7 @@ from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed.tensors.rows import product
 from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
@@ -81,7 +82,7 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         InvalidTensorError: The coordinator counts other features or outputs than this client.
         DataError: The loss does not fit the task.
     """
-    want = (job.z_train.shape[1] + int(request.bias), job.num_outputs)
+    want = (job.train_rows.shape[1] + int(request.bias), job.num_outputs)
     if (request.num_features, request.num_outputs) != want:
         raise InvalidTensorError(
             f"{request.step}: {request.num_features} features and {request.num_outputs} outputs, but this client has "
@@ -225,7 +226,7 @@ def predictions(job: LocalJob, weights: Array) -> Array:
     """
     opened = _opened(job)
     w = _tensor(job, weights, "head.evaluate")
-    scores = job.z_test @ w[: job.z_test.shape[1]]
+    scores = product(job.test_rows, w[: job.test_rows.shape[1]])
     if opened.bias:
         scores = scores + w[-1]
     if opened.everything.free_bias:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -38,15 +37,14 @@ from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
-from kernfed_client.models.own_model import keep_private_model
-from kernfed_client.models.small_network import NETWORK, check_network, network_scorer
-from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+from kernfed_client.models.small_network import OwnNetwork, check_network, training_rows
+from kernfed_client.steps.evaluation import held_out_targets
 from kernfed_client.steps.own_ridge import local_ridge
 
 
 def newton_start(job: LocalJob, request: PersonalStartRequest) -> PersonalStart:
     """H_j⁻¹ c_j and c_j of the problem with an intercept."""
-    want = (job.z_train.shape[1] + 1, job.num_outputs)
+    want = (job.train_rows.shape[1] + 1, job.num_outputs)
     if (request.num_inputs, request.num_outputs) != want:
         raise WireError(f"{request.step}: {request.num_inputs} inputs, {request.num_outputs} outputs; it has {want}")
     problem = _affine_ridge(job, request.ridge)
@@ -71,7 +69,7 @@ def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
     """Keep the personal model that was trained for this client."""
     state = personal(job)
     weights = np.asarray(request.weights, np.float64)
-    if weights.shape != (job.z_train.shape[1] + int(request.intercept), job.num_outputs):
+    if weights.shape != (job.train_rows.shape[1] + int(request.intercept), job.num_outputs):
         raise InvalidTensorError(f"{request.step}: weights of shape {weights.shape} do not fit this client")
     if state.request.intercept and not request.intercept:  # that of the pooled means
         weights = np.vstack([np.zeros((1, job.num_outputs)), weights])
@@ -100,13 +98,9 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     """Keep the personal network, for `kernfed-client predict`."""
     state = personal(job)
     check_network(job, request.network)
-    mean, deviation = _target_scale(job)
-    parameters = np.asarray(request.parameters, np.float64)
-    details = {"network": asdict(request.network)}
-    arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
-    scorer = network_scorer(arrays, details)
-    state.scorer = lambda of: scorer(of.x_test, str(of.device))
-    keep_private_model(job, NETWORK, arrays, details, scorer, state.facts())
+    network = OwnNetwork(request.network, request.parameters, *_target_scale(job))
+    state.scorer = network.scores
+    network.keep(job, state.facts())
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -116,12 +110,10 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
     models = {"personal": request.personal, "global": request.federated}
     if request.local_rounds:
         models["local"] = train_alone(job, request)
-    mean, deviation = _target_scale(job)
-    targets = held_out_targets(job)
+    scale, targets = _target_scale(job), held_out_targets(job)
     sums = []
     for name, parameters in models.items():
-        arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
-        found = network_scorer(arrays, {"network": asdict(request.network)})(job.x_test, str(job.device))
+        found = OwnNetwork(request.network, parameters, *scale).scores(job)
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
@@ -163,17 +155,8 @@ def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
 def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
     """Standardised columns, and encoded targets (scaled for regression), on this client's device."""
     check_network(job, spec)
-
-    def make() -> tuple[Tensor, Tensor]:
-        mean, deviation = _target_scale(job)
-        y = (encode_targets(job, job.targets_train) - mean) / deviation
-        kind = dtype_of(spec)
-        return (
-            torch.as_tensor(job.x_train, dtype=kind, device=job.device),
-            torch.as_tensor(y, dtype=kind, device=job.device),
-        )
-
-    return job.memo(("personal network rows", dtype_of(spec)), make)
+    key = ("personal network rows", dtype_of(spec))
+    return job.memo(key, lambda: training_rows(job, spec, *_target_scale(job)))
 
 
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
@@ -181,7 +164,7 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
 
 
 def _affine_ridge(job: LocalJob, ridge: float) -> AffineRidge:
-    return job.memo(("ridge with intercept", ridge), lambda: AffineRidge(job.z_train, job.y_train, ridge))
+    return job.memo(("ridge with intercept", ridge), lambda: AffineRidge(job.train_rows, job.y_train, ridge))
 
 
 def _problem(job: LocalJob, ridge: float, intercept: bool) -> AffineRidge | LocalRidge:
@@ -189,7 +172,7 @@ def _problem(job: LocalJob, ridge: float, intercept: bool) -> AffineRidge | Loca
 
 
 def _columns(job: LocalJob, array: Array, intercept: bool, step: str) -> Tensor:
-    want = job.z_train.shape[1] + int(intercept)
+    want = job.train_rows.shape[1] + int(intercept)
     if array.shape[0] != want:
         raise InvalidTensorError(f"{step}: {array.shape[0]} inputs, but this client has {want}")
     return torch.tensor(array, dtype=torch.float64, device=job.device)

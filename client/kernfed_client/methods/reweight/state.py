@@ -23,7 +23,7 @@ from kernfed_client.data.local_job import LocalJob
 LAST_ROUND = 2**53
 """Stands for a round after all others."""
 
-_VARIANTS = ("all", "own", "target")
+_VARIANTS = ("all", "mixture", "own", "target")
 _KEPT_ROUNDS = 4
 
 

@@ -105,7 +105,7 @@ def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
 
 
 def _shape(job: LocalJob) -> tuple[int, int]:
-    return job.z_train.shape[1], job.y_train.shape[1]
+    return job.train_rows.shape[1], job.y_train.shape[1]
 
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:

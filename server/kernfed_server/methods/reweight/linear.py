@@ -15,6 +15,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.methods.reweight.messages import UNWEIGHTED
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.beside import ModelsBeside
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
@@ -34,6 +35,7 @@ _UNWEIGHTED = ("unweighted", "unweighted.feature_mean", "unweighted.target_mean"
 _MODELS = {
     UNWEIGHTED: "without weights, to compare with",
     "own": "with each client's own ratios",
+    "mixture": "with ratios of everyone's test points to everyone's training rows",
     "all": "with ratios to everyone's test points",
     "target": "with ratios to the target's test points",
 }
@@ -65,6 +67,7 @@ async def train_linear(job: Reweighting) -> Model:
             "phase": np.array([i]),
             "start": np.array([start]),
             "told": json_array({k: asdict(v) for k, v in told.items()}),
+            **job.kept(),
             "arrivals": json_array({k: v.to_json() for k, v in arrivals.items()}),
             **({} if unweighted is None else dict(zip(_UNWEIGHTED, unweighted, strict=True))),
         }
@@ -72,22 +75,22 @@ async def train_linear(job: Reweighting) -> Model:
         inner = None
         rounds = start + job.settings.rounds
         plan = NewtonPlan(
-            job.settings.ridge, rounds, job.settings.tolerance, client_weights=job.client_weights(variant)
+            ridge_of(job.settings), rounds, job.settings.tolerance, client_weights=job.client_weights(variant)
         )
         weights = await newton.run(setup, plan, job.cohort, run)
         if weights is None:
             raise JobError("no round was closed, so there is no model; submit the job again")
         measured = await evaluate(setup, job.cohort, job.run, weights)
-        told[variant] = _named(measured, variant=variant, told=told, scope=job.scope)
+        told[variant] = _named(measured, variant=variant, told=told, own=job.variant)
         if run.arrival is not None:
             arrivals[variant] = run.arrival
         if variant == UNWEIGHTED:
             unweighted = weights, setup.feature_mean, setup.target_mean
     assert weights is not None  # noqa: S101  # there is at least one variant
-    found = told[job.scope]
+    found = told[job.variant]
     tell(job, found)
     publish(job, chosen(job, found))
-    delivered_as = UNWEIGHTED if unweighted_wins(job, found) else job.scope
+    delivered_as = UNWEIGHTED if unweighted_wins(job, found) else job.variant
     if delivered_as in arrivals:
         job.run.ends(arrivals[delivered_as])
     model = feature_model(setup, weights, job_facts(setup, job.settings))
@@ -117,8 +120,8 @@ def _arrivals(job: Reweighting) -> dict[str, Arrival]:
 
 def _shown(metrics: RoundMetrics, *, job: Reweighting, variant: str, told: Mapping[str, RoundMetrics]) -> RoundMetrics:
     """Metrics of a round as people see them."""
-    found = _named(metrics, variant=variant, told=told, scope=job.scope)
-    return chosen(job, found) if variant == job.scope else found
+    found = _named(metrics, variant=variant, told=told, own=job.variant)
+    return chosen(job, found) if variant == job.variant else found
 
 
 async def _centred(job: Reweighting, variant: str) -> Setup:
@@ -138,9 +141,9 @@ async def _centred(job: Reweighting, variant: str) -> Setup:
     return replace(setup, feature_mean=mean.feature_mean, target_mean=mean.target_mean)
 
 
-def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetrics], scope: str) -> RoundMetrics:
+def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetrics], own: str) -> RoundMetrics:
     """Metrics under the names that people see: the job's own model is `global`, others are called by their variant."""
-    name = "global" if variant == scope else variant
+    name = "global" if variant == own else variant
 
     def renamed(models: Mapping[str, Any]) -> dict[str, Any]:
         return {name if model == "global" else model: scores for model, scores in models.items()}
