@@ -82,7 +82,7 @@ def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluati
         networks[:, norm] = own_norm(job, LAST_ROUND, networks[:, norm])
     sums = []
     for name, parameters in zip(request.names, networks, strict=True):
-        arrays = _arrays_of(parameters, request.scale)
+        arrays = arrays_of(parameters, request.scale)
         found = network_scorer(arrays, {"network": asdict(request.network)})(job.x_test, str(job.device))
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
@@ -96,7 +96,7 @@ def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
     start = networks[:, norm]
     own = own_norm(job, LAST_ROUND, start)
     networks[:, norm] = own
-    arrays, details = _arrays_of(networks[0], request.scale), {"network": asdict(request.network)}
+    arrays, details = arrays_of(networks[0], request.scale), {"network": asdict(request.network)}
     keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details))
     return NetworkKept(num_rows=job.num_rows, normalised=own is not start)
 
@@ -126,7 +126,7 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array, weights: Tens
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
 
-def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
+def arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
     """Arrays for `network_scorer`."""
     mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
     return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
