@@ -121,9 +121,7 @@ class Reweighting:
         plain = variant.removesuffix(APART) == UNWEIGHTED
         rule = self.settings.client_weights
         shares = dict.fromkeys(self.setup.num_rows, 1.0) if rule == "equal" else self.setup.num_rows
-        if (
-            variant.removesuffix(APART) == MIXTURE
-        ):  # weights have mean 1 at each client, and its mean ratio is what it counts for
+        if variant.removesuffix(APART) == MIXTURE:  # weights have mean 1 at each client, whose mean ratio is its worth
             found = self.summaries[variant]
             each = {c: f.mean / f.total if c in self.mixed or not self.mixed else 0.0 for c, f in found.items()}
             return {c: shares[c] * max(value, LEAST_SHARE) for c, value in each.items()}
@@ -169,7 +167,8 @@ class Reweighting:
                 elif lacking:
                     await self._fit(variant, lacking, self.looked)
         weighted = [v for v in (*self.variants, *self.apart) if v.removesuffix(APART) != UNWEIGHTED]
-        self.summaries = {v: await self.use((v,)) for v in weighted}
+        for variant in weighted:
+            await self.use((variant,))
         self._warn()
 
     async def use(self, variants: tuple[str, ...]) -> dict[str, RatioSummary]:
@@ -179,6 +178,7 @@ class Reweighting:
                 UseRatiosRequest(variants=variants), self._check_summary(variants[0]), fresh=True
             )
             if not any(v.removesuffix(APART) == MIXTURE for v in variants) or self._still_mixed():
+                self.summaries = {**self.summaries, variants[0]: found}
                 return found
             gone = sorted(set(self.mixed) - set(self.cohort.clients))
             self.say(f"{listed(gone)}: out of the job, so the mixture is that of the others, and ratios are found anew")
