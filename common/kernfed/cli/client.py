@@ -26,11 +26,7 @@ def list_clients(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """List clients: who is connected, with which data sets, on what device, at work for which jobs."""
-
-    async def use(operator: OperatorClient) -> list[ClientInfo]:
-        return await operator.clients()
-
-    clients = with_operator(identity, coordinator, use)
+    clients = with_operator(identity, coordinator, OperatorClient.clients)
     if as_json:
         print_json([asdict(client) for client in clients])
         return

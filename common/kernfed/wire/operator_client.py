@@ -226,7 +226,7 @@ class OperatorClient:
             raise WireError(f"artifact name {name[:128]!r} is not a plain file name")
         call = self._stub.FetchArtifact(pb.FetchArtifactRequest(job_id=job_id, name=name))
         announced: ArtifactInfo | None = None
-        digest, size = hashlib.sha256(), 0
+        size = 0
         try:
             with files.Part(folder / name, mode=0o644) as part:
                 async with contextlib.aclosing(self._pieces(call)) as pieces:
@@ -236,8 +236,8 @@ class OperatorClient:
                         size += len(response.data)
                         if announced is None or size > announced.size:
                             raise WireError(f"{name}: the coordinator sends more than it announced")
-                        await asyncio.to_thread(_append, part.file, digest, response.data)
-                if announced is None or size != announced.size or digest.hexdigest() != announced.sha256:
+                        await asyncio.to_thread(part.add, response.data)
+                if announced is None or size != announced.size or part.digest.hexdigest() != announced.sha256:
                     raise WireError(f"{name}: what arrived is not what the coordinator announced; fetch it again")
                 await asyncio.to_thread(part.keep, durable=True)
         except BaseException:
@@ -290,8 +290,3 @@ class OperatorClient:
 
 class _WatchAgainError(Exception):
     """The time of one watch is over; the job is not."""
-
-
-def _append(file: Any, digest: Any, data: bytes) -> None:
-    digest.update(data)
-    file.write(data)

@@ -92,7 +92,7 @@ class SessionRegistry:
                 info,
                 connected=True,
                 datasets=tuple(d.name for d in hello.datasets),
-                steps=tuple(hello.steps),
+                steps=tuple(sorted(hello.steps)),
                 software_version=hello.software_version,
                 last_seen_at=datetime.now(UTC),
             ),

@@ -228,9 +228,18 @@ def scaled_columns(job: LocalJob, request: EmbedRequest) -> Floats:
     """The columns of the view, scaled as asked.
 
     Raises:
-        WireError: Scales of another shape, or a deviation that is not above 0.
+        WireError: Scales of another shape, a deviation that is not above 0, or an order of other classes.
     """
     columns = all_columns(job) if request.view is View.XY else job.x_train
+    if request.class_order and request.view is View.XY:
+        if sorted(request.class_order) != list(range(len(job.classes))):
+            raise WireError(f"{request.step}: an order of other classes than the {len(job.classes)} of this job")
+        x, y = columns[:, : job.x_train.shape[1]], columns[:, job.x_train.shape[1] :]
+        if job.num_outputs == 1:
+            ordered = y if request.class_order[0] == 0 else 1.0 - y
+        else:
+            ordered = y[:, list(request.class_order)]
+        columns = np.hstack([x, ordered])
     if request.mean.shape != (columns.shape[1],) or not (request.deviation > 0).all():
         raise WireError(
             f"{request.step}: means of shape {request.mean.shape} for {columns.shape[1]} columns, or a deviation that "

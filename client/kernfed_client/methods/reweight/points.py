@@ -14,6 +14,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
+from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
 from kernfed_client.data.local_job import LocalJob
@@ -64,12 +65,22 @@ def drawn_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) ->
 
 
 def test_rows(job: LocalJob) -> Floats:
-    """Rows of the test distribution in the units of the data, (m, columns)."""
+    """Rows of the test distribution in the units of the data, (m, columns).
+
+    Raises:
+        DataError: The unlabelled partition cannot be read, or holds other rows than this job read before.
+    """
     section = job.file.datasets.get(job.dataset)
     if section is None or section.unlabelled is None:
         return job.data.test.x
     file = section.unlabelled
-    return job.memo("unlabelled rows", lambda: read_unlabelled(file, job.schema, job.dataset))
+
+    def read() -> Floats:
+        rows = read_unlabelled(file, job.schema, job.dataset)
+        content.check_unlabelled(job.folder / "setup", rows, job.dataset)
+        return rows
+
+    return job.memo("unlabelled rows", read)
 
 
 def fingerprint_of(job: LocalJob, features: RatioFeatures) -> str:

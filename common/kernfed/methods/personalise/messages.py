@@ -129,6 +129,9 @@ class EmbedRequest(Request[ClientEmbedding]):
     """Deviation of the Gaussian noise in units of the mean's sensitivity; 0: none."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of the noise where a client has no secret of its own, as in a simulation."""
+    class_order: Annotated[tuple[int, ...], MaxLength(1_000_000), Range(0, 999_999)] = ()
+    """Places of the classes in the order in which their columns are embedded; with one column for two classes, whose
+    share it is: 1 of the second where the first comes first. Empty: in the order of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

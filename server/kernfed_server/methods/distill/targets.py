@@ -13,6 +13,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.exchange import Fault
 from kernfed.methods.distill.messages import TargetMomentsRequest
 from kernfed.methods.distill.scales import ALARM, IMPLAUSIBLE, how_far, implausible
+from kernfed.wording import listed
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
@@ -45,14 +46,16 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets
     Raises:
         DataError: A client does not pass, and all have to, or of two nobody can say which one is wrong.
     """
-    replies = await run.optional(
-        cohort.ask(TargetMomentsRequest(num_outputs=setup.num_outputs)),
-        "scales of the clients' targets are not compared, and targets are not centred",
-    )
+    otherwise = "scales of the clients' targets are not compared, and targets are not centred"
+    asked = cohort.ask(TargetMomentsRequest(num_outputs=setup.num_outputs), optional=True)
+    replies = await run.optional(asked, otherwise)
     for client, reply in replies.items():
         if (reply.deviation < 0).any():
             raise InvalidReplyError(f"{client} states a negative deviation of its targets")
     if len(replies) < len(cohort.clients):
+        if replies:
+            missing = listed([client for client in cohort.clients if client not in replies])
+            run.note(f"{otherwise}: {missing} tell no mean and deviation")
         return AgreedTargets()
     off = how_far({client: (reply.mean, reply.deviation) for client, reply in replies.items()})
     for client, factor in off.items():

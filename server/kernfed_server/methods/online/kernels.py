@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kernfed.arrays import Array
+from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.bins import num_bins
 from kernfed.methods.online.dictionary import Dictionary
@@ -16,11 +17,12 @@ from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
 from kernfed.methods.online.parameters import OnlineParameters
 from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, paper_step, pool
-from kernfed.methods.online.settings import OnlineSettings, StreamSettings
+from kernfed.methods.online.settings import GRADIENT_BUDGET, OnlineSettings, StreamSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
+from kernfed_server.methods.online.pooled import run_pooled
 from kernfed_server.methods.online.rounds import StreamLoop
 
 OWN_FREQUENCIES = 20
@@ -30,6 +32,8 @@ OWN_FREQUENCIES = 20
 async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) -> Model | None:
     """Each round a client predicts its next rows, learns its own weights, and sends a step of M of the N kernels.
 
+    Where statistics are shared it is `kernfed_server.methods.online.pooled` that runs.
+
     What leaves a client: the largest norm of a row and the range of its targets at the start (`summary`), where the job
     does not give them; then gradients of the kernels that it drew, over the probability of the draw (`gradient`); and
     sums of its errors (`metric`). A gradient of a single row tells much about it: `policy.min_rows` says how many rows
@@ -38,7 +42,12 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
     Source: Ghari & Shen (2022), Algorithm 2.
     """
     opened = await open_streams(setup, settings, cohort, run)
-    bin_size, num_frequencies = settings.sizes(8 if cohort.float_epsilon < 1e-12 else 4)
+    if opened.pooled_frequencies:
+        return await run_pooled(setup, settings, opened, cohort, run)
+    try:
+        bin_size, num_frequencies = settings.sizes(8 if cohort.float_epsilon < 1e-12 else 4)
+    except ValueError as err:  # the table was read for statistics, which a client's policy refuses
+        raise ConfigError(f"method: {err}") from err
     paper = settings.rates == "paper"
     weight_rate = fixed_rate(settings.weight_learning_rate, "weight_learning_rate", settings, opened) if paper else 0.0
     dictionary = await draw_dictionary(
@@ -63,7 +72,8 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         num_kernels=dictionary.num_kernels,
         kernels_per_round=bin_size,
         num_frequencies=num_frequencies,
-        budget=settings.budget,
+        share="gradients",
+        budget=GRADIENT_BUDGET if settings.budget == "auto" else settings.budget,
         budget_unit=settings.budget_unit,
     )
     return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)

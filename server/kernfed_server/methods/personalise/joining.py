@@ -35,6 +35,7 @@ from kernfed.methods.personalise.messages import (
     StatisticsRequest,
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Agreed
 from kernfed_server.jobs.state import Arrays
@@ -76,6 +77,7 @@ def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Agreed | None:
         backbone=facts.backbone,
         column_mean=kept.column_mean[:told],
         column_deviation=kept.column_deviation[:told],
+        ridge=facts.ridge,
     )
 
 
@@ -93,7 +95,7 @@ async def join(job: Personalisation, kept: KeptShared) -> Arrays:
         )
         if facts.grid is None:
             await job.find_weights()
-            await job.cohort.ask(SolveModelRequest(ridge=job.settings.ridge), everyone=True)
+            await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
         else:
             await job.hand_on()
             job.chosen = facts.grid, facts.decisions
@@ -154,6 +156,8 @@ def _kept(job: Personalisation, clients: tuple[str, ...], federated: Array, earl
             clients=clients,
             grid=grid if settings.weights == "crossfit" else None,
             decisions=decisions if settings.weights == "crossfit" else (),
+            class_order=request.class_order,
+            ridge=ridge_of(settings),
         ),
         mean=np.asarray(setup.mean, np.float64),
         deviation=np.asarray(setup.deviation, np.float64),
@@ -190,6 +194,7 @@ async def _embed(job: Personalisation, kept: KeptShared) -> None:
             intercept=job.setup.intercept,
             noise_factor=0.0,
             seed=job.seed("noise"),
+            class_order=kept.facts.class_order,
         )
     )
     job.joining = job.clients

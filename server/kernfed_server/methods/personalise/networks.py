@@ -21,7 +21,7 @@ from kernfed.methods.personalise.training_messages import (
     KeepNetworkRequest,
     TrainNetworksRequest,
 )
-from kernfed.models.network_spec import NetworkSpec, initial_parameters, make_network_spec
+from kernfed.models.network_spec import NetworkSpec, initial_parameters
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -63,15 +63,8 @@ def network_of(job: Personalisation) -> NetworkSpec:
     Raises:
         ConfigError: They do not fit.
     """
-    section, schema = job.settings.network, job.setup.schema
-    return make_network_spec(
-        section.kind,
-        schema.task,
-        len(schema.features),
-        job.setup.num_outputs,
-        section.all_widths,
-        tuple(section.image),
-    )
+    schema = job.setup.schema
+    return job.settings.network.spec(schema.task, len(schema.features), job.setup.num_outputs)
 
 
 @dataclass
@@ -95,7 +88,8 @@ class _Networks:
                 f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
                 f"target loses more than {targets.dropped:.2g} of its weight"
             )
-        parameters = np.tile(initial_parameters(spec, job.seed("network")), (len(targets.mix), 1))
+        start = initial_parameters(spec, job.seed("network"), job.setup.class_order)
+        parameters = np.tile(start, (len(targets.mix), 1))
         return cls(job, spec, found.clients, targets, parameters, Adam.start(parameters.shape))
 
     async def turn(self, round_num: int) -> float:
@@ -149,7 +143,7 @@ class _Networks:
         """Metrics of personal networks and the global one; with `alone` also of what clients train by themselves."""
         settings = self.job.settings
         members = set(self.job.cohort.clients)
-        start = initial_parameters(self.spec, self.job.seed("network"))
+        start = initial_parameters(self.spec, self.job.seed("network"), self.job.setup.class_order)
         requests = {
             c: EvaluateNetworksRequest(
                 network=self.spec,

@@ -13,7 +13,6 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed.maths.aggregate import total
 from kernfed.maths.statistics import pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
@@ -51,8 +50,10 @@ from kernfed.methods.personalise.messages import (
 )
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
 from kernfed.methods.personalise.settings import PersonaliseSettings
-from kernfed_server.jobs.evaluation import evaluate, measured
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.checks import check_embedding
@@ -140,18 +141,25 @@ class Personalisation:
             lengthscales=settings.lengthscales,
             seed=self.seed("embedding"),
         )
+        scaled, order = settings.scale_columns, self._class_order()
+        mean, scale = pooled.mean.copy(), deviation.copy()
+        if order and setup.num_outputs == 1:
+            mean[num_columns:] = mean[num_columns:] if order[0] == 0 else 1.0 - mean[num_columns:]
+        elif order:
+            for values in (mean, scale):
+                values[num_columns:] = values[num_columns:][list(order)]
         used = slice(0, num_columns if settings.view is View.X else None)
-        scaled = settings.scale_columns
         request = EmbedRequest(
             view=settings.view,
             features=spec,
-            mean=pooled.mean[used] if scaled else np.zeros(spec.num_columns),
-            deviation=deviation[used] if scaled else np.ones(spec.num_columns),
+            mean=mean[used] if scaled else np.zeros(spec.num_columns),
+            deviation=scale[used] if scaled else np.ones(spec.num_columns),
             target_mean=pooled.mean[num_columns:],
             target_deviation=deviation[num_columns:],
             intercept=setup.intercept,
             noise_factor=settings.noise.factor if settings.noise else 0.0,
             seed=self.seed("noise"),
+            class_order=order,
         )
         columns = slice(0, num_columns)
         self.column_mean, self.column_deviation = pooled.mean.copy(), deviation.copy()
@@ -165,6 +173,17 @@ class Personalisation:
                 "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
                 "without noise"
             )
+
+    def _class_order(self) -> tuple[int, ...]:
+        """In which order the columns of classes are embedded: by rows, so that names and order change nothing.
+
+        A noised embedding is made once for a job and stays as it is; and lengthscales of the job file that name single
+        columns are in the job's order. With either, so are the columns.
+        """
+        settings = self.settings
+        if settings.view is View.X or settings.noise is not None or len(settings.lengthscales) > 2:
+            return ()
+        return self.setup.class_order
 
     async def embed_by(self, request: EmbedRequest) -> None:
         """Collect the embeddings that a request asks for."""
@@ -251,7 +270,7 @@ class Personalisation:
         else:
             gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
             moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
-        gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
+        gram = gram[first:, first:] + ridge_of(self.settings) * np.eye(self.setup.num_features)
         solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
         return solved
 
@@ -327,14 +346,8 @@ class Personalisation:
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
             return metrics.merged(personal)
-        request = EvaluateRequest(
-            weights=federated,
-            local_ridge=self.settings.ridge,
-            include_global=True,
-            alone=True,
-            local_shared=self.setup.local_shared,
-        )
-        same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
+        requests = local_requests(self.setup, ridge_of(self.settings), both, federated)
+        same = await measured(self.cohort.ask_each(requests, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
         self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
         return replace(metrics, pooled={**metrics.pooled, **same.pooled}).merged(personal)

@@ -10,6 +10,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.kept import NAME, SharedFile, from_bytes
 from kernfed.methods.personalise.messages import SolveModelRequest
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.arrival import Arrival
@@ -68,7 +69,7 @@ async def _solve_exactly(job: Personalisation) -> Arrays:
     async for round_num in job.run.rounds(1):
         await job.find_weights()
         if job.settings.weights != "crossfit":
-            await job.cohort.ask(SolveModelRequest(ridge=job.settings.ridge), everyone=True)
+            await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
         metrics = await job.measure(federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)

@@ -25,7 +25,7 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.network_model import NetworkModel
-from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
+from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries, initial_parameters, norm_entries
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
@@ -87,15 +87,8 @@ class _Networks:
     def begin(cls, job: Reweighting) -> _Networks:
         """All variants from the same parameters, or from where an earlier life of the run had come to."""
         section, schema = job.settings.network, job.setup.schema
-        spec = make_network_spec(
-            section.kind,
-            schema.task,
-            len(schema.features),
-            job.setup.num_outputs,
-            section.all_widths,
-            tuple(section.image),
-            section.batch_norm != "none",
-        )
+        normed = section.batch_norm != "none"
+        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=normed)
         scale = _target_scale(job)
         if job.run.resumed is not None:
             state = job.run.resumed
@@ -103,7 +96,8 @@ class _Networks:
             adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
-        start = np.tile(initial_parameters(spec, job.seed("network")), (len(job.variants) + len(job.apart), 1))
+        count = len(job.variants) + len(job.apart)
+        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.class_order), (count, 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
     async def turn(self, round_num: int) -> float:
@@ -119,8 +113,7 @@ class _Networks:
             )
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
             mean = await self._mean({client: reply.gradients for client, reply in slopes.items()})
-            decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
-            slope = mean + settings.weight_decay * decayed
+            slope = mean + settings.weight_decay * before * decayed_entries(self.spec)
             self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
             if self.spec.batch_norm:  # means and variances follow those of the batches, which is no descent
                 statistics = norm_entries(self.spec)[1]

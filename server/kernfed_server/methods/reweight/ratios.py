@@ -36,7 +36,8 @@ from kernfed.methods.reweight.mixture_messages import ClassCountsRequest, Mixtur
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed.wording import listed
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.reweight import rules
 from kernfed_server.methods.reweight.classes import pooled_priors

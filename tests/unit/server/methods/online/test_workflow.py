@@ -319,7 +319,7 @@ def test_the_kept_model_is_that_which_predicts(tmp_path: Path) -> None:
     client: Any = made.jobs["c0"].memo("online client", lambda: None)
     for row, score in zip(x, scores, strict=True):
         f = predictions(client._features.of_row(row), client.state.theta)
-        own = own_features(client._own_features.of_row(row))
+        own = own_features(client.own_features.of_row(row))
         assert score == pytest.approx(client.state.learner.predict(client.rules, f, None, own), abs=1e-9)
 
 
@@ -406,7 +406,9 @@ def test_rates_that_overflow_end_as_diverged(tmp_path: Path, method: str, settin
 def test_what_a_stream_cannot_be_used_for_is_said() -> None:
     """A budget that is too small, a feature map, and a task with many classes are refused with a remedy."""
     with pytest.raises(ConfigError, match="too small for 26 kernels"):
-        stream_job(budget=40)
+        stream_job(budget=40, share="gradients")
+    with pytest.raises(ConfigError, match="too small for statistics of 1 rows"):
+        stream_job(budget=4)
     with pytest.raises(ConfigError, match="raise it or lower"):
         stream_job(kernels_per_round=51, num_frequencies=100)
     with pytest.raises(ConfigError, match=r"remove the \[features\] section"):
