@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from kernfed.errors import InvalidTensorError
 from kernfed.methods.reweight.choice_messages import Compared, CompareLinearRequest, CompareNetworksRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
-from kernfed_client.methods.reweight.training_steps import arrays_of
-from kernfed_client.models.small_network import check_network, network_scorer
+from kernfed_client.models.small_network import OwnNetwork, check_network
 from kernfed_client.steps.evaluation import encode_targets
 
 
@@ -35,14 +33,10 @@ def compare_linear(job: LocalJob, request: CompareLinearRequest) -> Compared:
 def compare_networks(job: LocalJob, request: CompareNetworksRequest) -> Compared:
     """Losses of two networks, in the units of the targets, or of the classes' probabilities."""
     check_network(job, request.network)
-    apart, details = rows_apart(job), {"network": asdict(request.network)}
-    scores = []
-    for parameters in np.array(request.networks, dtype=np.float64):
-        arrays = arrays_of(parameters, request.scale)
-        found = (
-            network_scorer(arrays, details)(job.x_train[apart], str(job.device)) if apart.any() else np.zeros((0, 1))
-        )
-        scores.append(np.asarray(found, np.float64))
+    apart = rows_apart(job)
+    mean, deviation = (np.asarray(array, np.float64) for array in (request.scale.mean, request.scale.deviation))
+    networks = [OwnNetwork(request.network, p, mean, deviation) for p in np.array(request.networks, dtype=np.float64)]
+    scores = [network.scores(job, job.x_train[apart]) for network in networks] if apart.any() else []
     return _compared(job, request.variant, apart, scores)
 
 
