@@ -39,6 +39,7 @@ from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Agreed
 from kernfed_server.jobs.state import Arrays
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.weights import Personalisation
 
 KEPT = "kept"
@@ -94,7 +95,7 @@ async def join(job: Personalisation, kept: KeptShared) -> Arrays:
             "The model of all rows alike is that of the earlier job, without the rows of those who join"
         )
         if facts.grid is None:
-            await job.find_weights()
+            await find_weights(job)
             await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
         else:
             await job.hand_on()
