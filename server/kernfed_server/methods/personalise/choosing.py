@@ -6,7 +6,8 @@ from kernfed.errors import JobError
 from kernfed.maths.aggregate import total
 from kernfed.methods.personalise.choice import Family, Scores, Turns, fedavg_candidates
 from kernfed.methods.personalise.crossfit import MIN_ROWS
-from kernfed.methods.personalise.messages import AdoptRequest, CrossfitRequest, SolveWeightsRequest
+from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
+from kernfed.methods.personalise.messages import SolveWeightsRequest
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
 from kernfed_server.methods.personalise.weights import Personalisation
 

@@ -16,6 +16,7 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.jobs.job_file import JobFile
 from kernfed.maths.tasks import TASKS
 from kernfed.maths.triangles import packed_size
+from kernfed.methods.personalise.crossfit_messages import AdoptRequest
 from kernfed.methods.personalise.kept import (
     FORMAT,
     Facts,
@@ -25,7 +26,6 @@ from kernfed.methods.personalise.kept import (
     shared_plan,
 )
 from kernfed.methods.personalise.messages import (
-    AdoptRequest,
     AllowKeepingRequest,
     ClientEmbedding,
     EmbedRequest,

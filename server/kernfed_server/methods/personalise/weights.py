@@ -21,14 +21,13 @@ from kernfed.methods.personalise.choice import (
     WIDE_GRID,
     default_grid,
 )
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, Decisions
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
-    CandidateGrid,
     ClientEmbedding,
     Clustering,
     CollaborationWeights,
     ColumnMomentsRequest,
-    Decisions,
     Directions,
     EmbedRequest,
     EvaluatePersonalRequest,
