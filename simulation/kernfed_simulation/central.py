@@ -12,6 +12,7 @@ from kernfed.errors import DataError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods import rooms
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.shifted_gram import ShiftedGram
@@ -69,7 +70,7 @@ def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
 
 def measure_central_ridge(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMetrics:
     """Metrics of the ridge model of all rows, by the ridge of a method's settings."""
-    return measure_central(jobs, settings.ridge)
+    return measure_central(jobs, ridge_of(settings))
 
 
 def measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:

@@ -21,6 +21,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.outcomes import count_answer
+from kernfed_server.jobs.rules import resolved_settings
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_simulation.central import central_models
@@ -116,7 +117,8 @@ def simulate(
         left = {name: jobs[name] for name in cohort.clients}
         try:
             measure = central_models().get(job.method.name)
-            final = final.merged(measure(left, job.method)) if measure else final
+            settings = resolved_settings(job.method, run.resolved)
+            final = final.merged(measure(left, settings)) if measure else final
         except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0

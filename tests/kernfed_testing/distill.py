@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.federation.events import EventKind
+from kernfed.jobs.client_file import ClientFile, PolicySection
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed.methods.distill.consensus_file import PublicConsensus
+from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Checkpoint, Model, Run
-from kernfed_simulation.federation import Rows
+from kernfed_simulation.federation import Rows, from_rows
 from kernfed_testing.in_process import Bench, RecordingJournal, StopRunError
 
 Floats = npt.NDArray[np.float64]
@@ -105,3 +107,29 @@ def run(
         return Ran(None, journal)
     assert isinstance(found, PublicConsensus)
     return Ran(found, journal)
+
+
+def units(rows: Mapping[str, Rows], shift: float = 0.0, **factors: float) -> dict[str, Rows]:
+    """The same rows with targets shifted, and in other units at some clients."""
+    found = {}
+    for name, r in rows.items():
+        by = factors.get(name.replace("-", "_"), 1.0)
+        found[name] = Rows(r.x_train, (r.y_train + shift) * by, r.x_test, (r.y_test + shift) * by)
+    return found
+
+
+def own_models(folder: Path, rows: Mapping[str, Rows], **models: dict[str, Any]) -> dict[str, LocalJob]:
+    """Clients of which some bring models of their own."""
+    jobs = own_states(rows, folder)
+    for key, model in models.items():
+        name = key.replace("_", "-")
+        file = {"state": folder / name, "policy": {"min_rows": 1}, "models": {"default": model}}
+        jobs[name].file = ClientFile.model_validate(file)
+    return jobs
+
+
+def own_states(rows: Mapping[str, Rows], folder: Path) -> dict[str, LocalJob]:
+    jobs = from_rows(rows, (), folder)
+    for name, job in jobs.items():
+        job.file = ClientFile(state=folder / name, policy=PolicySection(min_rows=1))
+    return jobs

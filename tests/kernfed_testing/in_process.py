@@ -70,8 +70,15 @@ def make_job(
     )
 
 
-INDEPENDENT: dict[str, Any] = {"data": "standardise = false", "features": "lengthscale = 1.5\nintercept = false"}
+INDEPENDENT: dict[str, Any] = {
+    "data": "standardise = false",
+    "features": 'lengthscale = 1.5\nintercept = false\norigin = "zero"',
+}
 """Settings under which a client's preparation says nothing about the others' rows."""
+
+
+FOUR = {"ant": 300, "bee": 260, "cat": 340, "dog": 280}
+"""Rows of four clients, more than features."""
 
 
 def regression_rows(

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.kernels import RANDOM_KERNELS, Kernel
+from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import ColumnRange, DataSchema, LearningTask, MissingRule
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.base import Lengthscale, MedianRule, Needs
+from kernfed.methods.base import COLUMNS, Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
 from kernfed.section import ACCEPTED, GIVEN, Above, Only, Section
 
@@ -178,15 +178,31 @@ class FeaturesSection(Section):
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies."
     )
-    lengthscale: Positive | list[Positive] | MedianRule = Field(
+    lengthscale: Positive | list[Positive] | MedianRule | Literal["columns"] = Field(
         "median",
         description="One number, one per feature column, or the federated median heuristic, with rows that are "
-        "drawn by the job's seed or evenly spaced.",
+        "drawn by the job's seed or evenly spaced. columns: the median (drawn rows), for each column times its "
+        "deviation within clients over that of all rows, at least a tenth; for random features.",
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
     )
+    origin: Annotated[
+        Literal["mean", "zero"], Only(kernel=RANDOM_KERNELS, form=(FeatureForm.COSINE, FeatureForm.HALF_COSINE))
+    ] = Field(
+        "mean",
+        description="With `data.standardise = false`: what is subtracted from the columns before the map, their pooled "
+        "means or nothing. With the means a shift of all inputs changes no prediction. With `[method.noise]`: nothing.",
+    )
     intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
+
+    @model_validator(mode="after")
+    def _scales_random_features(self) -> Self:
+        if self.lengthscale == COLUMNS and self.kernel in EXACT_KERNELS:
+            raise ValueError(
+                f'lengthscale = "columns" is for random features, and the {self.kernel} map is exact; remove the key'
+            )
+        return self
 
 
 class JobFile(Section):
@@ -212,7 +228,20 @@ class JobFile(Section):
 
     def unused_keys(self) -> Mapping[str, str]:
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
-        return self.method.unused_keys(self.data.task if self.data else None)
+        found = self.method.unused_keys(self.data.task if self.data else None)
+        if "features" in found or self.data is None:
+            return found
+        if method_of(self.method).unscaled(self.method):
+            return {**found, "features.origin": "leaves the columns as they are"}
+        if self.data.standardise:
+            return {**found, "features.origin": "subtracts the columns' means as it standardises them"}
+        return found
+
+    @property
+    def shifts_columns(self) -> bool:
+        """Whether columns that are not standardised have their means subtracted all the same."""
+        acts = "origin" not in self.features.idle_keys() and "features.origin" not in self.unused_keys()
+        return acts and self.data is not None and self.features.origin == "mean"
 
     @property
     def float_bits(self) -> int:

@@ -151,13 +151,22 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
         "table": _client_table(measured),
         "rows": measured.rows,
         "answers": _answers(job["answers"]),
-        "settings": list(flat(job["settings"], "not set")),
+        "settings": _settings(job),
         "submitted": _when(job["submitted_at"]),
         "started": _when(job["started_at"]),
         "finished": _when(job["finished_at"]),
         "failures": job["failures"][:_MAX_ROWS],
         "notes": job["notes"][:_MAX_ROWS],
     }
+
+
+def _settings(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Keys and values, and of a rule also the number that it came to in this job."""
+    resolved: Mapping[str, float] = job.get("resolved", {})
+    return [
+        (key, f"{value} (here {resolved[key]:.6g})" if key in resolved else value)
+        for key, value in flat(job["settings"], "not set")
+    ]
 
 
 def _in_order(findings: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,12 +37,17 @@ from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.base import COLUMNS
 from kernfed.wording import listed
-from kernfed_server.jobs.classes import refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_moments
+from kernfed_server.jobs.scales import agree_scales, check_moments, pooled_mean
 from kernfed_server.jobs.units import note_units, note_units_beside
+
+_MOST_TOLD = 8
+LEAST_WITHIN = 0.1
+"""Least part of the lengthscale that a column gets: one that is constant at every client would get none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,12 @@ class Setup:
     """Of the standardised training rows by column, 0: none; empty: none at all."""
     local_shared: bool = False
     """Whether clients also measure a model of their own rows with what all agreed on."""
+    class_order: tuple[int, ...] = ()
+    """Places of the classes, that with the most training rows first; what is drawn for each follows this order."""
+    ridge: float | None = None
+    """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
+    own_ridge: Mapping[str, float] = field(default_factory=dict)
+    """Ridge of each client's model alone; empty: that of the job."""
 
     @property
     def num_features(self) -> int:
@@ -105,6 +116,8 @@ class Agreed:
     column_mean: Array
     """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
     column_deviation: Array
+    ridge: float | None = None
+    """Where it followed from the earlier clients' rows."""
 
 
 async def prepare(
@@ -156,17 +169,23 @@ async def prepare(
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
+    class_order = by_rows(classes, described) if run.rules >= 2 else ()  # see `RULES`
+    within: Array | None = None
     if agreed is None:
         _judge_unseen(job, classes, described, run)
         note_units(schema, described, run)
-        mean, deviation, bounds = agree_scales(data, described, run)
+        scales = agree_scales(data, described, run)
+        mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
+        within = scales.within() if lengthscale(job) == COLUMNS else None
+        if map_features and job.shifts_columns and run.rules >= 1:
+            mean = pooled_mean(described)
     else:
         note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
         mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
-    drawn = median and rule == "median"
+    drawn = median and rule in ("median", COLUMNS)
     standardised = await gate.ask(
         StandardiseRequest(
             classes=classes,
@@ -183,7 +202,7 @@ async def prepare(
             "goes by the others"
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run) if agreed is None else agreed.spec
+    spec = agree_features(job, standardised, run, within) if agreed is None else agreed.spec
     setup = Setup(
         schema=schema,
         classes=classes,
@@ -197,6 +216,8 @@ async def prepare(
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
         backbone=later.backbone,
+        class_order=class_order,
+        ridge=None if agreed is None else agreed.ridge,
     )
     if map_features:
         intercept, shared = job.features.intercept, job.local_shared
@@ -315,13 +336,22 @@ def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription],
             run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
 
 
-def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
-    """The feature map, by the clients' median distances where the job leaves its lengthscale to them."""
+def agree_features(
+    job: JobFile, standardised: Mapping[str, Standardised], run: Run, within: Array | None = None
+) -> FeatureSpec:
+    """The feature map, by the clients' median distances where the job leaves its lengthscale to them.
+
+    Args:
+        job: Of the clients.
+        standardised: What they told of their distances.
+        run: For notes.
+        within: Part of each column's deviation that lies within clients, (P,), where columns may have their own scales.
+    """
     section = job.features
     seed = section.seed
     if seed is None:
         seed = rng.seed(job.seed, "features")
-    scale = lengthscale(job)
+    scale = rule = lengthscale(job)
     if isinstance(scale, str):
         agreed = agree_lengthscale(
             [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
@@ -333,5 +363,16 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
             run.note(f"lengthscale {scale:.6g}: the row-weighted median of the clients' median distances")
             if agreed.floored:
                 run.note(f"the median distance between rows is (nearly) 0; give {lengthscale_key(job)} yourself")
+            if rule == COLUMNS and within is not None:
+                parts = np.maximum(within, LEAST_WITHIN)
+                scale = [agreed.value * float(part) for part in parts]
+                run.note(_told_parts(job.data.features if job.data else [], parts))
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+
+
+def _told_parts(names: Sequence[str], parts: Array) -> str:
+    """The columns with the smallest parts, in words."""
+    order = [int(j) for j in np.argsort(parts, kind="stable") if parts[j] < 1.0][:_MOST_TOLD]
+    told = ", ".join(f"{names[j]} {parts[j]:.2g}" for j in order)
+    return f"lengthscales of single columns, as parts of it, the smallest first: {told or 'all 1'}"

@@ -56,10 +56,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "perfedavg": {"name": "perfedavg", **STREAM, "rounds": 4},
 }
 
-UNORDERED = [n for n in METHODS if n not in {"personalise paper", "personalise network"}]
-UNORDERED = [n for n in UNORDERED if n not in {"reweight adam", "reweight fedavg"}]
-UNORDERED = [n for n in UNORDERED if n != "perfedavg"]
-"""Networks draw starting weights for each output, and the paper's embeddings draw frequencies for each class."""
+UNORDERED = [name for name in METHODS if name != "perfedavg"]
 OF_CLASSES = [
     (method, task)
     for method in UNORDERED

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Ridge, Rounds
+from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, Ridge, Rounds
 from kernfed.section import Above, MethodSection, Only
 
 ClientFraction = Annotated[
@@ -51,7 +51,7 @@ class NewtonSettings(MethodSection):
     unused = (_HEAD_ALONE,)
 
     name: Literal["newton"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 30
     step: Literal["auto", "paper"] = Field(
         "auto",
@@ -149,7 +149,7 @@ class FedAvgSettings(MethodSection):
     unused = (_HEAD_ALONE,)
 
     name: Literal["fedavg"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     learning_rate: float | Literal["auto"] = Field(
         "auto", description="auto: 1 / the largest curvature of any client's objective; of a head, 0.01."
@@ -171,7 +171,7 @@ class FedProxSettings(MethodSection):
     unused = (_HEAD_ALONE,)
 
     name: Literal["fedprox"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
     client_fraction: ClientFraction = 1.0
@@ -191,7 +191,7 @@ class FedSophiaSettings(MethodSection):
     unused = (NO_RIDGE_ALONE,)
 
     name: Literal["fedsophia"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     loss: HeadLossKey = "cross-entropy"
     client_fraction: ClientFraction = 1.0
@@ -211,7 +211,7 @@ class FedNewSettings(MethodSection):
     unused = (NO_RIDGE_ALONE,)
 
     name: Literal["fednew"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     loss: HeadLossKey = "cross-entropy"
     client_fraction: ClientFraction = 1.0

@@ -12,7 +12,7 @@ from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
-from kernfed.methods.shared_settings import NetworkSection
+from kernfed.methods.shared_settings import BY_ROWS, RIDGE_RULE, NetworkSection, RidgeNumber
 from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -38,12 +38,10 @@ class PersonaliseSettings(MethodSection):
     unused = (Unused("evaluate_every", "measures its models once, at the end", Only(trainer=("exact", "newton"))),)
 
     name: Literal["personalise"]
-    ridge: float = Field(
-        1e-3,
-        gt=0,
-        le=1e6,
+    ridge: RidgeNumber | Literal["by-rows"] = Field(
+        BY_ROWS,
         description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|²; of personal models too, unless "
-        'weights = "crossfit" with the exact trainer, which chooses one.',
+        f'weights = "crossfit" with the exact trainer, which chooses one. {RIDGE_RULE}',
     )
     weights: Literal["crossfit", "paper", "exact"] = Field(
         "crossfit",
@@ -126,7 +124,7 @@ class PersonaliseSettings(MethodSection):
     )
     batch_size: Annotated[int, Only(trainer="fedavg")] = Field(0, ge=0, description="Rows per local step; 0: all.")
     weight_decay: Annotated[float, Only(trainer="fedavg")] = Field(
-        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|²."
+        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|², without biases."
     )
     optimiser: Annotated[Literal["adam", "average"], Only(trainer="fedavg")] = Field(
         "adam", description="What becomes of the clients' mean movement: a step of Adam, or it is taken as it is."

@@ -21,7 +21,7 @@ from kernfed.methods.reweight.ratio_spec import (
     RatioModel,
     RatioSpec,
 )
-from kernfed.methods.shared_settings import NO_RIDGE_ALONE, NetworkSection, Width
+from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, RIDGE_RULE, NetworkSection, RidgeNumber, Width
 from kernfed.models.network_spec import NetworkKind, make_network_spec
 from kernfed.section import GIVEN, MethodSection, Only, Section, Unused
 
@@ -105,7 +105,9 @@ class RatiosSection(Section):
     batch_size: Annotated[int, *BY_GRADIENT] = Field(
         256, ge=1, le=1_000_000, description="Rows and points of a gradient step."
     )
-    weight_decay: Annotated[float, *BY_GRADIENT] = Field(0.0, ge=0, le=1e6, description="λ of (λ/2)|θ|².")
+    weight_decay: Annotated[float, *BY_GRADIENT] = Field(
+        0.0, ge=0, le=1e6, description="λ of (λ/2)|θ|², without biases."
+    )
     num_clusters: Annotated[int, BINS] = Field(
         30, ge=1, le=100_000, description="Bins (k-means) for the greatest ratio; 20 to 50."
     )
@@ -284,7 +286,9 @@ class ReweightSettings(MethodSection):
         description="Weight of a client in means: by its training rows, by what its weighted rows are worth, or the "
         "same for all, as in the paper.",
     )
-    ridge: Annotated[float, Only(trainer="newton")] = Field(1e-3, gt=0, le=1e6, description="Ridge of the objective.")
+    ridge: Annotated[RidgeNumber | Literal["by-rows"], Only(trainer="newton")] = Field(
+        BY_ROWS, description=f"Ridge of the objective. {RIDGE_RULE}"
+    )
     tolerance: Annotated[float, Only(trainer="newton")] = Field(
         1e-8, gt=0, lt=1, description="Certified relative distance at which it is done."
     )
@@ -298,7 +302,9 @@ class ReweightSettings(MethodSection):
     )
     step_size: Annotated[Positive, Only(trainer="adam")] = Field(1e-3, description="Of the coordinator's Adam.")
     batch_size: Annotated[int, NETWORK] = Field(64, ge=0, description="Rows per gradient; 0: all.")
-    weight_decay: Annotated[float, NETWORK] = Field(0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|².")
+    weight_decay: Annotated[float, NETWORK] = Field(
+        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|², without biases."
+    )
     average_last: Annotated[int, NETWORK] = Field(
         0,
         ge=0,

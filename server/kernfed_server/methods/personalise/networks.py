@@ -23,6 +23,7 @@ from kernfed.methods.personalise.training_messages import (
 )
 from kernfed.models.network_spec import NetworkSpec, initial_parameters
 from kernfed_server.jobs.evaluation import measured
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -38,7 +39,7 @@ async def train_networks(job: Personalisation, found: Collaboration | None) -> N
         networks = _Networks.from_arrays(job, spec, found, job.run.resumed)
     async for round_num in job.run.rounds(job.settings.rounds):
         if found is None:
-            await job.find_weights()
+            await find_weights(job)
             found = await job.told_weights(needed=True)
             networks = _Networks.start(job, spec, found)
             await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, RoundMetrics())
@@ -88,7 +89,8 @@ class _Networks:
                 f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
                 f"target loses more than {targets.dropped:.2g} of its weight"
             )
-        parameters = np.tile(initial_parameters(spec, job.seed("network")), (len(targets.mix), 1))
+        start = initial_parameters(spec, job.seed("network"), job.setup.class_order)
+        parameters = np.tile(start, (len(targets.mix), 1))
         return cls(job, spec, found.clients, targets, parameters, Adam.start(parameters.shape))
 
     async def turn(self, round_num: int) -> float:
@@ -142,7 +144,7 @@ class _Networks:
         """Metrics of personal networks and the global one; with `alone` also of what clients train by themselves."""
         settings = self.job.settings
         members = set(self.job.cohort.clients)
-        start = initial_parameters(self.spec, self.job.seed("network"))
+        start = initial_parameters(self.spec, self.job.seed("network"), self.job.setup.class_order)
         requests = {
             c: EvaluateNetworksRequest(
                 network=self.spec,

@@ -15,6 +15,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.methods.reweight.messages import UNWEIGHTED
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.beside import ModelsBeside
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
@@ -74,7 +75,7 @@ async def train_linear(job: Reweighting) -> Model:
         inner = None
         rounds = start + job.settings.rounds
         plan = NewtonPlan(
-            job.settings.ridge, rounds, job.settings.tolerance, client_weights=job.client_weights(variant)
+            ridge_of(job.settings), rounds, job.settings.tolerance, client_weights=job.client_weights(variant)
         )
         weights = await newton.run(setup, plan, job.cohort, run)
         if weights is None:

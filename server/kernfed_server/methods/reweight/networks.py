@@ -24,7 +24,7 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.network_model import NetworkModel
-from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, norm_entries
+from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries, initial_parameters, norm_entries
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
@@ -94,7 +94,7 @@ class _Networks:
             adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
-        start = np.tile(initial_parameters(spec, job.seed("network")), (len(job.variants), 1))
+        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.class_order), (len(job.variants), 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
     async def turn(self, round_num: int) -> float:
@@ -110,8 +110,7 @@ class _Networks:
             )
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
             mean = await self._mean({client: reply.gradients for client, reply in slopes.items()})
-            decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
-            slope = mean + settings.weight_decay * decayed
+            slope = mean + settings.weight_decay * before * decayed_entries(self.spec)
             self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
             if self.spec.batch_norm:  # means and variances follow those of the batches, which is no descent
                 statistics = norm_entries(self.spec)[1]
