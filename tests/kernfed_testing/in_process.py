@@ -70,7 +70,10 @@ def make_job(
     )
 
 
-INDEPENDENT: dict[str, Any] = {"data": "standardise = false", "features": "lengthscale = 1.5\nintercept = false"}
+INDEPENDENT: dict[str, Any] = {
+    "data": "standardise = false",
+    "features": 'lengthscale = 1.5\nintercept = false\norigin = "zero"',
+}
 """Settings under which a client's preparation says nothing about the others' rows."""
 
 

@@ -250,7 +250,9 @@ class ClientSession:
 
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request."""
-        if self._outbox.answers(task):
+        moves_state = self._runner.moves_state(task.step)
+        # The state on disk has the answer to its last step, and knows whether there were later ones.
+        if self._outbox.answers(task) and not (moves_state and self._outbox.restored(task.task_id)):
             if self._outbox.delivered(task.task_id):  # any other is on its way already
                 self._outbox.asked(task.task_id)
                 self._send_answer(task.task_id)
@@ -258,10 +260,8 @@ class ClientSession:
         if self._is_under_way(task):
             return None
         if self._outbox.holds(task.task_id):
-            log.info("a task comes again with another request: it is computed anew", task_id=task.task_id)
-            self._stop_sending(task.task_id)
-            self._outbox.drop(task.task_id)
-            self._forget(task.task_id)
+            log.info("a task that was answered is computed anew", task_id=task.task_id)
+            self._drop_answer(task.task_id)
         try:
             incoming = self._runner.incoming(task)
         except KernfedError as err:
@@ -269,6 +269,11 @@ class ClientSession:
             return None
         self._busy[task.task_id] = task
         return incoming
+
+    def _drop_answer(self, task_id: str) -> None:
+        self._stop_sending(task_id)
+        self._outbox.drop(task_id)
+        self._forget(task_id)
 
     def _is_under_way(self, task: task_pb2.Task) -> bool:
         """Whether this very request is being received or computed; one that it replaces is not wanted any more."""
@@ -292,7 +297,10 @@ class ClientSession:
             elif answer is None:
                 raise error or RuntimeError("a step ended without an answer")
             else:
-                self._outbox.add_reply(task, answer.payload, answer.compute_s)
+                once = self._runner.moves_state(task.step)
+                for task_id in self._outbox.superseded(task) if once else ():
+                    self._drop_answer(task_id)
+                self._outbox.add_reply(task, answer.payload, answer.compute_s, once=once)
                 self._send_answer(task.task_id)
 
         def answer() -> Answered:

@@ -89,6 +89,11 @@ class TaskRunner:
         """Wire names of the steps, sorted."""
         return sorted(self._requests)
 
+    def moves_state(self, step: str) -> bool:
+        """Whether a step moves what this client keeps of the job, so that it must not be computed twice."""
+        request = self._requests.get(step)
+        return request is not None and request.once
+
     @functools.cached_property
     def _steps(self) -> Mapping[type[Request[Any]], StepFunction]:
         return self._load_steps()

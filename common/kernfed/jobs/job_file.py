@@ -187,6 +187,13 @@ class FeaturesSection(Section):
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
     )
+    origin: Annotated[
+        Literal["mean", "zero"], Only(kernel=RANDOM_KERNELS, form=(FeatureForm.COSINE, FeatureForm.HALF_COSINE))
+    ] = Field(
+        "mean",
+        description="With `data.standardise = false`: what is subtracted from the columns before the map, their pooled "
+        "means or nothing. With the means a shift of all inputs changes no prediction. With `[method.noise]`: nothing.",
+    )
     intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
 
     @model_validator(mode="after")
@@ -221,7 +228,20 @@ class JobFile(Section):
 
     def unused_keys(self) -> Mapping[str, str]:
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
-        return self.method.unused_keys(self.data.task if self.data else None)
+        found = self.method.unused_keys(self.data.task if self.data else None)
+        if "features" in found or self.data is None:
+            return found
+        if method_of(self.method).unscaled(self.method):
+            return {**found, "features.origin": "leaves the columns as they are"}
+        if self.data.standardise:
+            return {**found, "features.origin": "subtracts the columns' means as it standardises them"}
+        return found
+
+    @property
+    def shifts_columns(self) -> bool:
+        """Whether columns that are not standardised have their means subtracted all the same."""
+        acts = "origin" not in self.features.idle_keys() and "features.origin" not in self.unused_keys()
+        return acts and self.data is not None and self.features.origin == "mean"
 
     @property
     def float_bits(self) -> int:

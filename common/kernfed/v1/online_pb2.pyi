@@ -368,6 +368,7 @@ class OnlineStepRequest(google.protobuf.message.Message):
     THETA_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     base: builtins.int
@@ -378,6 +379,10 @@ class OnlineStepRequest(google.protobuf.message.Message):
     """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
     wait_s: builtins.float
     """Seconds for which to wait for a row where there is none. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that moved, uint8. Shape (A)."""
@@ -396,9 +401,10 @@ class OnlineStepRequest(google.protobuf.message.Message):
         theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernels", b"kernels", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s"]) -> None: ...
 
 Global___OnlineStepRequest: typing_extensions.TypeAlias = OnlineStepRequest
 
@@ -482,6 +488,7 @@ class SharedStepRequest(google.protobuf.message.Message):
     ASKED_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     base: builtins.int
@@ -492,6 +499,10 @@ class SharedStepRequest(google.protobuf.message.Message):
     """Most rows to learn from. From 1 to 100,000."""
     wait_s: builtins.float
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that moved, uint8. Shape (A)."""
@@ -520,9 +531,10 @@ class SharedStepRequest(google.protobuf.message.Message):
         asked: kernfed.v1.tensor_pb2.Tensor | None = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["asked", b"asked", "kernels", b"kernels", "theta", b"theta", "weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___SharedStepRequest: typing_extensions.TypeAlias = SharedStepRequest
 
@@ -607,6 +619,7 @@ class LocalStepRequest(google.protobuf.message.Message):
     LEARNING_RATE_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     base: builtins.int
@@ -619,6 +632,10 @@ class LocalStepRequest(google.protobuf.message.Message):
     """Most rows to learn from. From 1 to 100,000."""
     wait_s: builtins.float
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were averaged since, uint8. Shape (A)."""
@@ -648,9 +665,10 @@ class LocalStepRequest(google.protobuf.message.Message):
         learning_rate: builtins.float = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["asked", b"asked", "kernels", b"kernels", "theta", b"theta", "weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "learning_rate", b"learning_rate", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "learning_rate", b"learning_rate", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___LocalStepRequest: typing_extensions.TypeAlias = LocalStepRequest
 
@@ -720,6 +738,7 @@ class MetaStepRequest(google.protobuf.message.Message):
     LEARNING_RATE_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     hidden: builtins.int
@@ -732,6 +751,10 @@ class MetaStepRequest(google.protobuf.message.Message):
     """Most rows to learn from. From 1 to 100,000."""
     wait_s: builtins.float
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of the network, as `kernfed.methods.online.meta` lays them out. Shape (W)."""
@@ -746,9 +769,10 @@ class MetaStepRequest(google.protobuf.message.Message):
         learning_rate: builtins.float = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adaptation_rate", b"adaptation_rate", "batch_rows", b"batch_rows", "hidden", b"hidden", "learning_rate", b"learning_rate", "round_num", b"round_num", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adaptation_rate", b"adaptation_rate", "batch_rows", b"batch_rows", "hidden", b"hidden", "learning_rate", b"learning_rate", "round_num", b"round_num", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___MetaStepRequest: typing_extensions.TypeAlias = MetaStepRequest
 
@@ -881,6 +905,7 @@ class PooledStepRequest(google.protobuf.message.Message):
     WAIT_S_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
     NUM_EVIDENT_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     num_kernels: builtins.int
@@ -895,6 +920,10 @@ class PooledStepRequest(google.protobuf.message.Message):
     """Sum of what clients told last. From -1,000,000,000 to 1,000,000,000."""
     num_evident: builtins.int
     """Clients that did. From 0 to 2^53."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Parameters of each of the J memories. Shape (J, N, F)."""
@@ -915,8 +944,9 @@ class PooledStepRequest(google.protobuf.message.Message):
         wait_s: builtins.float = ...,
         evidence: builtins.float = ...,
         num_evident: builtins.int = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rows", b"rows", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch_rows", b"batch_rows", "evidence", b"evidence", "num_evident", b"num_evident", "num_features", b"num_features", "num_kernels", b"num_kernels", "round_num", b"round_num", "rows", b"rows", "theta", b"theta", "wait_s", b"wait_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_rows", b"batch_rows", "evidence", b"evidence", "num_evident", b"num_evident", "num_features", b"num_features", "num_kernels", b"num_kernels", "round_num", b"round_num", "rows", b"rows", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s"]) -> None: ...
 
 Global___PooledStepRequest: typing_extensions.TypeAlias = PooledStepRequest

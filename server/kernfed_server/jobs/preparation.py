@@ -42,7 +42,7 @@ from kernfed.wording import listed
 from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_moments
+from kernfed_server.jobs.scales import agree_scales, check_moments, pooled_mean
 from kernfed_server.jobs.units import note_units, note_units_beside
 
 _MOST_TOLD = 8
@@ -177,6 +177,8 @@ async def prepare(
         scales = agree_scales(data, described, run)
         mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
         within = scales.within() if lengthscale(job) == COLUMNS else None
+        if map_features and job.shifts_columns and run.rules >= 1:
+            mean = pooled_mean(described)
     else:
         note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
         mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds

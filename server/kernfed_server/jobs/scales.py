@@ -124,6 +124,11 @@ def agree_scales(data: DataSection, described: Mapping[str, DataDescription], ru
     return Scales(pooled.mean, pooled_deviation(pooled), bounds, tuple(stated.values()))
 
 
+def pooled_mean(described: Mapping[str, DataDescription]) -> Array:
+    """Mean of each feature column over all clients' training rows, shape (P,)."""
+    return pool_moments([moments_of(d) for _, d in sorted(described.items())]).mean
+
+
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Columns in which a client stands apart from all others."""

@@ -230,7 +230,7 @@ class OnlineClient:
         newest = self.keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
             return MetaStep(**answers.fields(newest.reply))
-        state = self.keeper.before(request.round_num)
+        state = self.keeper.before(request.round_num, request.uncounted_from)
 
         def adapted(weights: Floats, last: Array) -> Floats:
             if not len(last):
@@ -278,7 +278,7 @@ class OnlineClient:
         newest = keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
             return answers.fields(newest.reply)
-        state = self._with_parameters(keeper.before(request.round_num), request)
+        state = self._with_parameters(keeper.before(request.round_num, request.uncounted_from), request)
         if state is None:
             numbers = answers.numbers(0, len(newest.waiting), newest.left_out, whole=True)
             return answers.fields({"numbers": numbers, **empty})

@@ -42,7 +42,7 @@ def pooled_step(client: OnlineClient, request: PooledStepRequest) -> PooledStep:
     if newest.round_num == request.round_num and newest.request == digest:
         return _reply(newest.reply)
     common = CommonRidges(np.array(request.theta, dtype=np.float64), np.array(request.rows, dtype=np.float64))
-    before = client.keeper.before(request.round_num)
+    before = client.keeper.before(request.round_num, request.uncounted_from)
     learner = before.learner.beside(_others(request, before))
     state = replace(before.moved_to(common.theta, request.round_num), learner=learner)
 

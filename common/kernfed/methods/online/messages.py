@@ -167,6 +167,8 @@ class OnlineStepRequest(Request[OnlineStep]):
     """Most rows to learn from; a client whose policy wants more takes that many."""
     wait_s: Annotated[float, Range(0, 60)]
     """Seconds for which to wait for a row where there is none."""
+    uncounted_from: Count = 0
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +224,8 @@ class PooledStepRequest(Request[PooledStep]):
     """Most rows to learn from; a client whose policy wants more takes that many."""
     wait_s: Annotated[float, Range(0, 60)]
     """Seconds for which to wait for a row where there is none."""
+    uncounted_from: Count = 0
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +283,8 @@ class SharedStepRequest(Request[SharedStep]):
     """Most rows to learn from."""
     wait_s: Annotated[float, Range(0, 60)]
     """How long to wait for a row where there is none. Seconds."""
+    uncounted_from: Count = 0
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +344,8 @@ class LocalStepRequest(Request[LocalStep]):
     """Most rows to learn from."""
     wait_s: Annotated[float, Range(0, 60)]
     """How long to wait for a row where there is none. Seconds."""
+    uncounted_from: Count = 0
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,6 +395,8 @@ class MetaStepRequest(Request[MetaStep]):
     """Most rows to learn from."""
     wait_s: Annotated[float, Range(0, 60)]
     """How long to wait for a row where there is none. Seconds."""
+    uncounted_from: Count = 0
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,5 +108,5 @@ def _check_divergence(
     )
     problem = trainer.problem
     raise DivergedRunError(
-        str(error), problem.whole(good), measure=lambda: problem.evaluate(good, {"damping": damping})
+        str(error), problem.whole(good), measure=lambda: problem.evaluate(good, {"uploads": problem.uploads})
     ) from error
