@@ -26,6 +26,7 @@ from kernfed.methods.personalise.training_messages import (
 from kernfed.models.network_spec import NetworkSpec, initial_parameters
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -41,7 +42,7 @@ async def train_networks(job: Personalisation, found: Collaboration | None) -> N
         networks = _Networks.from_arrays(job, spec, found, job.run.resumed)
     async for round_num in job.run.rounds(job.settings.rounds):
         if found is None:
-            await job.find_weights()
+            await find_weights(job)
             found = await job.told_weights(needed=True)
             networks = _Networks.start(job, spec, found)
             await job.run.record(round_num, {**found.to_arrays(), **networks.to_arrays()}, RoundMetrics())
