@@ -33,6 +33,7 @@ from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -49,7 +50,7 @@ async def train_newton(job: Personalisation, found: Collaboration | None) -> Arr
             return solver.federated
     async for round_num in job.run.rounds(job.settings.rounds):
         if found is None:
-            await job.find_weights()
+            await find_weights(job)
             found = await job.told_weights(needed=True)
             solver = _Solver.start(job, found)
             await job.run.record(round_num, {**found.to_arrays(), **solver.to_arrays()}, RoundMetrics())
