@@ -177,6 +177,8 @@ def _type(annotation: Any) -> str:
     if origin is list:
         return f"list of {_type(args[0])}"
     if origin is dict:
+        if args[1] == tuple[float, float]:
+            return "table of text to two numbers"
         return "table of text to text" if _type(args[1]) == "text" else "table"
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return ", ".join(f"`{json.dumps(member.value)}`" for member in annotation)

@@ -136,6 +136,7 @@ def make_job(problem: Problem, num_columns: int, num_classes: int, num_features:
             },
             "features": {
                 "form": "half-cosine",
+                "origin": "zero",
                 "num_frequencies": num_features,
                 "lengthscale": 1.0 / problem.frequency_scale,
                 "intercept": False,

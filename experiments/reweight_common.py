@@ -144,7 +144,7 @@ def lenet_job(seed: int, rounds: int, num_columns: int = 784, **parts: Any) -> J
         "network": {"kind": "cnn", "image": [1, 28, 28]},
         "client_weights": "equal",
         "deliver": "weighted",
-        "ratios": {"source": "labels"},
+        "ratios": {"source": "labels", "denominator": "client"},
     }
     data = {"task": "classification", "target": "y", "features": [f"x{i}" for i in range(num_columns)]}
     return JobFile.model_validate(

@@ -66,6 +66,7 @@ def on_features(
     lines = []
     for name in ("exact", *chosen):
         ratios = {"source": "labels"} if name == "exact" else {"source": "matching", **FEATURES[name]}
+        ratios["denominator"] = "client"
         found = label_shift_table(data, counts, rounds, repetitions, {"ratios": ratios}, allow)
         words = "exact ratios" if name == "exact" else f"ratios on {name}"
         named = {

@@ -87,7 +87,8 @@ def main() -> None:
     rounds, repetitions = sizes(options)
     sizes_of = (1464, 58536) if options.full else (60, 2400) if options.quick else (400, 16_000)
     network = {"kind": "cnn", "image": [2, 14, 14]}
-    parts = {"data": {"task": "binary", "classes": ["0", "1"]}, "method": {"network": network, "ratios": {}}}
+    method = {"network": network, "ratios": {"denominator": "client"}}
+    parts = {"data": {"task": "binary", "classes": ["0", "1"]}, "method": method}
     found: dict[str, list[Floats]] = {name: [] for name in (*NAMES.values(), "Grayscale")}
     for seed in range(repetitions):
         rows, agrees = draw(data, sizes_of, seed)

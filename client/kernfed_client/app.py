@@ -143,7 +143,8 @@ class ClientDaemon:
                 await asyncio.sleep(_DAY_S)
                 await self._worker.run(self._runner.forget_old)
 
-        health = keep_health_written(self._file.state, lambda: self.session.connected)
+        session = self.session
+        health = keep_health_written(self._file.state, lambda: session.connected, lambda: session.idle_cuts.text)
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (

@@ -47,6 +47,7 @@ class DataReport:
     num_rows: int
     num_test_rows: int
     num_dropped_rows: int
+    num_outside_rows: int
     classes: dict[str, list[int]]
     """Training and test rows per class; empty for regression."""
     columns: list[ColumnSummary]
@@ -81,7 +82,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
                 )
     data = load_local_data(file, job.cohort.dataset, schema, name)
     finite_moments(data, schema, job.cohort.dataset)
-    notes += [*data.notes, *_far_notes(data, schema), *_policy_notes(file, job, data)]
+    notes += [*data.notes, *_outside_notes(data, schema), *_far_notes(data, schema), *_policy_notes(file, job, data)]
     return DataReport(
         job=job.name,
         client=name,
@@ -89,6 +90,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         num_rows=data.train.num_rows,
         num_test_rows=data.test.num_rows,
         num_dropped_rows=data.num_dropped_rows,
+        num_outside_rows=data.num_outside_rows,
         classes=_class_counts(data),
         columns=_columns(data, [*schema.features, schema.target]),
         notes=notes,
@@ -108,6 +110,8 @@ def as_table(report: DataReport) -> RenderableType:
     rows.add_row("dropped for missing values", f"{report.num_dropped_rows:,}")
     for name, (train, test) in report.classes.items():
         rows.add_row(Text(f"class {name}"), f"{train:,} training, {test:,} test")
+    if report.num_outside_rows:
+        rows.add_row("left out by data.ranges", f"{report.num_outside_rows:,}")
     columns = Table("column", "mean", "deviation", "min", "max", title="training rows (stays here)")
     left_out = max(len(report.columns) - _MAX_COLUMNS, 0)
     for c in [*report.columns[: _MAX_COLUMNS - 1], *report.columns[_MAX_COLUMNS - 1 + left_out :]]:
@@ -129,6 +133,16 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
         ColumnSummary(name, float(c.mean()), float(c.std()), float(c.min()), float(c.max()))
         for name, c in zip(names, columns, strict=False)  # a class target has no moments
     ]
+
+
+def _outside_notes(data: LocalData, schema: DataSchema) -> list[str]:
+    """One note per range of the job that rows lie outside of."""
+    return [
+        f"column {r.column!r}: {n} {'row is' if n == 1 else 'rows are'} left out, for the job takes values from "
+        f"{r.low:g} to {r.high:g} alone"
+        for r, n in zip(schema.ranges, data.outside_rows, strict=False)
+        if n
+    ][:_MAX_COLUMNS]
 
 
 def _far_notes(data: LocalData, schema: DataSchema) -> list[str]:

@@ -41,7 +41,7 @@ add_later(
 add_later(
     app,
     "doctor",
-    "kernfed.cli.doctor:doctor",
+    "kernfed_client.commands.doctor:doctor",
     "Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role.",
 )
 add_later(

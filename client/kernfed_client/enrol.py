@@ -18,9 +18,9 @@ from kernfed.pki import folder as files
 from kernfed.pki.authority import certificate_pem, fingerprint, key_pem, make_csr, signed_by
 from kernfed.pki.enrolled import check_issued, site_key
 from kernfed.pki.identity import Identity, Role, enrolment_channel_credentials
+from kernfed.pki.layer_checks import check_dns, check_tcp, not_tls
 from kernfed.pki.names import Principal
 from kernfed.pki.tls_chain import fetch_chain, matches_host, server_names
-from kernfed.pki.tls_diagnosis import check_dns, check_tcp, not_tls
 from kernfed.pki.tokens import Token, decode_token
 from kernfed.status import error_from_rpc
 from kernfed.v1 import enrolment_service_pb2 as pb

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import time
@@ -58,8 +59,15 @@ class Part:
         self._path = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_PART}")
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
         self.file: BinaryIO = os.fdopen(handle, "wb", buffering)
+        self.digest = hashlib.sha256()
+        """SHA-256 of what `add` wrote."""
         if mode is not None:
             os.fchmod(handle, mode)  # what the umask took away
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Write a piece, and count it for the digest. Blocks."""
+        self.digest.update(piece)
+        self.file.write(piece)
 
     def keep(self, *, durable: bool) -> None:
         """Move the file to `target`, which may have been changed meanwhile.

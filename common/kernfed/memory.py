@@ -30,13 +30,14 @@ def available_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
     return max(0, min(found))
 
 
-def require_bytes(needed: int, what: str, advice: str) -> None:
-    """Refuse work that does not fit into nine tenths of what is available.
+def require_bytes(needed: int, what: str, advice: str, limit: int | None = None) -> None:
+    """Refuse work that does not fit into `limit` bytes; unset: nine tenths of what is available.
 
     Raises:
         DataError: States the estimate, the limit, and `advice`.
     """
-    limit = available_bytes() * 9 // 10
+    if limit is None:
+        limit = available_bytes() * 9 // 10
     if needed > limit:
         raise DataError(
             f"{what} needs about {needed / 2**30:.1f} GiB, and {limit / 2**30:.1f} GiB may be used here; {advice}"

@@ -1,8 +1,9 @@
-"""Numbers, durations, settings, lists of names and text from elsewhere as text, for commands, reports and messages."""
+"""Numbers, times, settings, lists of names and text from elsewhere as text, for commands, reports and messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 MAX_LISTED = 12
@@ -31,6 +32,11 @@ def duration(seconds: float, digits: int = 1) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:0{digits}} min" if hours else f"{minutes} min {rest:0{digits}} s"
+
+
+def moment(when: datetime) -> str:
+    """A time in UTC for reading, to the minute."""
+    return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
 def listed(names: Sequence[str], limit: int = MAX_LISTED, more: str = "") -> str:

@@ -9,16 +9,17 @@ import torch
 
 from kernfed.arrays import Array
 from kernfed.errors import DataError
-from kernfed.federation.evaluation import measure, metrics, pool
+from kernfed.federation.evaluation import measure
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods import rooms
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.shifted_gram import ShiftedGram
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import held_out_targets, predict
 from kernfed_client.steps.own_ridge import ridge_key
+from kernfed_server.jobs.evaluation import collect
 
 MODEL = "central"
 
@@ -69,16 +70,10 @@ def measure_central(jobs: Mapping[str, LocalJob], ridge: float) -> RoundMetrics:
 
 def measure_central_ridge(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMetrics:
     """Metrics of the ridge model of all rows, by the ridge of a method's settings."""
-    return measure_central(jobs, settings.ridge)
+    return measure_central(jobs, ridge_of(settings))
 
 
 def measured(jobs: Mapping[str, LocalJob], scores: Callable[[LocalJob], Array]) -> RoundMetrics:
     """Metrics of scores on each client's own test rows, and on all of them."""
-    sums: dict[str, MetricSums] = {
-        name: measure(MODEL, job.task, scores(job), held_out_targets(job)) for name, job in sorted(jobs.items())
-    }
-    task = next(iter(jobs.values())).task
-    return RoundMetrics(
-        pooled={MODEL: pool(list(sums.values()), task)},
-        clients={name: {MODEL: metrics(s, task)} for name, s in sums.items()},
-    )
+    sums = {name: (measure(MODEL, job.task, scores(job), held_out_targets(job)),) for name, job in jobs.items()}
+    return collect(sums, next(iter(jobs.values())).task)

@@ -87,7 +87,8 @@ def from_data_file(
         ConfigError: The scheme does not fit the task.
     """
     schema = data_schema(job)
-    table = read_partition(file, schema, "data", "train")
+    everything = replace(schema, ranges=())  # each client leaves out, and counts, its own rows
+    table = read_partition(file, everything, "data", "train")
     if partitioning.scheme is Scheme.COLUMN:
         values = _column_values(file, schema, partitioning.column)
         lacking = [int(row) for row in table.row_numbers if int(row) not in values]
@@ -154,13 +155,12 @@ def open_cohort(
         raise ConfigError(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
-    section = job.cohort
     return Cohort(
         InProcessExchange(_permitted_steps(job.method.name), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
-        quorum=section.quorum,
-        float_bits=64 if job.precision == "float64" else 32,
+        quorum=job.cohort.quorum,
+        float_bits=job.float_bits,
         observe=observe,
     )
 
@@ -192,6 +192,7 @@ def _column_values(file: PartitionFile, schema: DataSchema, column: str) -> dict
         features=features,
         classes=(),
         missing=MissingRule.DROP_ROWS,
+        ranges=(),
     )
     table = read_partition(file, wanted, "data", "train")
     return {int(row): value for row, value in zip(table.row_numbers, table.labels or (), strict=True)}

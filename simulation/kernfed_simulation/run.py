@@ -20,6 +20,8 @@ from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.outcomes import count_answer
+from kernfed_server.jobs.rules import resolved_settings
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_simulation.central import central_models
@@ -54,9 +56,7 @@ class _Journal(MemoryJournal):
         """See `Journal.event`."""
         super().event(event)
         self.numbered.append(NumberedEvent(len(self.numbered) + 1, datetime.now(UTC), event))
-        if event.kind is EventKind.CLIENT_ANSWERED:
-            steps = self.answers.setdefault(event.client, {})
-            steps[event.step] = steps.get(event.step, 0) + 1
+        count_answer(self.answers, event)
         self.listen(event)
 
 
@@ -116,7 +116,9 @@ def simulate(
     if job.data is not None and (error is None or model is not None):
         left = {name: jobs[name] for name in cohort.clients}
         try:
-            final = final.merged(_central(job, left))
+            measure = central_models().get(job.method.name)
+            settings = resolved_settings(job.method, run.resolved)
+            final = final.merged(measure(left, settings)) if measure else final
         except (NumericalError, DataError) as err:
             run.note(f"no pooled reference: {err}")
     last = closed[-1].round_num if closed else 0
@@ -135,21 +137,8 @@ def simulate(
     if out is not None:
         _write(out, info, job, kept, journal.answers, model)
     delivered = model.model if isinstance(model, ModelsBeside) else model
-    return Simulated(
-        info,
-        job,
-        delivered if isinstance(delivered, GlobalModel) else None,
-        kept,
-        final,
-        error,
-        left=delivered,
-    )
-
-
-def _central(job: JobFile, jobs: Mapping[str, LocalJob]) -> RoundMetrics:
-    """Metrics of the pooled reference, where the method has one."""
-    measure = central_models().get(job.method.name)
-    return RoundMetrics() if measure is None else measure(jobs, job.method)
+    known = delivered if isinstance(delivered, GlobalModel) else None
+    return Simulated(info, job, known, kept, final, error, left=delivered)
 
 
 def _training(event: JobEvent) -> Scores:

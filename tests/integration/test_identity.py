@@ -29,8 +29,9 @@ from kernfed.pki.identity import (
     Identity,
     Role,
 )
+from kernfed.pki.layer_checks import Layer
 from kernfed.pki.renewal import renew
-from kernfed.pki.tls_diagnosis import Layer, diagnose, diagnose_failure
+from kernfed.pki.tls_diagnosis import diagnose, diagnose_failure
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.bare_coordinator import Coordinator, WhoAmI, ask, serving
@@ -73,7 +74,7 @@ async def test_all_is_well(coordinator: Coordinator, ids: Identities) -> None:
     findings = await asyncio.to_thread(diagnose, coordinator.address, Identity.load(ids.client()))
     assert [f.layer for f in findings] == list(Layer)
     assert all(f.ok for f in findings)
-    assert "admits it" in findings[-1].message
+    assert "admits it" in findings[list(Layer).index(Layer.AUTHORISATION)].message
 
 
 async def test_wrong_ca(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ async def test_revoked(coordinator: Coordinator, ids: Identities) -> None:
     folder = ids.client()
     assert await coordinator.call(folder) == "client/cleveland"
     told: asyncio.Queue[Any] = asyncio.Queue()
-    coordinator.watch.on_revoked = told.put_nowait
+    coordinator.watch.on_revoked = lambda revocation, _: told.put_nowait(revocation)
     await asyncio.to_thread(ids.pki.revoke, "cleveland")
     assert (await asyncio.wait_for(told.get(), LIMIT_S)).name == "cleveland"
     with pytest.raises(RevokedError, match="was revoked"):

@@ -37,6 +37,20 @@ async def test_heartbeats_keep_a_line_from_being_idle(tmp_path: Path) -> None:
         assert fed.sessions.present() == set(AB)
 
 
+async def test_a_box_that_cuts_idle_lines_is_named_and_kept_from_it(tmp_path: Path) -> None:
+    """With seldom heartbeats a line is cut three times; then its client says so, and sends them more often."""
+    async with Federation(tmp_path, AB, proxied=["a"], heartbeat_s=(30.0, 100.0)) as fed:
+        line, daemon = fed.proxies["a"], fed.daemons["a"]
+        line.cut_idle(0.8)
+        await line.wait(lambda: line.num_cuts >= 3 and line.num_connections >= 4)
+        found = daemon.session.idle_cuts
+        await line.wait(lambda: found.after_s is not None)
+        assert "something between this client and the coordinator" in found.text
+        cuts, passed = line.num_cuts, line.passed[Direction.UP]
+        await line.wait(lambda: line.passed[Direction.UP] > passed + 600)  # some heartbeats
+        assert line.num_cuts <= cuts + 1
+
+
 async def test_idle_lines_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it cuts all the same while a client computes, the reply arrives over the next line and counts once."""
     gate = Gate(monkeypatch, GradientDescentRequest, "a")

@@ -7,25 +7,26 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
 from kernfed_testing.nodes import LIMIT_S
 
 ABC = ["a", "b", "c"]
+GRADIENTS = "num_kernels = 7\nkernels_per_round = 3\nnum_frequencies = 8"
+STATISTICS = "num_frequencies = 8"
 STREAM = '[policy]\nmin_rows = 1\n[datasets.default.stream]\nsource = "follow"\npath = "rows"'
 
 
-def job_text(**settings: object) -> str:
+def job_text(kernels: str = STATISTICS, **settings: object) -> str:
     lines = "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.items())
     return f"""
 name = "live"
 seed = 3
 [method]
 name = "online"
-num_kernels = 7
-kernels_per_round = 3
-num_frequencies = 8
+{kernels}
 metrics_every = 5
 wait_s = 0.05
 {lines}
@@ -145,13 +146,14 @@ async def test_a_client_joins_a_running_job(tmp_path: Path) -> None:
     assert noted
 
 
-async def test_network_equals_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", [STATISTICS, GRADIENTS], ids=["statistics", "gradients"])
+async def test_network_equals_one_process(tmp_path: Path, kernels: str) -> None:
     """Finite streams give over sockets the parameters that they give in one process, to the last bit."""
     from kernfed.jobs.job_file import parse_job
     from kernfed_simulation.federation import from_client_files
     from kernfed_simulation.run import simulate
 
-    text = job_text(rounds=20)
+    text = job_text(kernels, rounds=20)
     settings = dict.fromkeys(ABC, "[policy]\nmin_rows = 1")
     async with Federation(tmp_path, ABC, settings=settings) as fed:
         ended = await fed.run(text)
@@ -164,15 +166,20 @@ async def test_network_equals_one_process(tmp_path: Path) -> None:
 
 
 async def test_answers_are_of_the_declared_kinds_and_size(tmp_path: Path) -> None:
-    """The audit log of a client shows gradients within the budget in bytes, and no weights."""
+    """The audit log of a client shows gradients within the budget in bytes, and no weights; or statistics."""
     settings = dict.fromkeys(ABC, "[policy]\nmin_rows = 1")
-    text = job_text(rounds=5).replace(
-        "kernels_per_round = 3\nnum_frequencies = 8", 'budget = 900\nbudget_unit = "bytes"'
-    )
+    small = 'budget = 900\nbudget_unit = "bytes"'
+    text = job_text(f"num_kernels = 7\n{small}", rounds=5)
     async with Federation(tmp_path, ABC, settings=settings) as fed:
         ended = await fed.run(text)
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        ended = await fed.run(job_text(small, rounds=5))
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
         log = (fed.client_folder("a") / "state" / "audit.jsonl").read_text().splitlines()
+    pooled = [line for line in map(json.loads, log) if line["step"] == "online.pooled_step"]
+    assert len(pooled) == 5
+    assert all(line["kinds"] == ["sufficient_statistic", "metric"] for line in pooled)
+    assert 500 < max(line["bytes"] for line in pooled) <= 900
     sent = [line for line in map(json.loads, log) if line["step"] == "online.step"]
     assert len(sent) == 5
     sizes = [line["bytes"] for line in sent]

@@ -44,6 +44,8 @@ test_fraction = 0.25
 def job_text(method: str) -> str:
     """A job that trains on linear features, or a network on the columns; what is shared is 12 points a client."""
     points = "" if 'scope = "own"' in method else "num_points = 12\n"
+    if points and "[method.ratios]" not in method:
+        method += '\n[method.ratios]\ndenominator = "client"'
     features = '[features]\nkernel = "linear"' if "trainer" not in method or '"newton"' in method else ""
     return JOB.format(method=points + method, features=features)
 
@@ -139,7 +141,8 @@ async def test_what_a_frozen_map_makes_of_rows_is_shared_in_their_place(tmp_path
     """Audit logs have one number a point where rows have two; without the backbone in one file nothing leaves."""
     backbone = '[backbones.twice]\nsource = "torch:kernfed_testing.backbones.Doubler"\n'
     lines = dict.fromkeys(NAMES, f"{backbone}{ALLOW}")
-    ratios = 'rounds = 4\n[method.ratios]\nfeatures = "backbone"\nbackbone = "{}"\nnum_features = 1\n'
+    ratios = 'rounds = 4\n[method.ratios]\ndenominator = "client"\n'
+    ratios += 'features = "backbone"\nbackbone = "{}"\nnum_features = 1\n'
     async with Federation(tmp_path / "fed", csv_of(), settings={**lines, "eel": ALLOW}) as fed:
         ended = await fed.run(job_text(ratios.format("twice")))
         assert ended.info.state is JobState.FAILED
@@ -153,6 +156,28 @@ async def test_what_a_frozen_map_makes_of_rows_is_shared_in_their_place(tmp_path
         assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
         for name in NAMES:
             assert [line["shapes"] for line in shared(fed, name)] == [{"points": [10, 1]}]
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        assert await fed.model_sha256(ended) == hashlib.sha256(alone).hexdigest()
+
+
+async def test_ratios_to_the_mixture_need_sums_alone(tmp_path: Path) -> None:
+    """No sample leaves; a client whose policy keeps its sums is named; the model has the bits of one process."""
+    sums = '[policy]\nallow = ["summary", "mean_embedding", "gradient", "newton_step", "model_update", "metric"{}]\n'
+    lines = {name: sums.format("" if name == REFUSING else ', "sufficient_statistic"') for name in NAMES}
+    text = JOB.format(method='rounds = 8\non_refusal = "leave-out"', features="[features]\nnum_frequencies = 30")
+    async with Federation(tmp_path / "fed", csv_of(), settings=lines) as fed:
+        stopped = await fed.run(text.replace('on_refusal = "leave-out"', ""))
+        assert stopped.info.state is JobState.FAILED
+        assert "dog: the policy lets no sums over rows leave" in stopped.info.error_message
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        told = "\n".join(e.message for e in ended.of(EventKind.NOTE))
+        assert "one ratio for all clients, of test points to the mixture" in told
+        for name in NAMES:
+            assert shared(fed, name) == []
+            steps = {line["step"] for line in audit(fed, name)}
+            assert ("reweight.fold_sums" in steps) == (name != REFUSING)
+            assert "reweight.mixture_ratios" in steps
         alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
         assert await fed.model_sha256(ended) == hashlib.sha256(alone).hexdigest()
 

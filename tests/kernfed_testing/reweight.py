@@ -19,6 +19,9 @@ from kernfed_testing.personalise import clients, without
 NAMES = ("ant", "bee", "cat")
 CLASSES = ("a", "b", "c")
 
+PAPER = 'denominator = "client"\n'
+"""Ratios to each client's own training rows, from a pool of unlabelled samples."""
+
 SHARING: dict[str, Any] = {"allow": list(Kind)}
 
 
@@ -51,11 +54,13 @@ def label_shifted_rows(size: int = 240, seed: int = 1) -> dict[str, Rows]:
     return rows
 
 
-def reweight_job(*, task: str = "regression", ratios: str = "", network: str = "", **settings: Any) -> JobFile:
-    """A reweighted job on two columns; the text arguments are lines of the tables below [method]."""
+def reweight_job(
+    *, task: str = "regression", ratios: str = "", network: str = "", cohort: str = "", **settings: Any
+) -> JobFile:
+    """A reweighted job on two columns; the text arguments are lines of the tables below [method], and of [cohort]."""
     settings.setdefault("rounds", 8)
     frequencies = 60 if settings.get("trainer", "newton") == "newton" else None
-    tables = f"[method.ratios]\n{ratios}\n" + (f"[method.network]\n{network}\n" if network else "")
+    tables = f"{cohort}\n[method.ratios]\n{ratios}\n" + (f"[method.network]\n{network}\n" if network else "")
     return make_job("reweight", task=task, num_columns=2, frequencies=frequencies, cohort=tables, **settings)
 
 

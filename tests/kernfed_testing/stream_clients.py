@@ -13,7 +13,8 @@ import numpy.typing as npt
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.jobs.client_file import ClientFile, PolicySection
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, PolicySection
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed_client.data.local_job import LocalJob
@@ -58,10 +59,14 @@ def stream_rows(num_rows: int, seed: int = 0) -> tuple[Floats, Floats]:
 class StreamClients:
     """Clients with tables as streams, whose state is on disk and that can be started anew."""
 
-    def __init__(self, folder: Path, rows: dict[str, tuple[Floats, Floats]], min_rows: int = 1) -> None:
+    def __init__(
+        self, folder: Path, rows: dict[str, tuple[Floats, Floats]], min_rows: int = 1, cautious: Collection[str] = ()
+    ) -> None:
+        """`cautious` clients let no sufficient statistics leave."""
         self.folder = folder
         self.rows = rows
         self.min_rows = min_rows
+        self.cautious = cautious
         self.jobs: dict[str, LocalJob] = {}
         for name in rows:
             self.restart(name)
@@ -70,7 +75,8 @@ class StreamClients:
         """A new process, which has only what is on disk."""
         x, y = self.rows[name]
         table = PartitionData(x, None, y, 0, np.arange(1, len(x) + 1))
-        file = ClientFile(state=self.folder / name, policy=PolicySection(min_rows=self.min_rows))
+        allow = [k for k in DEFAULT_KINDS if k is not Kind.SUFFICIENT_STATISTIC or name not in self.cautious]
+        file = ClientFile(state=self.folder / name, policy=PolicySection(min_rows=self.min_rows, allow=allow))
         self.jobs[name] = LocalJob(
             "test-job", name, file, lambda _d, schema, client: prepare(table, None, schema, client), self.folder / name
         )

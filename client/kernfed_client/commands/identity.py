@@ -15,6 +15,7 @@ from kernfed.pki.authority import fingerprint
 from kernfed.pki.enrolled import install_bundle, write_request
 from kernfed.pki.folder import CA, parse_certificate, read_bytes
 from kernfed.pki.names import check_name
+from kernfed.wording import moment
 from kernfed_client.enrol import enrol as enrol_here
 
 IdentityDir = Annotated[Path, typer.Option("--identity", help="Identity folder.", envvar="KERNFED_IDENTITY")]
@@ -45,7 +46,7 @@ def enrol(
         return
     typer.echo(
         f"Enrolled as {enrolled.principal} of {enrolled.federation} in {identity}/, until "
-        f"{enrolled.not_after:%Y-%m-%d %H:%M} UTC; the daemon renews it in time"
+        f"{moment(enrolled.not_after)}; the daemon renews it in time"
     )
     print_note(f"Next: kernfed-client doctor --identity {identity}")
 

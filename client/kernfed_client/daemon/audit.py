@@ -47,7 +47,7 @@ class AuditLog:
         last = _last_line(self._file)
         if last and not last.endswith(b"\n"):  # the machine stopped in mid-write
             os.write(self._file, b"\n")
-        self._torn = bool(last) and _read_line(last) is None
+        self._torn = bool(last) and read_line(last) is None
         self._previous = _digest(last.rstrip(b"\n")) if last else _START
 
     def record(
@@ -125,7 +125,7 @@ def verify(path: Path) -> int:
     with path.open("rb") as file:
         for count, raw in enumerate(file, start=1):
             text = raw.rstrip(b"\n")
-            line = _read_line(text)
+            line = read_line(text)
             if line is None:
                 torn_at = torn_at or count
             else:
@@ -154,7 +154,7 @@ def _digest(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def _read_line(text: bytes) -> dict[str, Any] | None:
+def read_line(text: bytes) -> dict[str, Any] | None:
     """The facts of a line; None where it is not whole."""
     try:
         line = json.loads(text)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rich.text import Text
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
 from kernfed.wording import clean
-from kernfed_client.daemon.audit import AUDIT_FILE, verify
+from kernfed_client.daemon.audit import AUDIT_FILE, read_line, verify
 
 
 @dataclass
@@ -138,18 +137,15 @@ def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:
             text = raw.rstrip(b"\n")
             report.num_lines += 1
             report.last_sha256 = hashlib.sha256(text).hexdigest()
-            try:
-                entry = json.loads(text)
-            except (ValueError, RecursionError):
-                entry = None
-            if _is_entry(entry):
+            entry = read_line(text)
+            if entry is not None and _is_entry(entry):
                 yield entry
             else:
                 report.num_unreadable += 1
 
 
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not entry.keys() >= _KEYS or not isinstance(entry["kinds"], list):
+def _is_entry(entry: Mapping[str, Any]) -> bool:
+    if not entry.keys() >= _KEYS or not isinstance(entry["kinds"], list):
         return False
     shapes = entry["shapes"].values() if isinstance(entry["shapes"], dict) else [None]
     counts = [entry["bytes"], entry.get("numbers", 0)]

@@ -18,12 +18,17 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_fragment
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
+from kernfed_client.daemon.idle_cuts import IdleCuts
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
 class LineDownError(Exception):
     """Ends the tasks of one connection."""
+
+
+class SaidGoodbyeError(LineDownError):
+    """The coordinator said why it ends the session."""
 
 
 class Tasks(Protocol):
@@ -56,14 +61,17 @@ class Connection:
         ended: PeerStatus,
         outgoing: Outgoing,
         welcome: pb.Welcome,
+        idle_cuts: IdleCuts,
     ) -> None:
         self._tasks = tasks
         self._stream = stream
         self._ended = ended
         self._outgoing = outgoing
-        self._interval_s = max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05)
+        self._interval_s = idle_cuts.interval_s(max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05))
         self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
-        self._last_heard = time.monotonic()
+        self._last_heard = self._last_sent = time.monotonic()
+        self.silent = False
+        """Whether the coordinator was given up for its silence."""
         self._open: dict[int, tuple[task_pb2.Task, IncomingPayload]] = {}
 
     @property
@@ -71,10 +79,16 @@ class Connection:
         """Tasks whose requests were still arriving when the connection ended."""
         return [task.task_id for task, _ in self._open.values()]
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds since a frame came or went."""
+        return time.monotonic() - max(self._last_heard, self._last_sent)
+
     async def write(self) -> None:
         """Send what is queued."""
         while (frame := await self._outgoing.next()) is not None:
             await self._stream.write(frame)
+            self._last_sent = time.monotonic()
 
     async def heartbeat(self) -> None:
         """Say that we live, and notice when the coordinator does not."""
@@ -82,6 +96,7 @@ class Connection:
             await asyncio.sleep(self._interval_s)
             silent = time.monotonic() - self._last_heard
             if silent > self._timeout_s:
+                self.silent = True
                 raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
             beat = pb.Heartbeat(busy_task_ids=list(self._tasks.busy_task_ids)[:100])
             self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
@@ -154,7 +169,7 @@ def parse(data: bytes) -> pb.ConnectResponse:
 
 def _goodbye(goodbye: pb.Goodbye) -> Exception:
     if goodbye.reason == UnavailableError.reason:
-        return LineDownError(goodbye.message)  # it says all there is to say: nothing to diagnose
+        return SaidGoodbyeError(goodbye.message)  # it says all there is to say: nothing to diagnose
     return error_from_reason(goodbye.reason, goodbye.message)
 
 

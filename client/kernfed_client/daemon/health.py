@@ -25,17 +25,18 @@ STALE_S = 30.0
 """A daemon that has not written for so long is not well."""
 
 
-async def keep_health_written(state: Path, connected: Callable[[], bool]) -> None:
+async def keep_health_written(state: Path, connected: Callable[[], bool], line: Callable[[], str] = lambda: "") -> None:
     """Write the file until cancelled; a disk that takes nothing is logged once, and tried again.
 
     Args:
         state: The daemon's state folder.
         connected: Whether there is a session now.
+        line: What the daemon noticed about its line, for people; empty: nothing.
     """
     failed = False
     while True:
         try:
-            _write(state / HEALTH_FILE, connected())
+            _write(state / HEALTH_FILE, connected(), line())
             failed = False
         except OSError as err:
             if not failed:
@@ -73,9 +74,19 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
         )
     if not connected:
         raise UnavailableError("the daemon runs and has no session with the coordinator; run `kernfed-client doctor`")
-    return "connected"
+    line = noticed_line(state)
+    return f"connected; {line}" if line else "connected"
 
 
-def _write(path: Path, connected: bool) -> None:
-    text = json.dumps({"at": time.time(), "connected": connected}) + "\n"
+def noticed_line(state: Path) -> str:
+    """What the daemon of a state folder noticed about its line; empty where that is nothing, or it says nothing."""
+    try:
+        said = json.loads((state / HEALTH_FILE).read_text())
+        return str(said.get("line", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _write(path: Path, connected: bool, line: str) -> None:
+    text = json.dumps({"at": time.time(), "connected": connected, "line": line}) + "\n"
     files.replace(path, text.encode(), durable=False)  # it counts for seconds only

@@ -1,4 +1,9 @@
-"""Replies kept until the coordinator has them, and a while longer: a task asked again is answered from here."""
+"""Replies kept until the coordinator has them, and a while longer: a task asked again is answered from here.
+
+Of steps that move what the client keeps of a job, only the last answer is here: it belongs to the state that there is.
+A coordinator that fell back asks for an earlier one. The client then computes it from the state before it, and answers
+that came after it belong to a state that is gone.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +37,8 @@ class Entry:
     delivered: bool = False
     restored: bool = False
     """Of an earlier life of the daemon, and not asked for in this one: whether it is wanted is not known."""
+    once: bool = False
+    """Whether the step moved what the client keeps."""
     transfer: int = 0
     """Number of the fragments under which the reply was last sent; 0: without fragments."""
 
@@ -45,9 +52,9 @@ class Outbox:
         """Delivered replies of each job, oldest first."""
         self._transfers = 0
 
-    def add_reply(self, task: task_pb2.Task, payload: Payload, compute_s: float) -> None:
-        """Keep a reply until it is acknowledged."""
-        self._entries[task.task_id] = Entry(task.job_id, payload, None, compute_s, task.request_sha256)
+    def add_reply(self, task: task_pb2.Task, payload: Payload, compute_s: float, *, once: bool = False) -> None:
+        """Keep a reply until it is acknowledged; `once`: the step moved what the client keeps of the job."""
+        self._entries[task.task_id] = Entry(task.job_id, payload, None, compute_s, task.request_sha256, once=once)
 
     def restore(self, found: Restored) -> None:
         """Take in a reply of an earlier life of the daemon: it is sent when its task is asked again, not before."""
@@ -69,9 +76,18 @@ class Outbox:
             return False
         return not entry.request_sha256 or not task.request_sha256 or entry.request_sha256 == task.request_sha256
 
+    def restored(self, task_id: str) -> bool:
+        """Whether a task was answered in an earlier life of the daemon, and has not been asked in this one."""
+        entry = self._entries.get(task_id)
+        return entry is not None and entry.restored
+
     def request_sha256(self, task_id: str) -> bytes:
         """Digest of the request that a kept answer is for."""
         return self._entries[task_id].request_sha256
+
+    def superseded(self, task: task_pb2.Task) -> list[str]:
+        """Answers of this life that belong to a state which the step of this task has replaced."""
+        return [t for t, e in self._entries.items() if e.once and e.job_id == task.job_id and t != task.task_id]
 
     def drop(self, task_id: str) -> None:
         """Forget the answer to another request of a task."""

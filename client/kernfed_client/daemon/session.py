@@ -29,7 +29,15 @@ from kernfed.wire.frames import (
 )
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
-from kernfed_client.daemon.connection import Connection, LineDownError, Stream, parse, why_it_ended
+from kernfed_client.daemon.connection import (
+    Connection,
+    LineDownError,
+    SaidGoodbyeError,
+    Stream,
+    parse,
+    why_it_ended,
+)
+from kernfed_client.daemon.idle_cuts import IdleCuts
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.tasks import Answered, TaskRunner
@@ -92,6 +100,8 @@ class ClientSession:
         """Tasks being received or computed."""
         self._outgoing: Outgoing | None = None
         self._device: tuple[str, str] | None = None
+        self.idle_cuts = IdleCuts()
+        """What is known of a box that cuts idle lines."""
         self._connected = asyncio.Event()
 
     @property
@@ -120,6 +130,8 @@ class ClientSession:
             except (KernfedError, LineDownError) as err:
                 if self._was_connected():
                     attempt, said = 0, ""
+                else:
+                    self.idle_cuts.forget()
                 said = await self._say(err, said)
             await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
             attempt += 1
@@ -202,8 +214,9 @@ class ClientSession:
             self._send_answer(task_id)
         self._send_device(outgoing)
         self._connected.set()
-        connection = Connection(self, stream, ended, outgoing, welcome)
+        connection = Connection(self, stream, ended, outgoing, welcome, self.idle_cuts)
         failure: BaseException | None = None
+        idle_s = 0.0
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(connection.write())
@@ -211,10 +224,16 @@ class ClientSession:
                 tasks.create_task(connection.heartbeat())
         except* (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
             failure = _foremost(errors.exceptions)
+            idle_s = connection.idle_s
         finally:
             for task_id in connection.unfinished:
                 self._busy.pop(task_id, None)
         if failure is not None:
+            broke = isinstance(failure, (UnavailableError, LineDownError, grpc.aio.AioRpcError))
+            if broke and not connection.silent and not isinstance(failure, SaidGoodbyeError):
+                self.idle_cuts.broke(idle_s)
+            else:
+                self.idle_cuts.forget()
             raise failure
 
     def _send_device(self, outgoing: Outgoing) -> None:
@@ -231,7 +250,9 @@ class ClientSession:
 
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request."""
-        if self._outbox.answers(task):
+        moves_state = self._runner.moves_state(task.step)
+        # The state on disk has the answer to its last step, and knows whether there were later ones.
+        if self._outbox.answers(task) and not (moves_state and self._outbox.restored(task.task_id)):
             if self._outbox.delivered(task.task_id):  # any other is on its way already
                 self._outbox.asked(task.task_id)
                 self._send_answer(task.task_id)
@@ -239,10 +260,8 @@ class ClientSession:
         if self._is_under_way(task):
             return None
         if self._outbox.holds(task.task_id):
-            log.info("a task comes again with another request: it is computed anew", task_id=task.task_id)
-            self._stop_sending(task.task_id)
-            self._outbox.drop(task.task_id)
-            self._forget(task.task_id)
+            log.info("a task that was answered is computed anew", task_id=task.task_id)
+            self._drop_answer(task.task_id)
         try:
             incoming = self._runner.incoming(task)
         except KernfedError as err:
@@ -250,6 +269,11 @@ class ClientSession:
             return None
         self._busy[task.task_id] = task
         return incoming
+
+    def _drop_answer(self, task_id: str) -> None:
+        self._stop_sending(task_id)
+        self._outbox.drop(task_id)
+        self._forget(task_id)
 
     def _is_under_way(self, task: task_pb2.Task) -> bool:
         """Whether this very request is being received or computed; one that it replaces is not wanted any more."""
@@ -273,7 +297,10 @@ class ClientSession:
             elif answer is None:
                 raise error or RuntimeError("a step ended without an answer")
             else:
-                self._outbox.add_reply(task, answer.payload, answer.compute_s)
+                once = self._runner.moves_state(task.step)
+                for task_id in self._outbox.superseded(task) if once else ():
+                    self._drop_answer(task_id)
+                self._outbox.add_reply(task, answer.payload, answer.compute_s, once=once)
                 self._send_answer(task.task_id)
 
         def answer() -> Answered:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +23,7 @@ from kernfed.errors import (
 )
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.files import DiskWait, is_full, until_kept
+from kernfed.jobs.client_file import job_folder
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.incoming import IncomingPayload
@@ -89,6 +89,11 @@ class TaskRunner:
         """Wire names of the steps, sorted."""
         return sorted(self._requests)
 
+    def moves_state(self, step: str) -> bool:
+        """Whether a step moves what this client keeps of the job, so that it must not be computed twice."""
+        request = self._requests.get(step)
+        return request is not None and request.once
+
     @functools.cached_property
     def _steps(self) -> Mapping[type[Request[Any]], StepFunction]:
         return self._load_steps()
@@ -143,7 +148,7 @@ class TaskRunner:
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         if task.job_id not in self._jobs:
-            folder = self._folder(task.job_id)
+            folder = job_folder(self._state, task.job_id)
             setup, job = KeptSetup(folder / "setup"), self._open_job(task.job_id, folder)
             self._rebuild(task, job, setup)
             self._jobs[task.job_id] = job, setup
@@ -159,10 +164,6 @@ class TaskRunner:
         if request.setup:
             setup.keep(_complete(task, request))
         return reply
-
-    def _folder(self, job_id: str) -> Path:
-        # A job id comes from a peer, so it never becomes a path: its digest does.
-        return self._state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
 
     def _rebuild(self, task: task_pb2.Task, job: Any, kept: KeptSetup) -> None:
         """Repeat the setup steps that come before a task, from what an earlier life of the daemon kept."""
@@ -182,14 +183,14 @@ class TaskRunner:
     def drop_job(self, job_id: str) -> None:
         """A job is over: forget its state; its own models stay."""
         self._jobs.pop(job_id, None)
-        _remove_setup(self._folder(job_id))
+        _remove_setup(job_folder(self._state, job_id))
 
     def forget_old(self) -> None:
         """Remove what is kept of jobs that nobody asked for in a long time: they ended while this client was away.
 
         Its own models stay. A job that comes back all the same is prepared again.
         """
-        live = {self._folder(job_id) for job_id in self._jobs}
+        live = {job_folder(self._state, job_id) for job_id in self._jobs}
         oldest = time.time() - FORGOTTEN_AFTER_S
         for folder in (self._state / "jobs").glob("*"):
             with contextlib.suppress(OSError):  # somebody removed it meanwhile

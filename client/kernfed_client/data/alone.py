@@ -41,7 +41,9 @@ def alone(job: LocalJob) -> LocalJob:
     mean, deviation = job.mean, job.deviation
     if mean.any() or (deviation != 1.0).any():
         found = pool_moments([finite_moments(job.data, job.schema, job.dataset)[0]])
-        mean, deviation = found.mean, pooled_deviation(found)
+        mean = found.mean
+        if (deviation != 1.0).any():  # else columns are shifted, and not scaled
+            deviation = pooled_deviation(found)
     own.standardise(job.classes, mean, deviation)
     spec, rule = job.features, job.memory(AgreedLengthscale)
     if rule.median and spec.num_frequencies:

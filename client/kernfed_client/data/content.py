@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernfed import files
+from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData
@@ -34,23 +35,41 @@ def check(folder: Path, data: LocalData, dataset: str) -> None:
     Raises:
         DataError: The job was prepared on other content.
     """
-    path, own = folder / _NAME, digest(data)
+    _keep_or_compare(folder / _NAME, digest(data), f"data set {dataset}: its")
+
+
+def check_unlabelled(folder: Path, x: Floats, dataset: str) -> None:
+    """The same of the rows of an unlabelled partition, (m, P), which a job reads when it first needs them.
+
+    Raises:
+        DataError: The job read other rows before.
+    """
+    found = hashlib.sha256()
+    _add_rows(found, x)
+    _keep_or_compare(folder / f"{_NAME}-unlabelled", found.hexdigest(), f"data set {dataset}: its unlabelled")
+
+
+def _keep_or_compare(path: Path, own: str, whose: str) -> None:
     try:
         known = path.read_text()
     except FileNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         files.replace(path, own.encode(), durable=False)
         return
     if known != own:
         raise DataError(
-            f"data set {dataset}: its rows changed since this job was prepared, so the job cannot go on with them; put "
+            f"{whose} rows changed since this job was prepared, so the job cannot go on with them; put "
             "the former files back and start the client again, or cancel the job and submit it anew"
         )
 
 
 def _add(found: Any, part: PartitionData) -> None:
-    found.update(f"{part.x.shape}\n".encode())
-    found.update(np.ascontiguousarray(part.x).data)
+    _add_rows(found, part.x)
     if part.y is not None:
         found.update(np.ascontiguousarray(part.y).data)
     found.update("\0".join(part.labels or ()).encode())
+
+
+def _add_rows(found: Any, x: Floats) -> None:
+    found.update(f"{x.shape}\n".encode())
+    found.update(np.ascontiguousarray(x).data)

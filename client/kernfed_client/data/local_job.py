@@ -8,7 +8,6 @@ made yet raises JobStateMissingError, upon which the coordinator repeats the set
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.data import DataSchema, LearningTask
-from kernfed.jobs.client_file import ClientFile
+from kernfed.jobs.client_file import ClientFile, job_folder
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.rows import FeatureRows
 from kernfed_client.data import content
@@ -75,8 +74,7 @@ class LocalJob:
         self.client = client
         self.file = file
         self.durable = durable
-        # A job id comes from a peer, so it never becomes a path: its digest does.
-        self.folder = folder or file.state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        self.folder = folder or job_folder(file.state, job_id)
         self._room = room or Room()
         self._reads_files = load is None and durable
         self._load = load or functools.partial(load_local_data, file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
+from kernfed_client.data.ranges import added, counts, outside_ranges, refuse_all_outside
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""
@@ -35,6 +36,10 @@ class PartitionData:
     """Rows left out for missing values."""
     row_numbers: Integers
     """Position of each row in the file, (n,), from 1: the (first) line for CSV."""
+    num_outside_rows: int = 0
+    """Rows left out for a value outside of its range."""
+    outside_rows: tuple[int, ...] = ()
+    """The same per range of the schema; empty: none."""
 
     def __post_init__(self) -> None:
         """Bring the rows into order in memory."""
@@ -55,6 +60,25 @@ class PartitionData:
             self.row_numbers[rows],
         )
 
+    def within_ranges(self, schema: DataSchema, where: str) -> PartitionData:
+        """Rows within the schema's ranges; the others are counted beside those that were counted before.
+
+        Raises:
+            DataError: All rows lie outside; its text begins with `where`.
+        """
+        found = outside_ranges(schema, self.x, self.y)
+        out = found.any(axis=1)
+        if not out.any():
+            return self
+        refuse_all_outside(schema, found, where)
+        kept = self.take(np.flatnonzero(~out))
+        return replace(
+            kept,
+            num_dropped_rows=self.num_dropped_rows,
+            num_outside_rows=self.num_outside_rows + int(out.sum()),
+            outside_rows=added([self.outside_rows, counts(schema, found)]),
+        )
+
 
 def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> Source:
     """A partition's file, its columns by the job, and its settings as the site's administrator finds them.
@@ -72,11 +96,12 @@ def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, part
 
 
 def check_table(source: Source, schema: DataSchema, table: RawTable) -> PartitionData:
-    """Check a table as read against the schema, and leave out rows with gaps where the job says so.
+    """Check a table as read against the schema; leave out rows outside of ranges, and those with gaps where it says so.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
+    table, found = _within_ranges(source, schema, table)
     rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
     faults.add_infinite(table)
@@ -95,7 +120,31 @@ def check_table(source: Source, schema: DataSchema, table: RawTable) -> Partitio
     labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
     y = None if table.y is None else table.y[kept]
     x = table.x if kept.all() else table.x[kept]
-    return PartitionData(x, labels, y, int(absent.sum()), rows[kept])
+    return PartitionData(
+        x, labels, y, int(absent.sum()), rows[kept], int(found.any(axis=1).sum()), counts(schema, found)
+    )
+
+
+def _within_ranges(source: Source, schema: DataSchema, table: RawTable) -> tuple[RawTable, Flags]:
+    """The rows of a table within the schema's ranges, whatever else is in the others; and which lie outside of which.
+
+    Raises:
+        DataError: All rows lie outside.
+    """
+    found = outside_ranges(schema, table.x, table.y)
+    out = found.any(axis=1)
+    if not out.any():
+        return table, found
+    refuse_all_outside(schema, found, source.where)
+    kept = ~out
+    within = replace(
+        table,
+        x=table.x[kept],
+        y=None if table.y is None else table.y[kept],
+        codes=None if table.codes is None else table.codes[kept],
+        row_numbers=table.row_numbers[kept],
+    )
+    return within, found
 
 
 def _check_labels(

@@ -7,20 +7,24 @@ of a cell: the message reaches the operator. Nothing is repaired in silence; row
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed.maths.folds import keep_apart, units
 from kernfed.maths.tasks import TASKS
 from kernfed.rng import stream
 from kernfed.tables.read import read
 from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
+from kernfed_client.data.ranges import added
 
+_MANY_UNITS, _MANY_UNITS_SHARE = 20, 0.1
+"""So many different rows, or this share of the rows, are enough for equal rows to be copies of one another."""
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 
 
@@ -38,6 +42,10 @@ class LocalData:
     """Points that are allowed but worth a look."""
     backbone: str = ""
     """Fingerprint of the backbone that made the features; empty without one."""
+    num_outside_rows: int = 0
+    """Rows of all partitions left out for a value outside of its range."""
+    outside_rows: tuple[int, ...] = ()
+    """The same per range of the schema; empty: none."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -85,15 +93,21 @@ def prepare(
         where: How messages begin.
 
     Raises:
-        DataError: The target is no class column, or a binary task has three classes.
+        DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
     """
+    train = train.within_ranges(schema, f"{where}, train")
+    test = None if test is None else test.within_ranges(schema, f"{where}, test")
+    parts = [part for part in (train, test) if part is not None]
+    num_outside = sum(part.num_outside_rows for part in parts)
+    outside = added([part.outside_rows for part in parts])
     empty = test is not None and not test.num_rows
     dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
     if test is None:
-        held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client)
+        unit = units_of(train) if schema.copies_together else None
+        held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client, unit)
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else ())
+        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else (), "", num_outside, outside)
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
     if not schema.classes:
@@ -105,7 +119,7 @@ def prepare(
     notes.extend(
         f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
     )
-    return LocalData(train, test, dropped, classes, tuple(notes))
+    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside)
 
 
 def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:
@@ -138,13 +152,33 @@ def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Fl
     return check_table(source, schema, read(source)).x
 
 
+def units_of(rows: PartitionData) -> Integers | None:
+    """Number rows so that copies of a row, target included, have one number, (n,); None: rows are dealt one by one.
+
+    Where rows have few different values, as in a table of a few classes, equal rows are no copies of one another.
+    """
+    targets = [] if rows.y is None else [rows.y.reshape(-1, 1)]
+    if rows.labels is not None:
+        _, codes = np.unique(np.array(rows.labels), return_inverse=True)
+        targets = [codes.reshape(-1, 1).astype(np.float64)]
+    unit = units(np.hstack([rows.x, *targets]))
+    different = int(unit.max(initial=-1)) + 1
+    return unit if different >= min(_MANY_UNITS, _MANY_UNITS_SHARE * rows.num_rows) else None
+
+
 def held_out_rows(
-    labels: Sequence[str] | None, num_rows: int, fraction: float, seed: int, client: str
+    labels: Sequence[str] | None,
+    num_rows: int,
+    fraction: float,
+    seed: int,
+    client: str,
+    unit: Integers | None = None,
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Choose the rows that are held out for testing.
 
     The order of rows in the file and (seed, client) determine the choice. With labels each class gives its share,
-    rounded so that the total is right (largest remainders first), and never its only or last row.
+    rounded so that the total is right (largest remainders first), and never its only or last row. Rows of one unit go
+    to one side, so a class may give a few rows less.
 
     Args:
         labels: Class of each row, or None: rows are alike.
@@ -152,6 +186,7 @@ def held_out_rows(
         fraction: Share of the rows to hold out, below 1.
         seed: The job's seed.
         client: The client's name.
+        unit: Rows of one number belong together, (n,), as copies of a row; unset: each is alone.
 
     Returns:
         Whether each row is held out, (n,).
@@ -170,5 +205,24 @@ def held_out_rows(
             left -= 1
     held_out = np.zeros(num_rows, dtype=np.bool_)
     for name, take in zip(names, takes, strict=True):
-        held_out[groups[name][:take]] = True
+        rows = np.array(groups[name])
+        apart = keep_apart(np.arange(len(rows)), rows if unit is None else unit[rows], take)
+        held_out[rows[apart]] = True
+    if unit is not None and any(takes) and not held_out.any():
+        held_out |= _smallest(order, unit, groups)
     return held_out
+
+
+def _smallest(
+    order: np.ndarray[tuple[int], np.dtype[np.int64]], unit: Integers, groups: Mapping[str, list[int]]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The first of the smallest units of which no class is all, where each unit is larger than what is held out."""
+    sizes = np.bincount(unit)
+    in_class = np.empty(len(unit), dtype=np.int64)
+    for rows in groups.values():
+        in_class[rows] = len(rows)
+    smaller = sizes[unit] < in_class
+    left = [int(unit[row]) for row in order if smaller[row]]
+    if not left:
+        return np.zeros(len(unit), dtype=np.bool_)
+    return np.asarray(unit == min(left, key=lambda u: sizes[u]), dtype=np.bool_)

@@ -51,15 +51,15 @@ def keep_own_model(
     return folder
 
 
-def keep_private_model(
+def private_model(
     job: LocalJob,
     kind: str,
     arrays: Mapping[str, Array],
     details: Mapping[str, Any],
     scorer: Scorer,
     facts: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write a model of this client of any kind, from which it can predict with `kernfed-client predict`.
+) -> PrivateModel:
+    """A model of this client of any kind, from which it can predict with `kernfed-client predict` once it is saved.
 
     Args:
         job: With rows scaled.
@@ -68,11 +68,8 @@ def keep_private_model(
         details: What it is made of, JSON values.
         scorer: Scores of standardised rows.
         facts: What `job` in `model.json` tells beside the job and the client, JSON values.
-
-    Returns:
-        The folder with `model.safetensors` and `model.json`, below the client's state folder.
     """
-    model = PrivateModel(
+    return PrivateModel(
         kind=kind,
         task=job.task,
         feature_names=job.schema.features,
@@ -85,6 +82,18 @@ def keep_private_model(
         scorer=scorer,
         job={"job_id": job.job_id, "client": job.client, **(facts or {})},
     )
+
+
+def keep_private_model(
+    job: LocalJob,
+    kind: str,
+    arrays: Mapping[str, Array],
+    details: Mapping[str, Any],
+    scorer: Scorer,
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write what `private_model` makes; returns its folder, below the client's state folder."""
+    model = private_model(job, kind, arrays, details, scorer, facts)
     folder = job.folder / "model"
     model.save(folder)
     log.info("own model kept", path=str(folder), kind=kind)

@@ -43,6 +43,8 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         num_rows=data.train.num_rows,
         num_test_rows=data.test.num_rows,
         num_dropped_rows=data.num_dropped_rows,
+        num_outside_rows=data.num_outside_rows,
+        outside_rows=data.outside_rows or (0,) * len(request.schema.ranges),
         classes=data.classes,
         class_counts=tuple(counts[name] for name in data.classes),
         mean=m.mean,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import StreamFile
 from kernfed_client.data.local_job import LocalJob
@@ -23,7 +25,8 @@ def open_stream(job: LocalJob) -> Stream:
     if file is None:
         return TableStream(job.data.train, job.classes)
     if file.source == "file":
-        return TableStream(read_partition(file, job.schema, dataset, "stream"), job.classes)
+        schema = replace(job.schema, ranges=())  # rows outside are left out, and counted, as those of every stream are
+        return TableStream(read_partition(file, schema, dataset, "stream"), job.classes)
     if file.source == "follow":
         _check_encoding(file, dataset)
         return FolderStream(file.path, file, job.schema, dataset, job.classes)

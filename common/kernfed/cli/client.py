@@ -26,11 +26,7 @@ def list_clients(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """List clients: who is connected, with which data sets, on what device, at work for which jobs."""
-
-    async def use(operator: OperatorClient) -> list[ClientInfo]:
-        return await operator.clients()
-
-    clients = with_operator(identity, coordinator, use)
+    clients = with_operator(identity, coordinator, OperatorClient.clients)
     if as_json:
         print_json([asdict(client) for client in clients])
         return
@@ -38,7 +34,7 @@ def list_clients(
     rows = [
         [
             client.name,
-            "connected" if client.connected else "away" if client.last_seen_at else "never seen",
+            _state(client),
             clean(", ".join(client.datasets)),
             clean(split_platform(client.device)[0]),
             clean(client.software_version),
@@ -50,6 +46,12 @@ def list_clients(
     ]
     columns = ["client", "state", "data sets", "device", "release", "last seen", "certificate", "jobs"]
     print_table(columns, rows)
+
+
+def _state(client: ClientInfo) -> str:
+    if client.revoked:
+        return "revoked"
+    return "connected" if client.connected else "away" if client.last_seen_at else "never seen"
 
 
 def _days_left(client: ClientInfo, now: datetime) -> str:

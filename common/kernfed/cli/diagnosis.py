@@ -12,11 +12,18 @@ from kernfed.cli.output import colour, log_to_stderr, print_json
 from kernfed.errors import ConfigError
 from kernfed.numeric_platform import numeric_platform
 from kernfed.pki.identity import Identity
-from kernfed.pki.tls_diagnosis import Finding, diagnose
+from kernfed.pki.layer_checks import Finding
+from kernfed.pki.tls_diagnosis import diagnose
 
 
-def run(identity: Path, address: str | None, *, as_json: bool) -> None:
+def run(identity: Path, address: str | None, *, as_json: bool, line: str = "") -> None:
     """Tell the platform of this machine, each layer on the way to the coordinator, and the remedy of one that fails.
+
+    Args:
+        identity: Identity folder.
+        address: host:port; None: the one in the identity folder.
+        as_json: Whether all is told as JSON, at the end.
+        line: What a daemon of this machine noticed about its line; empty: nothing.
 
     Raises:
         IdentityError: The identity cannot be read.
@@ -33,6 +40,8 @@ def run(identity: Path, address: str | None, *, as_json: bool) -> None:
     here = numeric_platform()
     if not as_json:
         typer.echo(f"here  {'platform':<13}  {here}")
+        if line:
+            typer.echo(f"{colour('note', '33')}  {'line':<13}  {line}")
 
     def show(finding: Finding) -> None:
         if as_json:
@@ -47,6 +56,7 @@ def run(identity: Path, address: str | None, *, as_json: bool) -> None:
             {
                 "address": address,
                 "platform": asdict(here),
+                "line": line,
                 "ok": last.ok,
                 "findings": [
                     {"layer": f.layer, "ok": f.ok, "message": f.message, "remedy": f.remedy} for f in findings

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS
-from kernfed.cli.job_text import client_table, duration_text, event_line, job_json, rounds_text
+from kernfed.cli.job_text import client_table, duration_text, event_line, rounds_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
-from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
+from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import load_job, parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed.methods.registry import METHODS
@@ -53,7 +53,7 @@ def submit(
             print_note(f"submitted {job.job_id}")
         _watch(job.job_id, as_json, identity, coordinator)
     elif as_json:
-        print_json(job_json(job))
+        print_json(asdict(job))
     else:
         typer.echo(job.job_id)
         print_note(f"queued; follow it with: kernfed job watch {job.job_id}")
@@ -67,13 +67,9 @@ def list_jobs(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """List jobs, newest first."""
-
-    async def use(operator: OperatorClient) -> tuple[JobInfo, ...]:
-        return (await operator.list_jobs(limit)).jobs
-
-    jobs = with_operator(identity, coordinator, use)
+    jobs = with_operator(identity, coordinator, lambda operator: operator.list_jobs(limit)).jobs
     if as_json:
-        print_json([job_json(job) for job in jobs])
+        print_json([asdict(job) for job in jobs])
         return
     now = datetime.now(UTC)
     rows = [
@@ -99,19 +95,15 @@ def show(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """Show a job: settings with defaults, cohort, state, metrics per client, notes and failures."""
-
-    async def use(operator: OperatorClient) -> tuple[JobInfo, list[NumberedEvent]]:
-        return await _history(operator, job_id)
-
-    job, events = with_operator(identity, coordinator, use)
+    job, events = with_operator(identity, coordinator, lambda operator: _history(operator, job_id))
     told_at_a_glance = _overviews(job, identity, coordinator)
-    settings = _settings(job)
+    settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
     metrics = _last_metrics(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
     if as_json:
         failures = [e for e in told if e.event.kind is not EventKind.NOTE]
         everything = {
-            **job_json(job),
+            **asdict(job),
             "settings": settings,
             "metrics": asdict(metrics),
             "notes": [e.event.message for e in told if e.event.kind is EventKind.NOTE],
@@ -169,13 +161,9 @@ def cancel(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """Stop a job; what it has reached is kept."""
-
-    async def use(operator: OperatorClient) -> JobInfo:
-        return await operator.cancel(job_id)
-
-    job = with_operator(identity, coordinator, use)
+    job = with_operator(identity, coordinator, lambda operator: operator.cancel(job_id))
     if as_json:
-        print_json(job_json(job))
+        print_json(asdict(job))
     else:
         typer.echo(f"{job.job_id}: {job.state}")
 
@@ -188,11 +176,7 @@ def artifacts(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """List the files that a job left."""
-
-    async def use(operator: OperatorClient) -> list[ArtifactInfo]:
-        return await operator.artifacts(job_id)
-
-    found = with_operator(identity, coordinator, use)
+    found = with_operator(identity, coordinator, lambda operator: operator.artifacts(job_id))
     if as_json:
         print_json([asdict(artifact) for artifact in found])
     else:
@@ -223,11 +207,8 @@ def fetch(
 
 
 def _watch(job_id: str, as_json: bool, identity: Path | None, coordinator: str | None) -> None:
-    async def use(operator: OperatorClient) -> JobInfo:
-        return await show_job(operator, job_id, as_json=as_json)
-
     try:
-        job = with_operator(identity, coordinator, use)
+        job = with_operator(identity, coordinator, lambda operator: show_job(operator, job_id, as_json=as_json))
     except KeyboardInterrupt:
         print_note(
             f"the job goes on; watch it again with: kernfed job watch {job_id}, stop it with: kernfed job cancel"
@@ -259,15 +240,8 @@ def _overviews(job: JobInfo, identity: Path | None, coordinator: str | None) -> 
         return found
 
     findings = with_operator(identity, coordinator, use)
-    if not findings:
-        return []
-
     made = [make(findings[name]) for name, make in overviews().items() if name in findings]
     return [overview for overview in made if overview.table.rows]
-
-
-def _settings(job: JobInfo) -> dict[str, object]:
-    return parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
 
 
 def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:

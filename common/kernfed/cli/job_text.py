@@ -55,11 +55,6 @@ def clock(when: datetime) -> str:
     return f"{when.astimezone():%H:%M:%S}"
 
 
-def job_json(job: JobInfo) -> dict[str, Any]:
-    """A job as JSON values (times as datetime)."""
-    return asdict(job)
-
-
 def update_json(update: JobUpdate) -> dict[str, Any]:
     """A message to a watcher, as JSON values (times as datetime)."""
     out: dict[str, Any] = {}
@@ -76,13 +71,9 @@ def update_json(update: JobUpdate) -> dict[str, Any]:
             "reason": event.reason,
         }
         if event.metrics is not None:
-            out["event"]["metrics"] = {
-                "pooled": {model: dict(scores) for model, scores in event.metrics.pooled.items()},
-                "clients": _nested(event.metrics.clients),
-                "training": dict(event.metrics.training),
-            }
+            out["event"]["metrics"] = asdict(event.metrics)
     if update.job is not None:
-        out["job"] = job_json(update.job)
+        out["job"] = asdict(update.job)
     return out
 
 
@@ -113,7 +104,3 @@ def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:
 
 def _cells(models: Mapping[str, Scores], keys: Sequence[tuple[str, str]]) -> list[str]:
     return [number(models[model][name]) if model in models and name in models[model] else "" for name, model in keys]
-
-
-def _nested(clients: Mapping[str, Mapping[str, Scores]]) -> dict[str, dict[str, dict[str, float]]]:
-    return {client: {model: dict(s) for model, s in models.items()} for client, models in clients.items()}

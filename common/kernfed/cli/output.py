@@ -13,12 +13,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
 from kernfed.cli.surroundings import fault_of_surroundings, give_up_output, name_output
 from kernfed.errors import KernfedError
+
+T = TypeVar("T")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 """Parameter `as_json: JsonOption = False` of a command that can print JSON."""
@@ -77,7 +79,7 @@ def run_app(app: Callable[[], Any]) -> NoReturn:
     sys.exit(code)
 
 
-def log_to_stderr(level: int = logging.WARNING) -> None:
+def log_to_stderr() -> None:
     """Send log lines of this process to stderr, for commands whose stdout is their result."""
     import structlog  # noqa: PLC0415  # commands that log nothing do without
 
@@ -87,7 +89,7 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
             structlog.processors.EventRenamer("event"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
@@ -122,6 +124,22 @@ def print_rich(what: Any) -> None:
     from rich.console import Console  # noqa: PLC0415  # piped output does without
 
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(what)
+
+
+def print_found(
+    look: Callable[[], T], json_of: Callable[[T], Any], table_of: Callable[[T], Any], *, as_json: bool
+) -> None:
+    """Print what a check finds, for people or as JSON; as JSON, the error of one that fails is printed too."""
+    try:
+        found = look()
+    except KernfedError as err:
+        if as_json:
+            print_json({"error": {"reason": err.reason, "message": str(err)}})
+        raise
+    if as_json:
+        print_json(json_of(found))
+    else:
+        print_rich(table_of(found))
 
 
 def print_note(text: str) -> None:

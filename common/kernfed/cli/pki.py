@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +20,7 @@ from kernfed.pki.names import Role, parse_principal
 from kernfed.pki.records import live
 from kernfed.pki.renewal import renew as renew_remotely
 from kernfed.pki.tokens import decode_token
+from kernfed.wording import moment
 
 app = new_app("Make and manage the federation's certificates. Run these where the PKI folder is.")
 
@@ -116,7 +118,7 @@ def token(
     else:
         typer.echo(text)
         print_note(
-            f"For {client}, once, until {made.expires:%Y-%m-%d %H:%M} UTC, at {made.enrolment}. Send it over a channel "
+            f"For {client}, once, until {moment(made.expires)}, at {made.enrolment}. Send it over a channel "
             f"that you trust. There: kernfed-client enrol TOKEN"
         )
     if held:
@@ -224,10 +226,7 @@ def renew(
         raise ConfigError(f"{path} does not exist: an operator elsewhere renews with --identity DIR")
     lifetime = timedelta(days=days) if days else None
     not_after = federation.renew_folder(path, lifetime=lifetime, hosts=host or ())
-    if as_json:
-        print_json({"principal": str(principal), "not_after": not_after})
-    else:
-        typer.echo(f"Renewed {principal} until {not_after:%Y-%m-%d %H:%M} UTC in {path}")
+    _say_renewed({"principal": str(principal), "not_after": not_after}, path, as_json=as_json)
 
 
 @app.command()
@@ -255,7 +254,12 @@ def renew_over_network(identity: Path, *, address: str | None = None, as_json: b
     """Renew an identity folder by the coordinator, and say until when it holds now."""
     log_to_stderr()
     renewed = asyncio.run(renew_remotely(Identity.load(identity), address=address))
+    facts = {"principal": str(renewed.principal), "not_after": renewed.not_after, "serial": renewed.serial}
+    _say_renewed(facts, identity, as_json=as_json)
+
+
+def _say_renewed(facts: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
     if as_json:
-        print_json({"principal": str(renewed.principal), "not_after": renewed.not_after, "serial": renewed.serial})
+        print_json(facts)
     else:
-        typer.echo(f"Renewed {renewed.principal} until {renewed.not_after:%Y-%m-%d %H:%M} UTC in {identity}")
+        typer.echo(f"Renewed {facts['principal']} until {moment(facts['not_after'])} in {folder}")

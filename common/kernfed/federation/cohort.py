@@ -16,6 +16,7 @@ from typing import Any
 from kernfed.errors import (
     JobStateMissingError,
     KernfedError,
+    PolicyError,
     RevokedError,
 )
 from kernfed.federation.events import EventKind, JobEvent
@@ -154,6 +155,7 @@ class Cohort:
         everyone: bool = False,
         drawn: bool = False,
         fresh: bool = False,
+        optional: bool = False,
         check: Check = pass_all,
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
@@ -167,6 +169,7 @@ class Cohort:
                 the whole cohort.
             fresh: Have the step run even if an earlier life of this run asked the like: for steps that set a client's
                 state, where an answer from memory would leave it as it is.
+            optional: Whether a client whose policy forbids this answer still takes part in the round's other steps.
             check: Of a setup request: what replies must pass of clients that are asked it later, because they join or
                 lost their state. Replies to this call are the caller's to check.
 
@@ -177,7 +180,7 @@ class Cohort:
         call = self._call(request, tuple(asked), everyone, drawn)
         if fresh:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
-        replies = await self._ask(call)
+        replies = await self._ask(call, optional=optional)
         if request.setup and clients is None:
             self._setup.append(_Setup(request, check))
         return replies
@@ -202,7 +205,7 @@ class Cohort:
         call = replace(self._call(first, tuple(asked), everyone, drawn), own={c: requests[c] for c in asked})
         return await self._ask(call)
 
-    async def _ask(self, call: Call[R]) -> dict[str, R]:
+    async def _ask(self, call: Call[R], *, optional: bool = False) -> dict[str, R]:
         request, asked = call.request, call.clients
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
         outcomes = dict(await self._exchange.ask(call))
@@ -213,7 +216,7 @@ class Cohort:
         ]
         if unprepared:
             outcomes.update(await self._prepare_again(call, unprepared))
-        return await self._settle(call, outcomes)
+        return await self._settle(call, outcomes, optional=optional)
 
     async def mean(
         self,
@@ -288,12 +291,13 @@ class Cohort:
                 break
         return faults
 
-    async def _settle(self, call: Call[R], outcomes: dict[str, R | Fault]) -> dict[str, R]:
+    async def _settle(self, call: Call[R], outcomes: dict[str, R | Fault], *, optional: bool) -> dict[str, R]:
         replies: dict[str, R] = {}
         for client in call.clients:
             outcome = outcomes.get(client)
             if isinstance(outcome, Fault):
-                self._out_of_round[client] = outcome
+                if not (optional and outcome.reason == PolicyError.reason):
+                    self._out_of_round[client] = outcome
                 if outcome.reason == RevokedError.reason:
                     self.exclude(client, outcome)
             elif outcome is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -275,6 +276,11 @@ def _place_backbone(section: BackboneSection, base: Path) -> BackboneSection:
     if kind == "sentence-transformers" and (base / what).is_dir():
         changes["source"] = f"{kind}:{base / what}"
     return section.model_copy(update=changes)
+
+
+def job_folder(state: Path, job_id: str) -> Path:
+    """What is kept of a job at a client, below its state folder: by the id's digest, for the id comes from a peer."""
+    return state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
 
 
 def load_client_file(path: Path) -> ClientFile:

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kernfed.errors import ConfigError
-from kernfed.features.kernels import RANDOM_KERNELS, Kernel
+from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
-from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.messages.data import ColumnRange, DataSchema, LearningTask, MissingRule
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.base import Lengthscale, MedianRule, Needs
+from kernfed.methods.base import COLUMNS, Lengthscale, MedianRule, Needs
 from kernfed.methods.registry import AnyMethod, method_of
-from kernfed.section import ACCEPTED, GIVEN, Only, Section
+from kernfed.section import ACCEPTED, GIVEN, Above, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -105,6 +105,11 @@ class DataSection(Section):
     missing: MissingRule = Field(
         MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
     )
+    ranges: dict[ColumnName, tuple[float, float]] = Field(
+        {},
+        description="Least and greatest plausible value of feature columns, and of a regression's target, by name. "
+        "Rows outside are left out at every client, for training, tests and streams, and counted.",
+    )
     standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
     scales: Annotated[Literal["clipped", "moments"], Only(standardise=True)] = Field(
         "clipped",
@@ -116,13 +121,35 @@ class DataSection(Section):
         le=0.9,
         description="Rows held out by the job's seed at a client without a test partition.",
     )
+    split: Annotated[Literal["copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
+        "copies-together",
+        description="Whether copies of a row are held out, or trained on, all together, or dealt as rows of their own.",
+    )
 
     @field_validator("features", mode="before")
     @classmethod
-    def _ranges(cls, value: object) -> object:
+    def _names(cls, value: object) -> object:
         if not isinstance(value, list):
             return value
         return [name for item in value for name in (_expanded(item) if isinstance(item, str) else [item])]
+
+    @field_validator("ranges", mode="before")
+    @classmethod
+    def _ranges_of_columns(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: limits for key, limits in value.items() for name in _expanded(str(key))}
+
+    @model_validator(mode="after")
+    def _ranges_fit(self) -> Self:
+        for name, (low, high) in self.ranges.items():
+            if name == self.target and TASKS[self.task].has_classes:
+                raise ValueError(f"ranges: target {name!r} is a class and has no range; remove it")
+            if name not in self.features and name != self.target:
+                raise ValueError(f"ranges: {name!r} is neither a feature nor the target; remove it or correct the name")
+            if not low < high:
+                raise ValueError(f"ranges: {name} = [{low:g}, {high:g}] holds no value; write the smaller number first")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -151,15 +178,31 @@ class FeaturesSection(Section):
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies."
     )
-    lengthscale: Positive | list[Positive] | MedianRule = Field(
+    lengthscale: Positive | list[Positive] | MedianRule | Literal["columns"] = Field(
         "median",
         description="One number, one per feature column, or the federated median heuristic, with rows that are "
-        "drawn by the job's seed or evenly spaced.",
+        "drawn by the job's seed or evenly spaced. columns: the median (drawn rows), for each column times its "
+        "deviation within clients over that of all rows, at least a tenth; for random features.",
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
     )
+    origin: Annotated[
+        Literal["mean", "zero"], Only(kernel=RANDOM_KERNELS, form=(FeatureForm.COSINE, FeatureForm.HALF_COSINE))
+    ] = Field(
+        "mean",
+        description="With `data.standardise = false`: what is subtracted from the columns before the map, their pooled "
+        "means or nothing. With the means a shift of all inputs changes no prediction. With `[method.noise]`: nothing.",
+    )
     intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
+
+    @model_validator(mode="after")
+    def _scales_random_features(self) -> Self:
+        if self.lengthscale == COLUMNS and self.kernel in EXACT_KERNELS:
+            raise ValueError(
+                f'lengthscale = "columns" is for random features, and the {self.kernel} map is exact; remove the key'
+            )
+        return self
 
 
 class JobFile(Section):
@@ -171,8 +214,8 @@ class JobFile(Section):
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
     local_shared: bool = Field(
         False,
-        description="Measure beside `local`, each client's ridge model without the others, also `local-shared`: of its "
-        "own rows, with the scales and lengthscale of all clients.",
+        description="Measure beside `local`, each client's model or head without the others, also `local-shared`: of "
+        "its own rows, with the scales and lengthscale of all clients.",
     )
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
     method: AnyMethod
@@ -185,7 +228,25 @@ class JobFile(Section):
 
     def unused_keys(self) -> Mapping[str, str]:
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
-        return self.method.unused_keys(self.data.task if self.data else None)
+        found = self.method.unused_keys(self.data.task if self.data else None)
+        if "features" in found or self.data is None:
+            return found
+        if method_of(self.method).unscaled(self.method):
+            return {**found, "features.origin": "leaves the columns as they are"}
+        if self.data.standardise:
+            return {**found, "features.origin": "subtracts the columns' means as it standardises them"}
+        return found
+
+    @property
+    def shifts_columns(self) -> bool:
+        """Whether columns that are not standardised have their means subtracted all the same."""
+        acts = "origin" not in self.features.idle_keys() and "features.origin" not in self.unused_keys()
+        return acts and self.data is not None and self.features.origin == "mean"
+
+    @property
+    def float_bits(self) -> int:
+        """Bits of a float on the wire."""
+        return 64 if self.precision == "float64" else 32
 
     def plan(self) -> dict[str, Any]:
         """What the job asks for, as JSON values: the keys that act, set or by default, and no others."""
@@ -250,10 +311,14 @@ def data_schema(job: JobFile) -> DataSchema:
         features=tuple(job.data.features),
         classes=tuple(job.data.classes or ()),
         missing=job.data.missing,
+        ranges=tuple(
+            ColumnRange(column=name, low=low, high=high) for name, (low, high) in sorted(job.data.ranges.items())
+        ),
         test_fraction=job.data.test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
+        copies_together=job.data.split == "copies-together",
     )
 
 

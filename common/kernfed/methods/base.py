@@ -15,7 +15,9 @@ from kernfed.section import MethodSection
 S = TypeVar("S", bound=MethodSection)
 MedianRule = Literal["median", "median-spaced"]
 """The lengthscale is the median distance between rows: of rows drawn by the job's seed, or evenly spaced."""
-Lengthscale = float | list[float] | MedianRule
+COLUMNS: Literal["columns"] = "columns"
+"""The median distance, times the part of each column's deviation that lies within clients."""
+Lengthscale = float | list[float] | MedianRule | Literal["columns"]
 
 
 class Needs(enum.StrEnum):

@@ -46,6 +46,15 @@ class Finding:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedFinding(Finding):
+    """Numbers that stand for rules of the job file, by the key of [method]."""
+
+    name: ClassVar[str] = "resolved"
+
+    values: Mapping[str, float]
+
+
 def reading(kind: type[F], show: Callable[[F], T]) -> Callable[[Mapping[str, Any]], T]:
     """A function of a finding as a function of its JSON."""
     return lambda data: show(kind.from_json(data))

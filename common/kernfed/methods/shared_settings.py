@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kernfed.models.network_spec import NetworkKind
+from kernfed.errors import ConfigError
+from kernfed.federation.messages.data import LearningTask
+from kernfed.models.network_spec import NetworkKind, NetworkSpec, make_network_spec
 from kernfed.section import Only, Section, Unused
 
-Ridge = Annotated[float, Field(gt=0, le=1e6, description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|².")]
+BY_ROWS: Literal["by-rows"] = "by-rows"
+"""The ridge follows from the feature map and the training rows once clients are prepared."""
+RidgeNumber = Annotated[float, Field(gt=0, le=1e6)]
+RIDGE_RULE = (
+    "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows) and at "
+    "least 1e-6, of a head 1e-3; at most 1e-3, which the quadratic map has always. Rows are all clients'; for `local` "
+    "the client's own."
+)
+Ridge = Annotated[
+    RidgeNumber | Literal["by-rows"],
+    Field(description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE}"),
+]
 Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 Width = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -33,3 +46,25 @@ class NetworkSection(Section):
         """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
         defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
         return tuple(self.widths) or defaults[self.kind]
+
+    def spec(self, task: LearningTask, num_columns: int, num_outputs: int, *, batch_norm: bool = False) -> NetworkSpec:
+        """The network on so many columns.
+
+        Raises:
+            ConfigError: They do not fit; names the key of the job's `method.network` table.
+        """
+        return make_network_spec(
+            self.kind, task, num_columns, num_outputs, self.all_widths, tuple(self.image), batch_norm
+        )
+
+
+def ridge_of(settings: Any) -> float:
+    """The number that `ridge` stands for in a job whose clients are prepared.
+
+    Raises:
+        ConfigError: They are not: nobody knows the rows yet.
+    """
+    ridge = settings.ridge
+    if isinstance(ridge, str):
+        raise ConfigError('method.ridge = "by-rows" is a number once the clients are prepared; give a number here')
+    return float(ridge)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -153,8 +153,20 @@ def norm_entries(spec: NetworkSpec) -> tuple[Mask, Mask]:
     return np.concatenate(norm), np.concatenate(statistics)
 
 
-def initial_parameters(spec: NetworkSpec, seed: int) -> Floats:
+def decayed_entries(spec: NetworkSpec) -> Mask:
+    """Say which parameters weight decay shrinks, shape (P,): weights, and neither biases nor normalisation."""
+    return np.concatenate([np.full(size, i == 0) for layer in layout(spec) for i, size in enumerate(layer.sizes)])
+
+
+def initial_parameters(spec: NetworkSpec, seed: int, class_order: Sequence[int] = ()) -> Floats:
     """Draw parameters to start from, shape (P,): He's normal weights, biases 0; the same bits everywhere.
+
+    Args:
+        spec: The network.
+        seed: Of the draws.
+        class_order: Places of the classes in an order that does not hang on their names; the first drawn weights of the
+            last layer are those of the first class here. Two classes with one output: its weights are turned round
+            where the second class comes first. Empty: in the order of the outputs.
 
     Source: He, Zhang, Ren & Sun (2015), equation (10).
     """
@@ -166,6 +178,14 @@ def initial_parameters(spec: NetworkSpec, seed: int) -> Floats:
         if layer.norm:
             zeros, ones = np.zeros(layer.num_outputs), np.ones(layer.num_outputs)
             parts += [ones, zeros, zeros, ones]
+    if class_order:
+        drawn = parts[-2].reshape(spec.num_outputs, -1)
+        placed = np.empty_like(drawn)
+        if spec.num_outputs == 1:
+            placed[:] = drawn if class_order[0] == 0 else -drawn
+        else:
+            placed[list(class_order)] = drawn
+        parts[-2] = placed.reshape(-1)
     return np.concatenate(parts)
 
 

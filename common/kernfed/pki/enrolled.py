@@ -13,6 +13,7 @@ from kernfed.pki.authority import key_pem, make_csr, new_key, signed_by
 from kernfed.pki.folder import About
 from kernfed.pki.names import Principal, Role, principal_of
 from kernfed.wire.channel import split_address
+from kernfed.wording import moment
 
 REQUEST = "request.csr"
 
@@ -126,6 +127,6 @@ def _stated(raw: bytes, key: str) -> str:
 def _held(folder: Path) -> str:
     try:
         certificate = files.parse_certificate(files.read_bytes(folder / files.CERT), folder / files.CERT)
-        return f"{principal_of(certificate)}, until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        return f"{principal_of(certificate)}, until {moment(certificate.not_valid_after_utc)}"
     except (IdentityError, CertificateError):
         return "with a certificate that cannot be read"

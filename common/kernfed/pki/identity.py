@@ -22,6 +22,7 @@ from kernfed.errors import AuthError, CertificateError, IdentityError, KernfedEr
 from kernfed.pki import folder as files
 from kernfed.pki.authority import CLOCK_SKEW, serial_of, signed_by, utc_now
 from kernfed.pki.names import Principal, Role, principal_of
+from kernfed.wording import moment
 
 __all__ = [
     "Caller",
@@ -145,13 +146,13 @@ class Identity:
         """
         if now >= self.not_after:
             raise CertificateError(
-                f"the certificate of {self.principal} in {self.folder} expired on {_date(self.not_after)} (it is now "
-                f"{_date(now)}; if that is wrong, set this machine's clock): {_new_certificate(self.principal)}"
+                f"the certificate of {self.principal} in {self.folder} expired on {moment(self.not_after)} (it is now "
+                f"{moment(now)}; if that is wrong, set this machine's clock): {_new_certificate(self.principal)}"
             )
         if now < self.not_before:
             raise CertificateError(
-                f"the certificate of {self.principal} in {self.folder} is not valid before {_date(self.not_before)} "
-                f"(it is now {_date(now)}): check this machine's clock"
+                f"the certificate of {self.principal} in {self.folder} is not valid before {moment(self.not_before)} "
+                f"(it is now {moment(now)}): check this machine's clock"
             )
 
     def warn_if_expiring(self, now: datetime) -> float:
@@ -165,7 +166,7 @@ class Identity:
             (log.error if left < ALARM_FRACTION else log.warning)(
                 "certificate expires soon",
                 principal=str(self.principal),
-                not_after=_date(self.not_after),
+                not_after=moment(self.not_after),
                 days_left=round((self.not_after - now).total_seconds() / 86400, 1),
                 remedy="renewal is automatic while the coordinator can be reached; else run `kernfed-client renew` "
                 "or `kernfed pki renew`",
@@ -312,7 +313,3 @@ def _new_certificate(principal: Principal) -> str:
     if principal.role is Role.CLIENT:
         return "ask the operator for a new token and enrol again into an empty folder"
     return f"on the coordinator's machine run `kernfed pki renew {principal}`"
-
-
-def _date(when: datetime) -> str:
-    return f"{when:%Y-%m-%d %H:%M} UTC"

@@ -20,6 +20,7 @@ from kernfed.status import error_from_rpc
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
 from kernfed.wire.channel import CHANNEL_OPTIONS
+from kernfed.wording import moment
 
 log = structlog.get_logger(__name__)
 
@@ -104,9 +105,7 @@ async def keep_renewed(
             log.warning("certificate not renewed; trying again", error=str(err), life_left=f"{left:.0%}", wait_s=wait)
             await sleep(wait)
             continue
-        log.info(
-            "certificate renewed", principal=str(fresh.principal), not_after=f"{fresh.not_after:%Y-%m-%d %H:%M} UTC"
-        )
+        log.info("certificate renewed", principal=str(fresh.principal), not_after=moment(fresh.not_after))
         on_renewed(fresh)
         if seconds_until_due(fresh, now()) <= 0:  # a CA at its own end gives no more life; do not spin
             await sleep(retry_after(fresh, now()))

@@ -108,8 +108,10 @@ def write_report(folder: Path) -> Path:
     Raises:
         DataError: `job.json` or `metrics.jsonl` is missing or not what a job writes.
     """
-    job = _read_job(folder / JOB_JSON)
-    html = render(job, read_metrics(folder / METRICS_JSONL), _read_findings(folder / FINDINGS))
+    job = _read_object(folder / JOB_JSON, "the record")
+    findings = folder / FINDINGS
+    told = _read_object(findings, "the findings") if findings.exists() else {}
+    html = render(job, read_metrics(folder / METRICS_JSONL), told)
     path = folder / REPORT
     files.replace(path, html.encode(), durable=False)  # `kernfed report` makes it again
     return path
@@ -149,13 +151,22 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
         "table": _client_table(measured),
         "rows": measured.rows,
         "answers": _answers(job["answers"]),
-        "settings": list(flat(job["settings"], "not set")),
+        "settings": _settings(job),
         "submitted": _when(job["submitted_at"]),
         "started": _when(job["started_at"]),
         "finished": _when(job["finished_at"]),
         "failures": job["failures"][:_MAX_ROWS],
         "notes": job["notes"][:_MAX_ROWS],
     }
+
+
+def _settings(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Keys and values, and of a rule also the number that it came to in this job."""
+    resolved: Mapping[str, float] = job.get("resolved", {})
+    return [
+        (key, f"{value} (here {resolved[key]:.6g})" if key in resolved else value)
+        for key, value in flat(job["settings"], "not set")
+    ]
 
 
 def _in_order(findings: Mapping[str, Any]) -> list[str]:
@@ -241,28 +252,16 @@ def _answers(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[st
     return list(rows.values())[:_MAX_ROWS]
 
 
-def _read_findings(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
+def _read_object(path: Path, what: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as err:
-        raise DataError(f"{path.name}: cannot be read: {err}; fetch it again") from err
-    if not isinstance(found, dict):
-        raise DataError(f"{path.name}: not the findings of a job; fetch it again")
-    return found
-
-
-def _read_job(path: Path) -> dict[str, Any]:
-    try:
-        job = json.loads(path.read_text(encoding="utf-8"))
     except OSError as err:
         raise DataError(f"{path}: cannot be read ({err.strerror}); give the folder of a finished job") from err
     except ValueError as err:
         raise DataError(f"{path}: not JSON ({err}); fetch the file again") from err
-    if not isinstance(job, dict):
-        raise DataError(f"{path}: not the record of a job; fetch the file again")
-    return job
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: not {what} of a job; fetch the file again")
+    return found
 
 
 def _ordered(names: set[str], first: Sequence[str]) -> list[str]:

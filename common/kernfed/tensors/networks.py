@@ -14,7 +14,16 @@ from kernfed import rng
 from kernfed.errors import DivergedError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
-from kernfed.models.network_spec import KERNEL_SIZE, NORM_RATE, Layer, NetworkKind, NetworkSpec, layout, norm_entries
+from kernfed.models.network_spec import (
+    KERNEL_SIZE,
+    NORM_RATE,
+    Layer,
+    NetworkKind,
+    NetworkSpec,
+    decayed_entries,
+    layout,
+    norm_entries,
+)
 from kernfed.tensors.links import linked
 
 NORM_EPSILON = 1e-5
@@ -125,7 +134,7 @@ def train(
         learning_rate: Step size.
         num_steps: Steps.
         batch_size: Rows per step; 0, or at least n: all rows. Each epoch visits the rows in a new order.
-        weight_decay: λ of loss + (λ/2) |θ|².
+        weight_decay: λ of loss + (λ/2) |θ|², without biases and normalisation.
         seed: Of the orders.
         weights: Of the rows, for each network, shape (N, n); unset: 1.
 
@@ -138,6 +147,7 @@ def train(
     current = parameters.clone()
     order = rng.stream(seed, "networks", "batches")
     batches: list[Tensor] = []
+    decay = torch.from_numpy(decayed_entries(spec)).to(parameters) * weight_decay
     whole = batch_size == 0 or batch_size >= x.shape[0]
     for _ in range(num_steps):
         rows_x, rows_y, rows_w = x, y, weights
@@ -149,11 +159,11 @@ def train(
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
         gradient = gradients(spec, current, rows_x, rows_y, rows_w)
         if spec.batch_norm:
-            norm, statistics = (torch.from_numpy(mask).to(x.device) for mask in norm_entries(spec))
-            step = current * weight_decay * ~norm + gradient
+            statistics = torch.from_numpy(norm_entries(spec)[1]).to(x.device)
+            step = current * decay + gradient
             current = current - torch.where(statistics, NORM_RATE, learning_rate) * step
         else:
-            current = current * (1.0 - learning_rate * weight_decay) - learning_rate * gradient
+            current = current * (1.0 - learning_rate * decay) - learning_rate * gradient
     if not bool(torch.isfinite(current).all()):
         raise DivergedError(
             f"networks trained with learning rate {learning_rate:g} left the range of numbers; lower "

@@ -88,6 +88,8 @@ class DataSchema(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     BACKBONE_FIELD_NUMBER: builtins.int
     CLIPPED_FIELD_NUMBER: builtins.int
+    RANGES_FIELD_NUMBER: builtins.int
+    COPIES_TOGETHER_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -104,6 +106,8 @@ class DataSchema(google.protobuf.message.Message):
     """
     clipped: builtins.bool
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
+    copies_together: builtins.bool
+    """Whether copies of a row are held out, or trained on, all together."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -111,6 +115,10 @@ class DataSchema(google.protobuf.message.Message):
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes named by the job; empty: the clients' own classes are united. At most 65,536 items."""
+
+    @property
+    def ranges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ColumnRange]:
+        """R of them; rows outside of any are left out. At most 65,536 items."""
 
     def __init__(
         self,
@@ -124,8 +132,10 @@ class DataSchema(google.protobuf.message.Message):
         seed: builtins.int = ...,
         backbone: builtins.str = ...,
         clipped: builtins.bool = ...,
+        ranges: collections.abc.Iterable[Global___ColumnRange] | None = ...,
+        copies_together: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "features", b"features", "missing", b"missing", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 
@@ -148,6 +158,8 @@ class DataDescription(google.protobuf.message.Message):
     FAR_ROWS_FIELD_NUMBER: builtins.int
     TARGET_MEAN_FIELD_NUMBER: builtins.int
     TARGET_DEVIATION_FIELD_NUMBER: builtins.int
+    NUM_OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
+    OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -160,6 +172,8 @@ class DataDescription(google.protobuf.message.Message):
     """Mean of a regression's target over training rows."""
     target_deviation: builtins.float
     """Standard deviation of a regression's target over training rows; 0 also where it is not told. At least 0."""
+    num_outside_rows: builtins.int
+    """Rows of all partitions left out for a value outside of its range; not among `num_dropped_rows`. From 0 to 2^53."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes that occur here, sorted; empty for regression. At most 65,536 items."""
@@ -194,6 +208,10 @@ class DataDescription(google.protobuf.message.Message):
         items.
         """
 
+    @property
+    def outside_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The same per range, R of them; a row may be outside of several. From 0 to 2^53. At most 65,536 items."""
+
     def __init__(
         self,
         *,
@@ -210,9 +228,11 @@ class DataDescription(google.protobuf.message.Message):
         far_rows: collections.abc.Iterable[builtins.int] | None = ...,
         target_mean: builtins.float = ...,
         target_deviation: builtins.float = ...,
+        num_outside_rows: builtins.int = ...,
+        outside_rows: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 
@@ -466,3 +486,29 @@ class CentreRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["feature_mean", b"feature_mean", "target_mean", b"target_mean"]) -> None: ...
 
 Global___CentreRequest: typing_extensions.TypeAlias = CentreRequest
+
+@typing.final
+class ColumnRange(google.protobuf.message.Message):
+    """The plausible values of a column, in the data's units."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: builtins.int
+    LOW_FIELD_NUMBER: builtins.int
+    HIGH_FIELD_NUMBER: builtins.int
+    column: builtins.str
+    """A feature column, or the target of a regression. At most 256 characters."""
+    low: builtins.float
+    """Least value."""
+    high: builtins.float
+    """Greatest value."""
+    def __init__(
+        self,
+        *,
+        column: builtins.str = ...,
+        low: builtins.float = ...,
+        high: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["column", b"column", "high", b"high", "low", b"low"]) -> None: ...
+
+Global___ColumnRange: typing_extensions.TypeAlias = ColumnRange

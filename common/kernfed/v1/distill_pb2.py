@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kernfed/v1/distill.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"^\n\nKernelSpec\x12\'\n\x06kernel\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.PointKernel\x12\x14\n\x0clengthscales\x18\x02 \x03(\x01\x12\x11\n\tintercept\x18\x03 \x01(\x08\"(\n\x16LookUpPublicSetRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"\x1f\n\x0ePublicSetKnown\x12\r\n\x05known\x18\x01 \x01(\x08\"K\n\x14KeepPublicSetRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12#\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"#\n\rPublicSetKept\x12\x12\n\nnum_points\x18\x01 \x01(\x04\"\xbf\x01\n\x18StartDistillationRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12&\n\x06kernel\x18\x02 \x01(\x0b\x32\x16.kernfed.v1.KernelSpec\x12\r\n\x05ridge\x18\x03 \x01(\x01\x12\r\n\x05\x61lpha\x18\x04 \x01(\x01\x12\x12\n\ntotal_rows\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x16\n\x0e\x66ree_intercept\x18\x07 \x01(\x08\x12\x13\n\x0btarget_mean\x18\x08 \x03(\x01\"\'\n\x13\x44istillationStarted\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"b\n\x0e\x44istillRequest\x12\x15\n\rtrained_round\x18\x01 \x01(\x04\x12#\n\x07targets\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0c\x64\x65regularise\x18\x03 \x01(\x08\"`\n\x11PublicPredictions\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\'\n\x0bpredictions\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08\x66\x61r_rows\x18\x03 \x01(\x01\"\xa5\x01\n\x17MeasureDistilledRequest\x12\x15\n\rtrained_round\x18\x01 \x01(\x04\x12#\n\x07targets\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x18\n\x10include_personal\x18\x03 \x01(\x08\x12\x15\n\rinclude_local\x18\x04 \x01(\x08\x12\x0e\n\x06\x63hoose\x18\x05 \x01(\x08\x12\r\n\x05\x62lend\x18\x06 \x01(\x08\"q\n\x14KeepDistilledRequest\x12\x15\n\rtrained_round\x18\x01 \x01(\x04\x12#\n\x07targets\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x63hoose\x18\x03 \x01(\x08\x12\r\n\x05\x62lend\x18\x04 \x01(\x08\"a\n\x0cOwnModelKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\r\n\x05\x61lone\x18\x02 \x01(\x08\x12\x10\n\x08\x63ompared\x18\x03 \x01(\x08\x12\x11\n\town_share\x18\x05 \x01(\x01J\x04\x08\x04\x10\x05R\x05share\"j\n\rTargetMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"+\n\x14TargetMomentsRequest\x12\x13\n\x0bnum_outputs\x18\x01 \x01(\x04*\xd0\x01\n\x0bPointKernel\x12\x1c\n\x18POINT_KERNEL_UNSPECIFIED\x10\x00\x12\x19\n\x15POINT_KERNEL_GAUSSIAN\x10\x01\x12\x18\n\x14POINT_KERNEL_LAPLACE\x10\x02\x12\x19\n\x15POINT_KERNEL_MATERN32\x10\x03\x12\x19\n\x15POINT_KERNEL_MATERN52\x10\x04\x12\x1d\n\x19POINT_KERNEL_ONE_PLUS_MIN\x10\x05\x12\x19\n\x15POINT_KERNEL_WENDLAND\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kernfed/v1/distill.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"^\n\nKernelSpec\x12\'\n\x06kernel\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.PointKernel\x12\x14\n\x0clengthscales\x18\x02 \x03(\x01\x12\x11\n\tintercept\x18\x03 \x01(\x08\"(\n\x16LookUpPublicSetRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"\x1f\n\x0ePublicSetKnown\x12\r\n\x05known\x18\x01 \x01(\x08\"K\n\x14KeepPublicSetRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12#\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"#\n\rPublicSetKept\x12\x12\n\nnum_points\x18\x01 \x01(\x04\"\xd7\x01\n\x18StartDistillationRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12&\n\x06kernel\x18\x02 \x01(\x0b\x32\x16.kernfed.v1.KernelSpec\x12\r\n\x05ridge\x18\x03 \x01(\x01\x12\r\n\x05\x61lpha\x18\x04 \x01(\x01\x12\x12\n\ntotal_rows\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x16\n\x0e\x66ree_intercept\x18\x07 \x01(\x08\x12\x13\n\x0btarget_mean\x18\x08 \x03(\x01\x12\x16\n\x0epooled_penalty\x18\t \x01(\x08\"\'\n\x13\x44istillationStarted\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"b\n\x0e\x44istillRequest\x12\x15\n\rtrained_round\x18\x01 \x01(\x04\x12#\n\x07targets\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0c\x64\x65regularise\x18\x03 \x01(\x08\"`\n\x11PublicPredictions\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\'\n\x0bpredictions\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08\x66\x61r_rows\x18\x03 \x01(\x01\"\xa5\x01\n\x17MeasureDistilledRequest\x12\x15\n\rtrained_round\x18\x01 \x01(\x04\x12#\n\x07targets\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x18\n\x10include_personal\x18\x03 \x01(\x08\x12\x15\n\rinclude_local\x18\x04 \x01(\x08\x12\x0e\n\x06\x63hoose\x18\x05 \x01(\x08\x12\r\n\x05\x62lend\x18\x06 \x01(\x08\"q\n\x14KeepDistilledRequest\x12\x15\n\rtrained_round\x18\x01 \x01(\x04\x12#\n\x07targets\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x63hoose\x18\x03 \x01(\x08\x12\r\n\x05\x62lend\x18\x04 \x01(\x08\"a\n\x0cOwnModelKept\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\r\n\x05\x61lone\x18\x02 \x01(\x08\x12\x10\n\x08\x63ompared\x18\x03 \x01(\x08\x12\x11\n\town_share\x18\x05 \x01(\x01J\x04\x08\x04\x10\x05R\x05share\"j\n\rTargetMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"+\n\x14TargetMomentsRequest\x12\x13\n\x0bnum_outputs\x18\x01 \x01(\x04\"_\n\rLeftOutErrors\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x10\n\x08num_used\x18\x02 \x01(\x04\x12*\n\x0esquared_errors\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xc5\x01\n\x14LeftOutErrorsRequest\x12\x13\n\x0bnum_outputs\x18\x01 \x01(\x04\x12&\n\x06kernel\x18\x02 \x01(\x0b\x32\x16.kernfed.v1.KernelSpec\x12\x16\n\x0e\x66ree_intercept\x18\x03 \x01(\x08\x12#\n\x07\x66\x61\x63tors\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tpenalties\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04seed\x18\x06 \x01(\x04*\xd0\x01\n\x0bPointKernel\x12\x1c\n\x18POINT_KERNEL_UNSPECIFIED\x10\x00\x12\x19\n\x15POINT_KERNEL_GAUSSIAN\x10\x01\x12\x18\n\x14POINT_KERNEL_LAPLACE\x10\x02\x12\x19\n\x15POINT_KERNEL_MATERN32\x10\x03\x12\x19\n\x15POINT_KERNEL_MATERN52\x10\x04\x12\x1d\n\x19POINT_KERNEL_ONE_PLUS_MIN\x10\x05\x12\x19\n\x15POINT_KERNEL_WENDLAND\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.distill_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_POINTKERNEL']._serialized_start=1319
-  _globals['_POINTKERNEL']._serialized_end=1527
+  _globals['_POINTKERNEL']._serialized_start=1640
+  _globals['_POINTKERNEL']._serialized_end=1848
   _globals['_KERNELSPEC']._serialized_start=65
   _globals['_KERNELSPEC']._serialized_end=159
   _globals['_LOOKUPPUBLICSETREQUEST']._serialized_start=161
@@ -45,21 +45,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLICSETKEPT']._serialized_start=313
   _globals['_PUBLICSETKEPT']._serialized_end=348
   _globals['_STARTDISTILLATIONREQUEST']._serialized_start=351
-  _globals['_STARTDISTILLATIONREQUEST']._serialized_end=542
-  _globals['_DISTILLATIONSTARTED']._serialized_start=544
-  _globals['_DISTILLATIONSTARTED']._serialized_end=583
-  _globals['_DISTILLREQUEST']._serialized_start=585
-  _globals['_DISTILLREQUEST']._serialized_end=683
-  _globals['_PUBLICPREDICTIONS']._serialized_start=685
-  _globals['_PUBLICPREDICTIONS']._serialized_end=781
-  _globals['_MEASUREDISTILLEDREQUEST']._serialized_start=784
-  _globals['_MEASUREDISTILLEDREQUEST']._serialized_end=949
-  _globals['_KEEPDISTILLEDREQUEST']._serialized_start=951
-  _globals['_KEEPDISTILLEDREQUEST']._serialized_end=1064
-  _globals['_OWNMODELKEPT']._serialized_start=1066
-  _globals['_OWNMODELKEPT']._serialized_end=1163
-  _globals['_TARGETMOMENTS']._serialized_start=1165
-  _globals['_TARGETMOMENTS']._serialized_end=1271
-  _globals['_TARGETMOMENTSREQUEST']._serialized_start=1273
-  _globals['_TARGETMOMENTSREQUEST']._serialized_end=1316
+  _globals['_STARTDISTILLATIONREQUEST']._serialized_end=566
+  _globals['_DISTILLATIONSTARTED']._serialized_start=568
+  _globals['_DISTILLATIONSTARTED']._serialized_end=607
+  _globals['_DISTILLREQUEST']._serialized_start=609
+  _globals['_DISTILLREQUEST']._serialized_end=707
+  _globals['_PUBLICPREDICTIONS']._serialized_start=709
+  _globals['_PUBLICPREDICTIONS']._serialized_end=805
+  _globals['_MEASUREDISTILLEDREQUEST']._serialized_start=808
+  _globals['_MEASUREDISTILLEDREQUEST']._serialized_end=973
+  _globals['_KEEPDISTILLEDREQUEST']._serialized_start=975
+  _globals['_KEEPDISTILLEDREQUEST']._serialized_end=1088
+  _globals['_OWNMODELKEPT']._serialized_start=1090
+  _globals['_OWNMODELKEPT']._serialized_end=1187
+  _globals['_TARGETMOMENTS']._serialized_start=1189
+  _globals['_TARGETMOMENTS']._serialized_end=1295
+  _globals['_TARGETMOMENTSREQUEST']._serialized_start=1297
+  _globals['_TARGETMOMENTSREQUEST']._serialized_end=1340
+  _globals['_LEFTOUTERRORS']._serialized_start=1342
+  _globals['_LEFTOUTERRORS']._serialized_end=1437
+  _globals['_LEFTOUTERRORSREQUEST']._serialized_start=1440
+  _globals['_LEFTOUTERRORSREQUEST']._serialized_end=1637
 # @@protoc_insertion_point(module_scope)

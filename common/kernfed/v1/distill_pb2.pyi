@@ -185,6 +185,7 @@ class StartDistillationRequest(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     FREE_INTERCEPT_FIELD_NUMBER: builtins.int
     TARGET_MEAN_FIELD_NUMBER: builtins.int
+    POOLED_PENALTY_FIELD_NUMBER: builtins.int
     sha256: builtins.str
     """SHA-256 of the public set's file, 64 hexadecimal digits. At most 256 characters."""
     ridge: builtins.float
@@ -197,6 +198,8 @@ class StartDistillationRequest(google.protobuf.message.Message):
     """Of models that draw random numbers; each client makes its own stream of it. From 0 to 2^63 - 1."""
     free_intercept: builtins.bool
     """Whether kernel ridge regression has an intercept that costs nothing."""
+    pooled_penalty: builtins.bool
+    """Whether a row of own rows alone is penalised like one of all rows, by λ `total_rows`, instead of λ N."""
     @property
     def kernel(self) -> Global___KernelSpec:
         """Kernel of the job; a client whose own file names another model keeps to that."""
@@ -218,9 +221,10 @@ class StartDistillationRequest(google.protobuf.message.Message):
         seed: builtins.int = ...,
         free_intercept: builtins.bool = ...,
         target_mean: collections.abc.Iterable[builtins.float] | None = ...,
+        pooled_penalty: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernel", b"kernel"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alpha", b"alpha", "free_intercept", b"free_intercept", "kernel", b"kernel", "ridge", b"ridge", "seed", b"seed", "sha256", b"sha256", "target_mean", b"target_mean", "total_rows", b"total_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alpha", b"alpha", "free_intercept", b"free_intercept", "kernel", b"kernel", "pooled_penalty", b"pooled_penalty", "ridge", b"ridge", "seed", b"seed", "sha256", b"sha256", "target_mean", b"target_mean", "total_rows", b"total_rows"]) -> None: ...
 
 Global___StartDistillationRequest: typing_extensions.TypeAlias = StartDistillationRequest
 
@@ -452,3 +456,81 @@ class TargetMomentsRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["num_outputs", b"num_outputs"]) -> None: ...
 
 Global___TargetMomentsRequest: typing_extensions.TypeAlias = TargetMomentsRequest
+
+@typing.final
+class LeftOutErrors(google.protobuf.message.Message):
+    """Errors of a client's own kernel ridge regressions on rows that were left out, copies of a row together."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_USED_FIELD_NUMBER: builtins.int
+    SQUARED_ERRORS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_used: builtins.int
+    """Rows that were used; 0 where the client has fewer than 3 different ones, and the errors say nothing. From 0 to
+    1,000.
+    """
+    @property
+    def squared_errors(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Sums over rows and outputs, for S lengthscales and R penalties; at least 0, and at most twice the sum of predicting
+        the mean. Shape (S, R).
+        """
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_used: builtins.int = ...,
+        squared_errors: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["squared_errors", b"squared_errors"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows", "num_used", b"num_used", "squared_errors", b"squared_errors"]) -> None: ...
+
+Global___LeftOutErrors: typing_extensions.TypeAlias = LeftOutErrors
+
+@typing.final
+class LeftOutErrorsRequest(google.protobuf.message.Message):
+    """Predict each own row from the others, for a grid of lengthscales and penalties, in closed form."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    KERNEL_FIELD_NUMBER: builtins.int
+    FREE_INTERCEPT_FIELD_NUMBER: builtins.int
+    FACTORS_FIELD_NUMBER: builtins.int
+    PENALTIES_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    num_outputs: builtins.int
+    """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    free_intercept: builtins.bool
+    """Whether an intercept costs nothing."""
+    seed: builtins.int
+    """Of the draw of rows where there are more than 1000. From 0 to 2^63 - 1."""
+    @property
+    def kernel(self) -> Global___KernelSpec:
+        """A kernel between points and its parameters."""
+
+    @property
+    def factors(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """What the kernel's lengthscales are multiplied by: at most 100 numbers above 0. Shape (S)."""
+
+    @property
+    def penalties(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """What is added to the diagonal of the kernel matrix: at most 100 numbers above 0. Shape (R)."""
+
+    def __init__(
+        self,
+        *,
+        num_outputs: builtins.int = ...,
+        kernel: Global___KernelSpec | None = ...,
+        free_intercept: builtins.bool = ...,
+        factors: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        penalties: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["factors", b"factors", "kernel", b"kernel", "penalties", b"penalties"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["factors", b"factors", "free_intercept", b"free_intercept", "kernel", b"kernel", "num_outputs", b"num_outputs", "penalties", b"penalties", "seed", b"seed"]) -> None: ...
+
+Global___LeftOutErrorsRequest: typing_extensions.TypeAlias = LeftOutErrorsRequest

@@ -161,6 +161,7 @@ class StreamOpened(google.protobuf.message.Message):
     NUM_STREAM_ROWS_FIELD_NUMBER: builtins.int
     LIVE_FIELD_NUMBER: builtins.int
     LEAST_ROWS_FIELD_NUMBER: builtins.int
+    STATISTICS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_stream_rows: builtins.int
@@ -171,6 +172,8 @@ class StreamOpened(google.protobuf.message.Message):
     """Fewest rows that an answer of this client stands for, as its policy says; it takes at least so many per round. From
     1 to 2^53.
     """
+    statistics: builtins.bool
+    """Whether the client's policy lets sufficient statistics of these rows leave."""
     def __init__(
         self,
         *,
@@ -178,8 +181,9 @@ class StreamOpened(google.protobuf.message.Message):
         num_stream_rows: builtins.int = ...,
         live: builtins.bool = ...,
         least_rows: builtins.int = ...,
+        statistics: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["least_rows", b"least_rows", "live", b"live", "num_rows", b"num_rows", "num_stream_rows", b"num_stream_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["least_rows", b"least_rows", "live", b"live", "num_rows", b"num_rows", "num_stream_rows", b"num_stream_rows", "statistics", b"statistics"]) -> None: ...
 
 Global___StreamOpened: typing_extensions.TypeAlias = StreamOpened
 
@@ -256,6 +260,7 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     EXPLORATION_FIELD_NUMBER: builtins.int
     REGULARISATION_FIELD_NUMBER: builtins.int
     OWN_FREQUENCIES_FIELD_NUMBER: builtins.int
+    POOLED_FIELD_NUMBER: builtins.int
     mixing: Global___Mixing.ValueType
     """Rules by which a client weighs the kernels."""
     weight_learning_rate: builtins.float
@@ -268,6 +273,8 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     """λ of loss + λ |theta_i|². From 0 to 1,000,000,000."""
     own_frequencies: builtins.int
     """Frequencies of each kernel of the client's own model, which stays there; 0: it has none. From 0 to 100,000."""
+    pooled: builtins.bool
+    """Whether the kernels are ridges on the rows of all clients, and the client's own model has the same features."""
     @property
     def dictionary(self) -> Global___Dictionary:
         """Kernels and the seed of their frequencies."""
@@ -282,9 +289,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
         exploration: builtins.float = ...,
         regularisation: builtins.float = ...,
         own_frequencies: builtins.int = ...,
+        pooled: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dictionary", b"dictionary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "pooled", b"pooled", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
 
 Global___DrawDictionaryRequest: typing_extensions.TypeAlias = DrawDictionaryRequest
 
@@ -360,6 +368,7 @@ class OnlineStepRequest(google.protobuf.message.Message):
     THETA_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     base: builtins.int
@@ -370,6 +379,10 @@ class OnlineStepRequest(google.protobuf.message.Message):
     """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
     wait_s: builtins.float
     """Seconds for which to wait for a row where there is none. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that moved, uint8. Shape (A)."""
@@ -388,9 +401,10 @@ class OnlineStepRequest(google.protobuf.message.Message):
         theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernels", b"kernels", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s"]) -> None: ...
 
 Global___OnlineStepRequest: typing_extensions.TypeAlias = OnlineStepRequest
 
@@ -474,6 +488,7 @@ class SharedStepRequest(google.protobuf.message.Message):
     ASKED_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     base: builtins.int
@@ -484,6 +499,10 @@ class SharedStepRequest(google.protobuf.message.Message):
     """Most rows to learn from. From 1 to 100,000."""
     wait_s: builtins.float
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that moved, uint8. Shape (A)."""
@@ -512,9 +531,10 @@ class SharedStepRequest(google.protobuf.message.Message):
         asked: kernfed.v1.tensor_pb2.Tensor | None = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["asked", b"asked", "kernels", b"kernels", "theta", b"theta", "weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___SharedStepRequest: typing_extensions.TypeAlias = SharedStepRequest
 
@@ -599,6 +619,7 @@ class LocalStepRequest(google.protobuf.message.Message):
     LEARNING_RATE_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     base: builtins.int
@@ -611,6 +632,10 @@ class LocalStepRequest(google.protobuf.message.Message):
     """Most rows to learn from. From 1 to 100,000."""
     wait_s: builtins.float
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Numbers of the kernels that were averaged since, uint8. Shape (A)."""
@@ -640,9 +665,10 @@ class LocalStepRequest(google.protobuf.message.Message):
         learning_rate: builtins.float = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["asked", b"asked", "kernels", b"kernels", "theta", b"theta", "weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "learning_rate", b"learning_rate", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "base", b"base", "batch_rows", b"batch_rows", "kernels", b"kernels", "learning_rate", b"learning_rate", "num_features", b"num_features", "round_num", b"round_num", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___LocalStepRequest: typing_extensions.TypeAlias = LocalStepRequest
 
@@ -712,6 +738,7 @@ class MetaStepRequest(google.protobuf.message.Message):
     LEARNING_RATE_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
     round_num: builtins.int
     """The round. From 0 to 2^53."""
     hidden: builtins.int
@@ -724,6 +751,10 @@ class MetaStepRequest(google.protobuf.message.Message):
     """Most rows to learn from. From 1 to 100,000."""
     wait_s: builtins.float
     """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of the network, as `kernfed.methods.online.meta` lays them out. Shape (W)."""
@@ -738,9 +769,10 @@ class MetaStepRequest(google.protobuf.message.Message):
         learning_rate: builtins.float = ...,
         batch_rows: builtins.int = ...,
         wait_s: builtins.float = ...,
+        uncounted_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adaptation_rate", b"adaptation_rate", "batch_rows", b"batch_rows", "hidden", b"hidden", "learning_rate", b"learning_rate", "round_num", b"round_num", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adaptation_rate", b"adaptation_rate", "batch_rows", b"batch_rows", "hidden", b"hidden", "learning_rate", b"learning_rate", "round_num", b"round_num", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s", "weights", b"weights"]) -> None: ...
 
 Global___MetaStepRequest: typing_extensions.TypeAlias = MetaStepRequest
 
@@ -798,3 +830,123 @@ class StreamMetricsRequest(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___StreamMetricsRequest: typing_extensions.TypeAlias = StreamMetricsRequest
+
+@typing.final
+class PooledStep(google.protobuf.message.Message):
+    """Statistics of a client's rows of a round, from which ridges on the rows of all clients are made."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_SAMPLES_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
+    NEEDS_WHOLE_FIELD_NUMBER: builtins.int
+    NUM_WAITING_FIELD_NUMBER: builtins.int
+    NUM_SKIPPED_FIELD_NUMBER: builtins.int
+    FACTOR_FIELD_NUMBER: builtins.int
+    NUM_FAR_FIELD_NUMBER: builtins.int
+    NUM_REPEATED_FIELD_NUMBER: builtins.int
+    NUM_FAILED_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    num_samples: builtins.int
+    """Rows with targets that were learned from; 0: there was none, and `factor` is empty. From 0 to 2^53."""
+    ended: builtins.bool
+    """Whether the stream has no more rows."""
+    needs_whole: builtins.bool
+    """Never set: every request brings all parameters."""
+    num_waiting: builtins.int
+    """Rows that were predicted and wait for their target. From 0 to 2^53."""
+    num_skipped: builtins.int
+    """Rows left out so far, for a value that is missing or not a number. From 0 to 2^53."""
+    num_far: builtins.int
+    """Rows left out so far, for a number too far beyond the agreed ranges. From 0 to 2^53."""
+    num_repeated: builtins.int
+    """Rows without target left out so far, since a row with the same key waited for its target. From 0 to 2^53."""
+    num_failed: builtins.int
+    """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
+    evidence: builtins.float
+    """That the common kernels help this client, in standard deviations: see `kernfed.methods.online.own_model.Gate`. From
+    -3 to 3.
+    """
+    @property
+    def factor(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Packed triangular factor for each kernel, as `kernfed.methods.online.pooled_ridge.factor` makes it. Shape (N, V)."""
+
+    def __init__(
+        self,
+        *,
+        num_samples: builtins.int = ...,
+        ended: builtins.bool = ...,
+        needs_whole: builtins.bool = ...,
+        num_waiting: builtins.int = ...,
+        num_skipped: builtins.int = ...,
+        factor: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_far: builtins.int = ...,
+        num_repeated: builtins.int = ...,
+        num_failed: builtins.int = ...,
+        evidence: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["factor", b"factor"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "evidence", b"evidence", "factor", b"factor", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+
+Global___PooledStep: typing_extensions.TypeAlias = PooledStep
+
+@typing.final
+class PooledStepRequest(google.protobuf.message.Message):
+    """Take the ridges on the rows of all clients, predict and learn the next rows, and answer with their statistics."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_NUM_FIELD_NUMBER: builtins.int
+    NUM_KERNELS_FIELD_NUMBER: builtins.int
+    NUM_FEATURES_FIELD_NUMBER: builtins.int
+    THETA_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    BATCH_ROWS_FIELD_NUMBER: builtins.int
+    WAIT_S_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    NUM_EVIDENT_FIELD_NUMBER: builtins.int
+    UNCOUNTED_FROM_FIELD_NUMBER: builtins.int
+    round_num: builtins.int
+    """The round. From 0 to 2^53."""
+    num_kernels: builtins.int
+    """Kernels N. From 1 to 256. Binds N."""
+    num_features: builtins.int
+    """Features F of each kernel, a constant among them. From 1 to 100,000. Binds F."""
+    batch_rows: builtins.int
+    """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
+    wait_s: builtins.float
+    """Seconds for which to wait for a row where there is none. From 0 to 60."""
+    evidence: builtins.float
+    """Sum of what clients told last. From -1,000,000,000 to 1,000,000,000."""
+    num_evident: builtins.int
+    """Clients that did. From 0 to 2^53."""
+    uncounted_from: builtins.int
+    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
+    2^53.
+    """
+    @property
+    def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Parameters of each of the J memories. Shape (J, N, F)."""
+
+    @property
+    def rows(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Rows of all clients behind them, those that fade counted in part. Shape (J)."""
+
+    def __init__(
+        self,
+        *,
+        round_num: builtins.int = ...,
+        num_kernels: builtins.int = ...,
+        num_features: builtins.int = ...,
+        theta: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        rows: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        batch_rows: builtins.int = ...,
+        wait_s: builtins.float = ...,
+        evidence: builtins.float = ...,
+        num_evident: builtins.int = ...,
+        uncounted_from: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["rows", b"rows", "theta", b"theta"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch_rows", b"batch_rows", "evidence", b"evidence", "num_evident", b"num_evident", "num_features", b"num_features", "num_kernels", b"num_kernels", "round_num", b"round_num", "rows", b"rows", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s"]) -> None: ...
+
+Global___PooledStepRequest: typing_extensions.TypeAlias = PooledStepRequest

@@ -156,6 +156,7 @@ class EmbedRequest(google.protobuf.message.Message):
     INTERCEPT_FIELD_NUMBER: builtins.int
     NOISE_FACTOR_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    CLASS_ORDER_FIELD_NUMBER: builtins.int
     view: Global___View.ValueType
     """Which columns are embedded."""
     intercept: builtins.bool
@@ -184,6 +185,13 @@ class EmbedRequest(google.protobuf.message.Message):
     def target_deviation(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of all clients' targets; networks learn regression targets scaled by them. Shape (C)."""
 
+    @property
+    def class_order(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Places of the classes in the order in which their columns are embedded; with one column for two classes, whose
+        share it is: 1 of the second where the first comes first. Empty: in the order of the job. From 0 to 999,999. At
+        most 1,000,000 items.
+        """
+
     def __init__(
         self,
         *,
@@ -196,9 +204,10 @@ class EmbedRequest(google.protobuf.message.Message):
         intercept: builtins.bool = ...,
         noise_factor: builtins.float = ...,
         seed: builtins.int = ...,
+        class_order: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deviation", b"deviation", "features", b"features", "mean", b"mean", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "features", b"features", "intercept", b"intercept", "mean", b"mean", "noise_factor", b"noise_factor", "seed", b"seed", "target_deviation", b"target_deviation", "target_mean", b"target_mean", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["class_order", b"class_order", "deviation", b"deviation", "features", b"features", "intercept", b"intercept", "mean", b"mean", "noise_factor", b"noise_factor", "seed", b"seed", "target_deviation", b"target_deviation", "target_mean", b"target_mean", "view", b"view"]) -> None: ...
 
 Global___EmbedRequest: typing_extensions.TypeAlias = EmbedRequest
 

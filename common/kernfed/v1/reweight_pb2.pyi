@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import kernfed.v1.features_pb2
 import kernfed.v1.personal_training_pb2
 import kernfed.v1.tensor_pb2
 import sys
@@ -297,6 +298,8 @@ class RatiosHeld(google.protobuf.message.Message):
     NUM_POINTS_FIELD_NUMBER: builtins.int
     NUM_COLUMNS_FIELD_NUMBER: builtins.int
     FINGERPRINT_FIELD_NUMBER: builtins.int
+    SHARES_SUMS_FIELD_NUMBER: builtins.int
+    MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     shares: builtins.bool
@@ -307,6 +310,10 @@ class RatiosHeld(google.protobuf.message.Message):
     """P of its rows under the map asked about. From 0 to 2^53."""
     fingerprint: builtins.str
     """Of the backbone behind the map; empty without one. At most 256 characters."""
+    shares_sums: builtins.bool
+    """Whether its policy lets sums over rows leave: `sufficient_statistic` and `mean_embedding`."""
+    median_distance: builtins.float
+    """Median distance between training rows and test points under the map, where it was asked for. At least 0."""
     @property
     def held(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Variants whose ratios are here. At most 65,536 items."""
@@ -320,8 +327,10 @@ class RatiosHeld(google.protobuf.message.Message):
         num_points: builtins.int = ...,
         num_columns: builtins.int = ...,
         fingerprint: builtins.str = ...,
+        shares_sums: builtins.bool = ...,
+        median_distance: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["fingerprint", b"fingerprint", "held", b"held", "num_columns", b"num_columns", "num_points", b"num_points", "num_rows", b"num_rows", "shares", b"shares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fingerprint", b"fingerprint", "held", b"held", "median_distance", b"median_distance", "num_columns", b"num_columns", "num_points", b"num_points", "num_rows", b"num_rows", "shares", b"shares", "shares_sums", b"shares_sums"]) -> None: ...
 
 Global___RatiosHeld: typing_extensions.TypeAlias = RatiosHeld
 
@@ -333,8 +342,14 @@ class LookUpRatiosRequest(google.protobuf.message.Message):
 
     NUM_POINTS_FIELD_NUMBER: builtins.int
     FEATURES_FIELD_NUMBER: builtins.int
+    DISTANCES_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
     num_points: builtins.int
     """Test points that the job asks of a client at most. From 1 to 10,000,000."""
+    distances: builtins.bool
+    """Whether the median distance is asked for."""
+    seed: builtins.int
+    """Draws the rows whose distances are taken. From 0 to 2^63 - 1."""
     @property
     def features(self) -> Global___RatioFeatures:
         """The map of rows to what ratios are fitted on."""
@@ -344,9 +359,11 @@ class LookUpRatiosRequest(google.protobuf.message.Message):
         *,
         num_points: builtins.int = ...,
         features: Global___RatioFeatures | None = ...,
+        distances: builtins.bool = ...,
+        seed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["features", b"features"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "num_points", b"num_points"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["distances", b"distances", "features", b"features", "num_points", b"num_points", "seed", b"seed"]) -> None: ...
 
 Global___LookUpRatiosRequest: typing_extensions.TypeAlias = LookUpRatiosRequest
 
@@ -592,11 +609,15 @@ class RatioSummary(google.protobuf.message.Message):
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     total: builtins.float
-    """K, the mean that ratios over the training distribution must have. At least 0."""
+    """K, the mean that ratios over the training distribution must have. With ratios to the mixture of all clients'
+    training rows 1, their mean over that mixture. At least 0.
+    """
     mean: builtins.float
-    """Mean over the training rows before ratios were cut and scaled."""
+    """Mean over the training rows before ratios were cut and scaled. With ratios to the mixture: after the cut, and over
+    K it is what a row of this client counts for, beside one of the mixture.
+    """
     greatest: builtins.float
-    """Greatest weight; weights are ratios over K, of mean 1. At least 0."""
+    """Greatest weight; weights are ratios over their mean here, so of mean 1. At least 0."""
     effective_rows: builtins.float
     """(Σ w)²/Σ w². At least 0."""
     num_cut: builtins.int
@@ -944,3 +965,483 @@ class KeepOwnNetworkRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> None: ...
 
 Global___KeepOwnNetworkRequest: typing_extensions.TypeAlias = KeepOwnNetworkRequest
+
+@typing.final
+class PointMoments(google.protobuf.message.Message):
+    """Sums over a client's training rows and test points, under the map of ratios."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
+    SUMS_FIELD_NUMBER: builtins.int
+    SECOND_MOMENTS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_points: builtins.int
+    """Training rows and test points that the sums stand for. From 0 to 2^53."""
+    @property
+    def sums(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ x. Shape (P)."""
+
+    @property
+    def second_moments(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ x x' as the upper triangle, S = P (P + 1)/2. Shape (S)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_points: builtins.int = ...,
+        sums: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        second_moments: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["second_moments", b"second_moments", "sums", b"sums"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["num_points", b"num_points", "num_rows", b"num_rows", "second_moments", b"second_moments", "sums", b"sums"]) -> None: ...
+
+Global___PointMoments: typing_extensions.TypeAlias = PointMoments
+
+@typing.final
+class PointMomentsRequest(google.protobuf.message.Message):
+    """First and second moments of training rows and test points, for the principal axes of all clients' points."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEATURES_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    num_points: builtins.int
+    """Test points at most. From 1 to 10,000,000."""
+    seed: builtins.int
+    """Seed of the draw of test points. From 0 to 2^63 - 1."""
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map of rows to points."""
+
+    def __init__(
+        self,
+        *,
+        features: Global___RatioFeatures | None = ...,
+        num_points: builtins.int = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["features", b"features"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "num_points", b"num_points", "seed", b"seed"]) -> None: ...
+
+Global___PointMomentsRequest: typing_extensions.TypeAlias = PointMomentsRequest
+
+@typing.final
+class FoldSums(google.protobuf.message.Message):
+    """Sums over the rows of each fold; a fold without rows has zeros."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    FOLD_ROWS_FIELD_NUMBER: builtins.int
+    SECOND_MOMENTS_FIELD_NUMBER: builtins.int
+    TARGET_MOMENTS_FIELD_NUMBER: builtins.int
+    FOLD_POINTS_FIELD_NUMBER: builtins.int
+    POINT_SUMS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    @property
+    def fold_rows(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Training rows in each fold, int64; copies of a row lie in one. Shape (F)."""
+
+    @property
+    def second_moments(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ φφ' over them, as upper triangles; the constant is first. Shape (F, T)."""
+
+    @property
+    def target_moments(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ φ y' over them, y the class as zeros and a one. Shape (F, D, C)."""
+
+    @property
+    def fold_points(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Test points in each fold, int64; zeros where they are fewer than the policy lets an aggregate stand for. Shape (F)."""
+
+    @property
+    def point_sums(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ φ over them. Shape (F, D)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        fold_rows: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        second_moments: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        target_moments: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        fold_points: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        point_sums: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["fold_points", b"fold_points", "fold_rows", b"fold_rows", "point_sums", b"point_sums", "second_moments", b"second_moments", "target_moments", b"target_moments"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["fold_points", b"fold_points", "fold_rows", b"fold_rows", "num_rows", b"num_rows", "point_sums", b"point_sums", "second_moments", b"second_moments", "target_moments", b"target_moments"]) -> None: ...
+
+Global___FoldSums: typing_extensions.TypeAlias = FoldSums
+
+@typing.final
+class FoldSumsRequest(google.protobuf.message.Message):
+    """Sums of random features over folds of training rows and of test points."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEATURES_FIELD_NUMBER: builtins.int
+    AXES_FIELD_NUMBER: builtins.int
+    MAP_FIELD_NUMBER: builtins.int
+    NUM_FOLDS_FIELD_NUMBER: builtins.int
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    num_folds: builtins.int
+    """Folds. From 1 to 100. Binds F."""
+    num_outputs: builtins.int
+    """Classes; 0: no targets. From 0 to 1,000,000. Binds C."""
+    num_points: builtins.int
+    """Test points at most. From 1 to 10,000,000."""
+    seed: builtins.int
+    """Seed of the folds and of the draw of test points; the client derives its own streams from it by name. From 0 to
+    2^63 - 1.
+    """
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map of rows to points."""
+
+    @property
+    def axes(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Directions on which points are projected; without columns Q they are not. Shape (P, Q)."""
+
+    @property
+    def map(self) -> kernfed.v1.features_pb2.FeatureSpec:
+        """Random features of the points."""
+
+    def __init__(
+        self,
+        *,
+        features: Global___RatioFeatures | None = ...,
+        axes: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        map: kernfed.v1.features_pb2.FeatureSpec | None = ...,
+        num_folds: builtins.int = ...,
+        num_outputs: builtins.int = ...,
+        num_points: builtins.int = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["axes", b"axes", "features", b"features", "map", b"map"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["axes", b"axes", "features", b"features", "map", b"map", "num_folds", b"num_folds", "num_outputs", b"num_outputs", "num_points", b"num_points", "seed", b"seed"]) -> None: ...
+
+Global___FoldSumsRequest: typing_extensions.TypeAlias = FoldSumsRequest
+
+@typing.final
+class MixtureRatiosRequest(google.protobuf.message.Message):
+    """Compute the ratios of training rows by an agreed function, and keep them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VARIANT_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
+    AXES_FIELD_NUMBER: builtins.int
+    MAP_FIELD_NUMBER: builtins.int
+    COEFFICIENTS_FIELD_NUMBER: builtins.int
+    CLIP_FIELD_NUMBER: builtins.int
+    HELD_OUT_FIELD_NUMBER: builtins.int
+    UNCOVERED_FIELD_NUMBER: builtins.int
+    variant: builtins.str
+    """Name of the variant. At most 256 characters."""
+    clip: builtins.float
+    """Ratios above are cut down to it; 0: none are. At least 0."""
+    held_out: builtins.float
+    """As in `RatioSummary`, to be told."""
+    uncovered: builtins.float
+    """As in `RatioSummary`, to be told. From 0 to 1."""
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map of rows to points."""
+
+    @property
+    def axes(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Directions on which points are projected; without columns Q they are not. Shape (P, Q)."""
+
+    @property
+    def map(self) -> kernfed.v1.features_pb2.FeatureSpec:
+        """Random features of the points."""
+
+    @property
+    def coefficients(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of the ratio: of the constant, then of the features. Its mean over the mixture of all training rows is 1. Shape
+        (D).
+        """
+
+    def __init__(
+        self,
+        *,
+        variant: builtins.str = ...,
+        features: Global___RatioFeatures | None = ...,
+        axes: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        map: kernfed.v1.features_pb2.FeatureSpec | None = ...,
+        coefficients: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        clip: builtins.float = ...,
+        held_out: builtins.float = ...,
+        uncovered: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["axes", b"axes", "coefficients", b"coefficients", "features", b"features", "map", b"map"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["axes", b"axes", "clip", b"clip", "coefficients", b"coefficients", "features", b"features", "held_out", b"held_out", "map", b"map", "uncovered", b"uncovered", "variant", b"variant"]) -> None: ...
+
+Global___MixtureRatiosRequest: typing_extensions.TypeAlias = MixtureRatiosRequest
+
+@typing.final
+class MixtureClassesRequest(google.protobuf.message.Message):
+    """Ratios of training rows by their class, as agreed, and keep them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VARIANT_FIELD_NUMBER: builtins.int
+    RATIOS_FIELD_NUMBER: builtins.int
+    UNCOVERED_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
+    variant: builtins.str
+    """Name of the variant. At most 256 characters."""
+    uncovered: builtins.float
+    """As in `RatioSummary`, to be told. From 0 to 1."""
+    note: builtins.str
+    """As in `RatioSummary`. At most 256 characters."""
+    @property
+    def ratios(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of each class; the mean over the mixture of all training rows is 1. Shape (C)."""
+
+    def __init__(
+        self,
+        *,
+        variant: builtins.str = ...,
+        ratios: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        uncovered: builtins.float = ...,
+        note: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["ratios", b"ratios"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["note", b"note", "ratios", b"ratios", "uncovered", b"uncovered", "variant", b"variant"]) -> None: ...
+
+Global___MixtureClassesRequest: typing_extensions.TypeAlias = MixtureClassesRequest
+
+@typing.final
+class ClassCounts(google.protobuf.message.Message):
+    """Training rows by class."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    COUNTS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    @property
+    def counts(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """int64. Shape (C)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        counts: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["counts", b"counts"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["counts", b"counts", "num_rows", b"num_rows"]) -> None: ...
+
+Global___ClassCounts: typing_extensions.TypeAlias = ClassCounts
+
+@typing.final
+class ClassCountsRequest(google.protobuf.message.Message):
+    """Count the classes of the training rows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    num_outputs: builtins.int
+    """Classes. From 1 to 1,000,000. Binds C."""
+    def __init__(
+        self,
+        *,
+        num_outputs: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_outputs", b"num_outputs"]) -> None: ...
+
+Global___ClassCountsRequest: typing_extensions.TypeAlias = ClassCountsRequest
+
+@typing.final
+class Classified(google.protobuf.message.Message):
+    """Counts of what classifiers say of rows that they were not trained on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    CONFUSION_FIELD_NUMBER: builtins.int
+    PREDICTED_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    @property
+    def confusion(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Training rows by predicted class (row) and class (column), int64. Shape (C, C)."""
+
+    @property
+    def predicted(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Predictions on test points, by all classifiers, int64. Shape (C)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        confusion: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        predicted: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["confusion", b"confusion", "predicted", b"predicted"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["confusion", b"confusion", "num_rows", b"num_rows", "predicted", b"predicted"]) -> None: ...
+
+Global___Classified: typing_extensions.TypeAlias = Classified
+
+@typing.final
+class ClassifyRequest(google.protobuf.message.Message):
+    """Predict the classes of each fold by the classifier that was trained without it, and of test points by all."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEATURES_FIELD_NUMBER: builtins.int
+    MAP_FIELD_NUMBER: builtins.int
+    NUM_FOLDS_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    num_folds: builtins.int
+    """Folds. From 1 to 100. Binds F."""
+    num_points: builtins.int
+    """Test points at most. From 1 to 10,000,000."""
+    seed: builtins.int
+    """That of the folds, as in `FoldSumsRequest`. From 0 to 2^63 - 1."""
+    @property
+    def features(self) -> Global___RatioFeatures:
+        """The map of rows to points."""
+
+    @property
+    def map(self) -> kernfed.v1.features_pb2.FeatureSpec:
+        """Random features of the points."""
+
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of the classifier without each fold; the constant's first. Shape (F, D, C)."""
+
+    def __init__(
+        self,
+        *,
+        features: Global___RatioFeatures | None = ...,
+        map: kernfed.v1.features_pb2.FeatureSpec | None = ...,
+        num_folds: builtins.int = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_points: builtins.int = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["features", b"features", "map", b"map", "weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "map", b"map", "num_folds", b"num_folds", "num_points", b"num_points", "seed", b"seed", "weights", b"weights"]) -> None: ...
+
+Global___ClassifyRequest: typing_extensions.TypeAlias = ClassifyRequest
+
+@typing.final
+class Compared(google.protobuf.message.Message):
+    """Weighted losses of two models on the rows kept apart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_APART_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    SQUARE_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_apart: builtins.int
+    """Rows kept apart. From 0 to 2^53."""
+    square: builtins.float
+    """Mean of the squared difference of the two, row by row. At least 0."""
+    @property
+    def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Mean of weight times squared error (over outputs its sum) of each model; the weighted one is first. Shape (2)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_apart: builtins.int = ...,
+        losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        square: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["losses", b"losses"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["losses", b"losses", "num_apart", b"num_apart", "num_rows", b"num_rows", "square", b"square"]) -> None: ...
+
+Global___Compared: typing_extensions.TypeAlias = Compared
+
+@typing.final
+class CompareLinearRequest(google.protobuf.message.Message):
+    """Compare two linear models on the feature map, each with its means, on the rows kept apart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VARIANT_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    FEATURE_MEANS_FIELD_NUMBER: builtins.int
+    TARGET_MEANS_FIELD_NUMBER: builtins.int
+    variant: builtins.str
+    """Variant whose ratios weigh the rows. At most 256 characters."""
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """On centred features. Shape (2, M, C)."""
+
+    @property
+    def feature_means(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Subtracted from the features. Shape (2, M)."""
+
+    @property
+    def target_means(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Added to predictions. Shape (2, C)."""
+
+    def __init__(
+        self,
+        *,
+        variant: builtins.str = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        feature_means: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        target_means: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["feature_means", b"feature_means", "target_means", b"target_means", "weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["feature_means", b"feature_means", "target_means", b"target_means", "variant", b"variant", "weights", b"weights"]) -> None: ...
+
+Global___CompareLinearRequest: typing_extensions.TypeAlias = CompareLinearRequest
+
+@typing.final
+class CompareNetworksRequest(google.protobuf.message.Message):
+    """Compare two networks on the rows kept apart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VARIANT_FIELD_NUMBER: builtins.int
+    NETWORK_FIELD_NUMBER: builtins.int
+    SCALE_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    variant: builtins.str
+    """Variant whose ratios weigh the rows. At most 256 characters."""
+    @property
+    def network(self) -> kernfed.v1.personal_training_pb2.NetworkSpec:
+        """A network, up to the values of its parameters."""
+
+    @property
+    def scale(self) -> Global___NetworkScale:
+        """Of a regression's targets; zeros and ones for classes."""
+
+    @property
+    def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Parameters of each network. Shape (2, Q)."""
+
+    def __init__(
+        self,
+        *,
+        variant: builtins.str = ...,
+        network: kernfed.v1.personal_training_pb2.NetworkSpec | None = ...,
+        scale: Global___NetworkScale | None = ...,
+        networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale", "variant", b"variant"]) -> None: ...
+
+Global___CompareNetworksRequest: typing_extensions.TypeAlias = CompareNetworksRequest

@@ -134,8 +134,14 @@ class OperatorClient:
 
     async def clients(self) -> list[ClientInfo]:
         """Clients of the federation, sorted by name."""
-        response = await self._call(self._stub.ListClients, pb.ListClientsRequest())
-        return [client_from_proto(client) for client in response.clients]
+        found: list[ClientInfo] = []
+        token = ""
+        while True:
+            response = await self._call(self._stub.ListClients, pb.ListClientsRequest(page_token=token))
+            found += [client_from_proto(client) for client in response.clients]
+            if response.next_page_token <= token:  # the last page; names are sorted
+                return found
+            token = response.next_page_token
 
     async def artifacts(self, job_id: str) -> list[ArtifactInfo]:
         """Files that a job left, sorted by name."""
@@ -226,7 +232,7 @@ class OperatorClient:
             raise WireError(f"artifact name {name[:128]!r} is not a plain file name")
         call = self._stub.FetchArtifact(pb.FetchArtifactRequest(job_id=job_id, name=name))
         announced: ArtifactInfo | None = None
-        digest, size = hashlib.sha256(), 0
+        size = 0
         try:
             with files.Part(folder / name, mode=0o644) as part:
                 async with contextlib.aclosing(self._pieces(call)) as pieces:
@@ -236,8 +242,8 @@ class OperatorClient:
                         size += len(response.data)
                         if announced is None or size > announced.size:
                             raise WireError(f"{name}: the coordinator sends more than it announced")
-                        await asyncio.to_thread(_append, part.file, digest, response.data)
-                if announced is None or size != announced.size or digest.hexdigest() != announced.sha256:
+                        await asyncio.to_thread(part.add, response.data)
+                if announced is None or size != announced.size or part.digest.hexdigest() != announced.sha256:
                     raise WireError(f"{name}: what arrived is not what the coordinator announced; fetch it again")
                 await asyncio.to_thread(part.keep, durable=True)
         except BaseException:
@@ -290,8 +296,3 @@ class OperatorClient:
 
 class _WatchAgainError(Exception):
     """The time of one watch is over; the job is not."""
-
-
-def _append(file: Any, digest: Any, data: bytes) -> None:
-    digest.update(data)
-    file.write(data)

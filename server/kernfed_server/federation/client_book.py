@@ -11,7 +11,6 @@ import structlog
 
 from kernfed.errors import UnavailableError
 from kernfed.jobs.info import ClientInfo
-from kernfed_server.jobs.schedule import SeenClient
 from kernfed_server.keeping.store import Store
 
 log = structlog.get_logger(__name__)
@@ -22,8 +21,12 @@ _LOOK_S = 1.0
 class Sessions(Protocol):
     """The clients' sessions, as jobs need them."""
 
-    def clients(self) -> Mapping[str, SeenClient]:
+    def clients(self) -> Mapping[str, ClientInfo]:
         """Every client that is connected or was, since the coordinator started."""
+        ...
+
+    def revoked(self) -> Collection[str]:
+        """Names of the clients whose certificates were revoked, and who did not connect with a new one."""
         ...
 
     async def wait_change(self, timeout_s: float) -> None:
@@ -63,23 +66,29 @@ class ClientBook:
         Args:
             running: Cohorts of the running jobs, by job id.
         """
-        found = {name: ClientInfo(name) for name in await self.enrolled() or ()}
+        enrolled = await self.enrolled() or set()
+        found = {name: ClientInfo(name) for name in enrolled}
         found |= await self._store.clients()
-        found |= self._current()
+        found |= self._sessions.clients()
+        jobs: dict[str, list[str]] = {}
+        for job_id, cohort in sorted(running.items()):
+            for name in cohort:
+                jobs.setdefault(name, []).append(job_id)
+        revoked = set(self._sessions.revoked()) - enrolled
         return [
-            replace(client, job_ids=tuple(sorted(job_id for job_id, cohort in running.items() if name in cohort)))
+            replace(client, job_ids=tuple(jobs.get(name, ())), revoked=name in revoked)
             for name, client in sorted(found.items())
         ]
 
     async def devices(self, names: Iterable[str]) -> dict[str, str]:
         """What clients compute on, as they last reported, by client; those that never did are left out."""
-        seen = await self._store.clients() | self._current()
+        seen = await self._store.clients() | dict(self._sessions.clients())
         return {name: seen[name].device for name in names if name in seen and seen[name].device}
 
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Until cancelled: store what changes, and tell of it."""
         while True:
-            current = self._current()
+            current = dict(self._sessions.clients())
             changed = [client for name, client in current.items() if self._noted.get(name) != client]
             if changed:
                 self._noted = current
@@ -89,20 +98,3 @@ class ClientBook:
                 except UnavailableError as err:
                     log.error("clients not stored", error=str(err))
             await self._sessions.wait_change(_LOOK_S)
-
-    def _current(self) -> dict[str, ClientInfo]:
-        return {name: _client_info(seen) for name, seen in self._sessions.clients().items()}
-
-
-def _client_info(seen: SeenClient) -> ClientInfo:
-    return ClientInfo(
-        name=seen.name,
-        connected=seen.connected,
-        datasets=tuple(seen.datasets),
-        steps=tuple(sorted(seen.steps)),
-        device=seen.device,
-        software_version=seen.software_version,
-        certificate_expires_at=seen.certificate_expires_at,
-        peer=seen.peer,
-        last_seen_at=seen.last_seen_at,
-    )

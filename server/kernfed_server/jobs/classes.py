@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 
 from kernfed.errors import DataError
-from kernfed.federation.messages.data import DataSchema, LearningTask
+from kernfed.federation.messages.data import DataDescription, DataSchema, LearningTask
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 
@@ -56,6 +56,21 @@ def unite_classes(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> t
             "them in data.classes, or ask for another target"
         )
     return classes
+
+
+def by_rows(classes: tuple[str, ...], found: Mapping[str, DataDescription]) -> tuple[int, ...]:
+    """Places of the classes, that with the most training rows first; one-hot draws follow this order.
+
+    It does not depend on their names or their order in the job: where two have as many rows, those of the clients
+    decide, in the order of the clients' names. Classes that have as many rows at every client stay in their order.
+    """
+    counts = [dict(zip(d.classes, d.class_counts, strict=True)) for _, d in sorted(found.items())]
+
+    def fewest(place: int) -> tuple[int, ...]:
+        rows = [count.get(classes[place], 0) for count in counts]
+        return (-sum(rows), *(-n for n in rows))
+
+    return tuple(sorted(range(len(classes)), key=fewest))
 
 
 def unseen_classes(classes: tuple[str, ...], counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:

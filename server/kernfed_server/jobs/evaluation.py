@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -53,11 +53,32 @@ async def measure_local(setup: Setup, cohort: Cohort, run: Run, ridge: float) ->
 
     Where the job asks for it, beside it `local-shared`: the client's own rows, prepared as all clients agreed.
     """
-    shape = np.zeros((setup.num_features, setup.num_outputs))
-    request = EvaluateRequest(
-        weights=shape, local_ridge=ridge, include_global=False, alone=True, local_shared=setup.local_shared
-    )
-    return await measured(cohort.ask(request), setup.schema.task, run)
+    requests = local_requests(setup, ridge, cohort.clients)
+    return await measured(cohort.ask_each(requests), setup.schema.task, run)
+
+
+def local_requests(
+    setup: Setup, ridge: float, clients: Iterable[str], weights: Array | None = None
+) -> dict[str, EvaluateRequest]:
+    """What each client is asked for its own ridge model, with the ridge that it would have alone.
+
+    Args:
+        setup: Of the job.
+        ridge: Of the job, for clients without one of their own.
+        clients: Whom.
+        weights: Of a global model that is measured too, shape (M, C).
+    """
+    nothing = np.zeros((setup.num_features, setup.num_outputs))
+    return {
+        client: EvaluateRequest(
+            weights=nothing if weights is None else weights,
+            local_ridge=setup.own_ridge.get(client, ridge),
+            include_global=weights is not None,
+            alone=True,
+            local_shared=setup.local_shared,
+        )
+        for client in clients
+    }
 
 
 async def measured(

@@ -15,6 +15,7 @@ from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import prepare
+from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.verdict import end_of
 from kernfed_server.methods.registry import WORKFLOWS
@@ -59,6 +60,8 @@ async def execute(
         setup = await prepare(
             adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies, agreed=agreed
         )
+    job, setup = resolve(job, setup, run)
+    cohort.let_differ(workflow.spread(job.method))
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
     if files:

@@ -47,6 +47,13 @@ def count(tallies: dict[str, Tally], event: JobEvent) -> None:
         tallies[event.client] = replace(tally, missed=tally.missed + 1)
 
 
+def count_answer(answers: dict[str, dict[str, int]], event: JobEvent) -> None:
+    """Count an answer by client and step; other events are passed over."""
+    if event.kind is EventKind.CLIENT_ANSWERED:
+        steps = answers.setdefault(event.client, {})
+        steps[event.step] = steps.get(event.step, 0) + 1
+
+
 def participation(outcomes: Iterable[ClientOutcome]) -> dict[str, dict[str, int]]:
     """Client to the number of rounds in which it answered, failed, and missed a deadline; by name. For `job.json`."""
     found: dict[str, dict[str, int]] = {}

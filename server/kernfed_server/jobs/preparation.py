@@ -11,21 +11,18 @@ intercept (`mean_embedding`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
-from kernfed.errors import DataError, InvalidReplyError, JobError, KernfedError
+from kernfed.errors import DataError, InvalidReplyError
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
-from kernfed.federation.cohort import Cohort, pass_all
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.exchange import NO_ANSWER, Fault
-from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import (
     CentreRequest,
     DataDescription,
@@ -40,11 +37,17 @@ from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale
 from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.base import COLUMNS
 from kernfed.wording import listed
-from kernfed_server.jobs.classes import refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_moments
+from kernfed_server.jobs.scales import agree_scales, check_moments, pooled_mean
 from kernfed_server.jobs.units import note_units, note_units_beside
+
+_MOST_TOLD = 8
+LEAST_WITHIN = 0.1
+"""Least part of the lengthscale that a column gets: one that is constant at every client would get none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,12 @@ class Setup:
     """Of the standardised training rows by column, 0: none; empty: none at all."""
     local_shared: bool = False
     """Whether clients also measure a model of their own rows with what all agreed on."""
+    class_order: tuple[int, ...] = ()
+    """Places of the classes, that with the most training rows first; what is drawn for each follows this order."""
+    ridge: float | None = None
+    """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
+    own_ridge: Mapping[str, float] = field(default_factory=dict)
+    """Ridge of each client's model alone; empty: that of the job."""
 
     @property
     def num_features(self) -> int:
@@ -107,6 +116,8 @@ class Agreed:
     column_mean: Array
     """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
     column_deviation: Array
+    ridge: float | None = None
+    """Where it followed from the earlier clients' rows."""
 
 
 async def prepare(
@@ -138,6 +149,8 @@ async def prepare(
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
+    if run.rules < 1:
+        schema = replace(schema, copies_together=False)
     if agreed is not None:
         schema = replace(schema, classes=agreed.classes)
     data = job.data
@@ -152,21 +165,27 @@ async def prepare(
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
-    _note_dropped(described, run)
+    _note_left_out(schema, described, run)
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
+    class_order = by_rows(classes, described) if run.rules >= 2 else ()  # see `RULES`
+    within: Array | None = None
     if agreed is None:
         _judge_unseen(job, classes, described, run)
         note_units(schema, described, run)
-        mean, deviation, bounds = agree_scales(data, described, run)
+        scales = agree_scales(data, described, run)
+        mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
+        within = scales.within() if lengthscale(job) == COLUMNS else None
+        if map_features and job.shifts_columns and run.rules >= 1:
+            mean = pooled_mean(described)
     else:
         note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
         mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds
 
     rule = lengthscale(job)
     median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
-    drawn = median and rule == "median"
+    drawn = median and rule in ("median", COLUMNS)
     standardised = await gate.ask(
         StandardiseRequest(
             classes=classes,
@@ -183,47 +202,49 @@ async def prepare(
             "goes by the others"
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run) if agreed is None else agreed.spec
-    if not map_features:
-        present = {client: num_rows[client] for client in cohort.clients}
-        nothing = np.zeros(0)
-        shared = Setup(schema, classes, mean, deviation, spec, "", num_outputs, nothing, np.zeros(num_outputs), present)
-        return replace(shared, strict=job.cohort.preflight == "all", backbone=later.backbone)
-    own = await asyncio.to_thread(fingerprint, spec)
-    await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=feature_copies),
-        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
-    )
-
-    feature_mean, target_mean = np.zeros(spec.num_features), np.zeros(num_outputs)
-    if job.features.intercept:
-        if agreed is None:
-            embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-            pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
-            feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
-        else:
-            feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
-        await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
-
-    num_rows = {client: num_rows[client] for client in cohort.clients}
-    return Setup(
+    spec = agree_features(job, standardised, run, within) if agreed is None else agreed.spec
+    setup = Setup(
         schema=schema,
         classes=classes,
         mean=mean,
         deviation=deviation,
         spec=spec,
-        fingerprint=own,
+        fingerprint="",
         num_outputs=num_outputs,
-        feature_mean=feature_mean,
-        target_mean=target_mean,
+        feature_mean=np.zeros(spec.num_features),
+        target_mean=np.zeros(num_outputs),
         num_rows=num_rows,
         strict=job.cohort.preflight == "all",
-        intercept=job.features.intercept,
         backbone=later.backbone,
-        job=job,
-        bounds=bounds,
-        local_shared=job.local_shared,
+        class_order=class_order,
+        ridge=None if agreed is None else agreed.ridge,
     )
+    if map_features:
+        intercept, shared = job.features.intercept, job.local_shared
+        setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
+        setup = await _map_features(setup, gate, agreed, feature_copies)
+    return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
+
+
+async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
+    """Have the clients compute their features, and centre them where the model has an intercept."""
+    spec, num_outputs = setup.spec, setup.num_outputs
+    own = await asyncio.to_thread(fingerprint, spec)
+    await gate.ask(
+        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=copies),
+        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
+    )
+    setup = replace(setup, fingerprint=own)
+    if not setup.intercept:
+        return setup
+    if agreed is None:
+        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
+    else:
+        feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
+    await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
+    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
 
 
 @dataclass
@@ -247,75 +268,17 @@ class LaterDescription:
         self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
 
 
-class Gate:
-    """Asks all clients; one without a valid answer stops the job, or is left out of it."""
-
-    def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
-        self._cohort = cohort
-        self._run = run
-        self._strict = strict
-
-    async def ask(
-        self,
-        request: Request[R],
-        check: Callable[[str, R], None] = pass_all,
-        clients: Iterable[str] | None = None,
-        *,
-        fresh: bool = False,
-        later: Callable[[str, R], None] | None = None,
-    ) -> dict[str, R]:
-        """Replies by client name.
-
-        Args:
-            request: What to ask.
-            check: Raises a KernfedError where a reply does not hold up.
-            clients: Whom, where not all are asked; the quorum then counts among these.
-            fresh: As in `Cohort.ask`.
-            later: As `check`, for clients that are asked later; unset: the same.
-        """
-        asked = self._cohort.clients if clients is None else tuple(clients)
-        replies = await self._cohort.ask(
-            request,
-            clients=clients,
-            everyone=self._strict,
-            drawn=clients is not None,
-            fresh=fresh,
-            check=later or check,
-        )
-        faults = self._cohort.faults
-        absent: dict[str, Fault] = {}
-        for client in asked:
-            if client not in replies:
-                absent[client] = faults.get(client, NO_ANSWER)
-                continue
-            try:
-                check(client, replies[client])
-            except KernfedError as err:
-                absent[client] = Fault(err.reason, str(err))
-        if absent and self._strict:
-            _refuse(request.step, len(asked), absent)
-        for client, fault in absent.items():
-            replies.pop(client, None)
-            self._cohort.exclude(client, fault)
-            self._run.note(f"{client} is left out of this job: {fault.reason}: {fault.message}")
-        if not replies:
-            _refuse(request.step, len(asked), absent)
-        return replies
-
-
-def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:
-    lines = [f"before round 1, {len(absent)} of {num_clients} clients did not pass {step}; nothing was trained"]
-    for client, fault in sorted(absent.items()):
-        text = fault.message.replace("\n", "\n    ")
-        lines.append(f"  {client}: {fault.reason}: {text}")
-    lines.append('  correct this, leave the client out of cohort.clients, or set cohort.preflight = "quorum"')
-    raise JobError("\n".join(lines))
-
-
 def _check_description(schema: DataSchema, description: DataDescription) -> None:
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
     check_moments(description)
+    outside, ranges = description.outside_rows, schema.ranges
+    if len(outside) != len(ranges):
+        raise InvalidReplyError(
+            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
+        )
+    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
+        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
@@ -363,19 +326,32 @@ def _check_fingerprint(client: str, found: str, own: str) -> None:
         )
 
 
-def _note_dropped(described: Mapping[str, DataDescription], run: Run) -> None:
+def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     for client, d in described.items():
         if d.num_dropped_rows:
             run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
+        if d.num_outside_rows:
+            found = zip(schema.ranges, d.outside_rows, strict=True)
+            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
+            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
 
 
-def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: Run) -> FeatureSpec:
-    """The feature map, by the clients' median distances where the job leaves its lengthscale to them."""
+def agree_features(
+    job: JobFile, standardised: Mapping[str, Standardised], run: Run, within: Array | None = None
+) -> FeatureSpec:
+    """The feature map, by the clients' median distances where the job leaves its lengthscale to them.
+
+    Args:
+        job: Of the clients.
+        standardised: What they told of their distances.
+        run: For notes.
+        within: Part of each column's deviation that lies within clients, (P,), where columns may have their own scales.
+    """
     section = job.features
     seed = section.seed
     if seed is None:
         seed = rng.seed(job.seed, "features")
-    scale = lengthscale(job)
+    scale = rule = lengthscale(job)
     if isinstance(scale, str):
         agreed = agree_lengthscale(
             [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
@@ -387,5 +363,16 @@ def agree_features(job: JobFile, standardised: Mapping[str, Standardised], run: 
             run.note(f"lengthscale {scale:.6g}: the row-weighted median of the clients' median distances")
             if agreed.floored:
                 run.note(f"the median distance between rows is (nearly) 0; give {lengthscale_key(job)} yourself")
+            if rule == COLUMNS and within is not None:
+                parts = np.maximum(within, LEAST_WITHIN)
+                scale = [agreed.value * float(part) for part in parts]
+                run.note(_told_parts(job.data.features if job.data else [], parts))
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+
+
+def _told_parts(names: Sequence[str], parts: Array) -> str:
+    """The columns with the smallest parts, in words."""
+    order = [int(j) for j in np.argsort(parts, kind="stable") if parts[j] < 1.0][:_MOST_TOLD]
+    told = ", ".join(f"{names[j]} {parts[j]:.2g}" for j in order)
+    return f"lengthscales of single columns, as parts of it, the smallest first: {told or 'all 1'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -14,7 +14,7 @@ from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.maths.settling import relative_movement
-from kernfed.methods.finding import Finding
+from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
@@ -27,8 +27,13 @@ PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
+RULES = 2
+"""Of what a run does by default: 0 dealt copies of a row to training and test rows one by one; below 2 a ridge that the
+job does not name was 1e-3, and classes were drawn for in their order in the job."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
+_RULE = f"{_OWN}rule."
+"""The same of numbers that stand for rules of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,14 @@ class Run:
         self._told: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
+        self.resolved: Mapping[str, float] = {}
+        """Numbers that stand for rules of the method's settings, by key."""
         self.sound: Array | None = None
         """Weights of the last round that was measured and made sense; for a run that diverges later."""
         self.arrival: Arrival | None = None
         """What the workflow said of its end, so far."""
+        self.rules = RULES if resumed is None else 0
+        """Those under which it began; one that began under earlier rules goes on under them."""
         self._movements: list[float] = []
         if resumed:
             self._recall(State(resumed.state).part(_OWN))
@@ -107,6 +116,16 @@ class Run:
         if self._resumed is None:
             return None
         return State({name: a for name, a in self._resumed.state.items() if not name.startswith(_OWN)})
+
+    def resolve(self, numbers: Mapping[str, float]) -> None:
+        """Fix numbers that stand for rules of the settings: they go into every checkpoint and into the job's record."""
+        self.resolved = dict(numbers)
+        self.publish(ResolvedFinding(dict(numbers)))
+
+    def resolved_before(self) -> dict[str, float]:
+        """What an earlier life of this run resolved."""
+        state = self._resumed.state if self._resumed else {}
+        return {n.removeprefix(_RULE): float(a[0]) for n, a in state.items() if n.startswith(_RULE)}
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
         """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
@@ -161,7 +180,7 @@ class Run:
             self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         self._round = round_num
-        return self._journal.checkpoint(Checkpoint(round_num, state))
+        return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
 
     def moved(self, before: Array, after: Array) -> None:
         """Note by which part of its size this round moved what is learned."""
@@ -188,13 +207,18 @@ class Run:
 
     def _own_state(self) -> Arrays:
         """What a later life of the run has to know of this one."""
-        own = {f"{_OWN}movements": np.array(self._movements)} if self._movements else {}
+        own = {f"{_OWN}rules": np.array([self.rules])}
+        own |= {_RULE + key: np.array([number]) for key, number in self.resolved.items()}
+        if self._movements:
+            own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
             own[f"{_OWN}arrival"] = json_array(self.arrival.to_json())
             own[f"{_OWN}measured"] = json_array(asdict(self.measured))
         return own
 
     def _recall(self, own: State) -> None:
+        if "rules" in own:
+            self.rules = int(own.number("rules"))
         if "movements" in own:
             self._movements = own["movements"].tolist()
         if "arrival" in own:
@@ -278,5 +302,6 @@ class _PartJournal:
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `Journal.checkpoint`."""
         state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
-        await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, state))
+        own = self.whole._own_state()
+        await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, {**state, **own}))
         self.whole._round = checkpoint.round_num

@@ -75,21 +75,39 @@ def moments_of(reply: StatedMoments) -> Moments:
     return Moments(reply.num_rows, mean, np.array(reply.deviation), rest)
 
 
-def agree_scales(
-    data: DataSection, described: Mapping[str, DataDescription], run: Run
-) -> tuple[Array, Array, tuple[float, ...]]:
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What all clients subtract from their columns and divide them by."""
+
+    mean: Array
+    """Shape (P,)."""
+    deviation: Array
+    """Shape (P,)."""
+    bounds: tuple[float, ...]
+    """Of the standardised training rows, empty where there is none."""
+    stated: tuple[Moments, ...]
+    """Of the clients, without what stands apart."""
+
+    def within(self) -> Array:
+        """Part of each column's deviation that lies within clients, from 0 to 1, shape (P,); 1 of a constant column."""
+        pooled = pool_moments(self.stated)
+        whole = pooled_deviation(pooled)
+        squares = np.zeros_like(whole)
+        for part in self.stated:
+            squares += part.num_rows / pooled.num_rows * np.square(part.deviation / whole)
+        return np.where(constant_columns(pooled), 1.0, np.minimum(np.sqrt(squares), 1.0))
+
+
+def agree_scales(data: DataSection, described: Mapping[str, DataDescription], run: Run) -> Scales:
     """Agree on the scale of each feature column, over all clients' training rows.
 
     With `scales = "clipped"` a client that stands apart in a column (`stands_apart`) has no say in its scale, and rows
     there are bounded.
-
-    Returns:
-        Mean, deviation, (P,) each; and bounds of the standardised training rows, empty where there is none.
     """
     num_columns = len(data.features)
-    if not data.standardise:
-        return np.zeros(num_columns), np.ones(num_columns), ()
     stated = {client: moments_of(d) for client, d in sorted(described.items())}
+    if not data.standardise:
+        return Scales(np.zeros(num_columns), np.ones(num_columns), (), tuple(stated.values()))
     bounds: tuple[float, ...] = ()
     if data.scales == "clipped":
         apart = stands_apart(stated)
@@ -103,7 +121,12 @@ def agree_scales(
     constant = [name for name, flat in zip(data.features, constant_columns(pooled), strict=True) if flat]
     if constant:
         run.note(f"columns that are the same everywhere and tell nothing: {listed(constant)}")
-    return pooled.mean, pooled_deviation(pooled), bounds
+    return Scales(pooled.mean, pooled_deviation(pooled), bounds, tuple(stated.values()))
+
+
+def pooled_mean(described: Mapping[str, DataDescription]) -> Array:
+    """Mean of each feature column over all clients' training rows, shape (P,)."""
+    return pool_moments([moments_of(d) for _, d in sorted(described.items())]).mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,62 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
 
 from kernfed.federation.quorum import Quorum
+from kernfed.jobs.info import ClientInfo
 from kernfed.wording import listed
 
 _MAX_LISTED = 5
-
-
-class SeenClient(Protocol):
-    """A client as its session shows it."""
-
-    @property
-    def name(self) -> str:
-        """Name in its certificate."""
-        ...
-
-    @property
-    def connected(self) -> bool:
-        """Whether it has a session now."""
-        ...
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Data sets on offer."""
-        ...
-
-    @property
-    def steps(self) -> Collection[str]:
-        """Steps that it runs."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Device on which it computes."""
-        ...
-
-    @property
-    def software_version(self) -> str:
-        """Its release of kernfed."""
-        ...
-
-    @property
-    def peer(self) -> str:
-        """Address from which it connects."""
-        ...
-
-    @property
-    def last_seen_at(self) -> datetime | None:
-        """When it was last heard of."""
-        ...
-
-    @property
-    def certificate_expires_at(self) -> datetime | None:
-        """When its certificate ends."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +52,7 @@ class Wait:
 
 def plan(
     queued: Sequence[QueuedJob],
-    clients: Mapping[str, SeenClient],
+    clients: Mapping[str, ClientInfo],
     running: Mapping[str, Collection[str]],
     *,
     jobs_per_client: int = 1,
@@ -135,7 +85,7 @@ def plan(
 
 def may_join(
     dataset: str,
-    clients: Mapping[str, SeenClient],
+    clients: Mapping[str, ClientInfo],
     running: Mapping[str, Collection[str]],
     wanted: Collection[str],
     *,
@@ -170,7 +120,7 @@ def _holders(running: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
     return holders
 
 
-def _cohort(job: QueuedJob, present: Mapping[str, SeenClient], settled: bool) -> tuple[str, ...] | Wait:
+def _cohort(job: QueuedJob, present: Mapping[str, ClientInfo], settled: bool) -> tuple[str, ...] | Wait:
     if job.clients is None:
         return _whoever_offers(job, present, settled)
     named = tuple(sorted(job.clients))
@@ -182,7 +132,7 @@ def _cohort(job: QueuedJob, present: Mapping[str, SeenClient], settled: bool) ->
     return Wait(f"waiting: {have} of {len(named)} clients connected (missing: {_listed(missing)})", True)
 
 
-def _whoever_offers(job: QueuedJob, present: Mapping[str, SeenClient], settled: bool) -> tuple[str, ...] | Wait:
+def _whoever_offers(job: QueuedJob, present: Mapping[str, ClientInfo], settled: bool) -> tuple[str, ...] | Wait:
     offering = tuple(sorted(c for c, info in present.items() if job.dataset is None or job.dataset in info.datasets))
     if not settled:
         return Wait("waiting: the coordinator has just started, and clients are connecting", True)

@@ -21,7 +21,7 @@ from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.outcomes import Tally, count, participation
+from kernfed_server.jobs.outcomes import Tally, count, count_answer, participation
 from kernfed_server.jobs.run import Checkpoint, Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, render_report, write_folder
 from kernfed_server.keeping.disk import until_kept
@@ -96,10 +96,8 @@ class EventSink:
         """Note an event. Never blocks."""
         active = self.active
         count(active.tallies, event)
-        if event.kind is EventKind.CLIENT_ANSWERED:
-            steps = active.answers.setdefault(event.client, {})
-            steps[event.step] = steps.get(event.step, 0) + 1
-        elif event.kind is EventKind.ROUND_CLOSED:
+        count_answer(active.answers, event)
+        if event.kind is EventKind.ROUND_CLOSED:
             active.info = replace(active.info, round_num=event.round_num)
         elif event.kind is EventKind.CLIENT_JOINED:
             active.info = replace(active.info, clients=tuple(sorted({*active.info.clients, event.client})))
@@ -301,7 +299,7 @@ async def _execute(
         active.info.clients,
         job_id=active.info.job_id,
         quorum=section.quorum,
-        float_bits=64 if file.precision == "float64" else 32,
+        float_bits=file.float_bits,
         observe=journal.event,
         candidates=candidates,
     )

@@ -24,6 +24,7 @@ from kernfed.federation.messages.catalogue import message_modules
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import write_metrics
+from kernfed.methods.finding import ResolvedFinding
 from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.run import Model
 from kernfed_server.keeping.disk import opened
@@ -104,6 +105,7 @@ def job_record(
         "rounds_closed": info.round_num,
         "clients": list(info.clients),
         "settings": file.plan(),
+        "resolved": _resolved(events),
         "notes": _notes(events),
         "failures": _failures(events),
         "answers": {
@@ -226,6 +228,12 @@ async def read_pieces(path: Path) -> AsyncGenerator[bytes, None]:
     async with opened(lambda: path.open("rb")) as file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
             yield piece
+
+
+def _resolved(events: Sequence[NumberedEvent]) -> dict[str, float]:
+    """Numbers in the place of rules, by the key of the job file."""
+    found = [e.event.finding for e in events if e.event.message == ResolvedFinding.name and e.event.finding is not None]
+    return {f"method.{k}": v for k, v in ResolvedFinding.from_json(found[-1]).values.items()} if found else {}
 
 
 def _closes_round(numbered: NumberedEvent) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -41,7 +41,8 @@ def write_checkpoint(folder: Path, job_id: str, checkpoint: Checkpoint) -> tuple
     """
     folder.mkdir(parents=True, exist_ok=True)
     with Part(folder / f"{job_id}.{checkpoint.round_num}{SUFFIX}") as part:
-        sha256 = _write(part.file, checkpoint.state)
+        _write(part, checkpoint.state)
+        sha256 = part.digest.hexdigest()
         part.target = folder / f"{job_id}.{checkpoint.round_num}.{sha256[:16]}{SUFFIX}"
         part.keep(durable=True)
     return part.target.name, sha256
@@ -96,7 +97,7 @@ def is_checkpoint(path: Path) -> bool:
     return path.suffix == SUFFIX or is_part(path)
 
 
-def _write(file: BinaryIO, state: Arrays) -> str:
+def _write(part: Part, state: Arrays) -> None:
     arrays = {name: _prepared(name, state[name]) for name in sorted(state)}
     header: dict[str, object] = {}
     offset = 0
@@ -109,17 +110,11 @@ def _write(file: BinaryIO, state: Arrays) -> str:
         offset += array.nbytes
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
-    digest = hashlib.sha256()
-    for part in (len(head).to_bytes(8, "little"), head):
-        file.write(part)
-        digest.update(part)
+    part.add(len(head).to_bytes(8, "little") + head)
     for array in arrays.values():
         data = array.reshape(-1).view(np.uint8).data
         for start in range(0, len(data), _PIECE):
-            piece = data[start : start + _PIECE]
-            file.write(piece)
-            digest.update(piece)
-    return digest.hexdigest()
+            part.add(data[start : start + _PIECE])
 
 
 def _prepared(name: str, value: Array) -> Array:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -265,8 +266,7 @@ class Store:
         """
 
         def work() -> Resumption | None:
-            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            row = self._checkpoint_row(job_id)
             if row is None:
                 return None
             if not row.file:
@@ -284,12 +284,15 @@ class Store:
         """
 
         def work() -> None:
-            query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
-            row = self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
+            row = self._checkpoint_row(job_id)
             if row is not None and row.file:
                 copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
         await self._db.in_worker(work)
+
+    def _checkpoint_row(self, job_id: str) -> sa.Row[Any] | None:
+        query = sa.select(t.checkpoints).where(t.checkpoints.c.job_id == job_id)
+        return self._db.begin(lambda db: db.execute(query).one_or_none(), reads=True)
 
     async def drop_checkpoint(self, job_id: str) -> None:
         """Forget the checkpoint of a job that is over."""

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Any
 
 from kernfed.errors import ConfigError, UnavailableError, WireError
 from kernfed.files import Part
@@ -97,13 +96,13 @@ class Uploads:
             return True
         try:
             async with opened(lambda: self._begin(path)) as part:
-                digest, received = hashlib.sha256(), 0
+                received = 0
                 async for piece in pieces:
                     received += len(piece)
                     if received > size:
                         raise WireError("upload: more bytes than announced")
-                    await asyncio.to_thread(_append, part.file, digest, piece)
-                if received != size or digest.hexdigest() != sha256:
+                    await asyncio.to_thread(part.add, piece)
+                if received != size or part.digest.hexdigest() != sha256:
                     raise WireError("upload: what arrived is not what was announced; send it again")
                 await asyncio.to_thread(part.keep, durable=True)
         except OSError as err:
@@ -120,8 +119,3 @@ def _touch(path: Path) -> bool:
     with contextlib.suppress(OSError):  # not here, or not to be written: found out below
         os.utime(path)
     return path.is_file()
-
-
-def _append(file: IO[bytes], digest: Any, piece: bytes) -> None:
-    digest.update(piece)
-    file.write(piece)

@@ -11,6 +11,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
@@ -22,7 +23,7 @@ from kernfed_server.jobs.verdict import ALONE, Against
 
 async def local_ridge(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> RoundMetrics:
     """Metrics of every client's own ridge model, by the ridge of the method's settings."""
-    return await measure_local(setup, cohort, run, settings.ridge)
+    return await measure_local(setup, cohort, run, ridge_of(settings))
 
 
 def linear_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:

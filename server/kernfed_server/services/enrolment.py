@@ -24,6 +24,7 @@ from kernfed.pki.identity import Role, caller
 from kernfed.pki.names import principal_of
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
+from kernfed.wording import moment
 
 log = structlog.get_logger(__name__)
 
@@ -148,14 +149,14 @@ def _judge_own(pki: FederationPki, certificate: x509.Certificate, role: str) -> 
         )
     if now >= certificate.not_valid_after_utc:
         return pb.VERDICT_EXPIRED, (
-            f"the certificate of {principal} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC by the "
+            f"the certificate of {principal} expired on {moment(certificate.not_valid_after_utc)} by the "
             f"coordinator's clock: ask the operator for a new token and enrol again into an empty folder"
         )
     if now < certificate.not_valid_before_utc:
         begins = certificate.not_valid_before_utc
         return pb.VERDICT_NOT_YET_VALID, (
-            f"the certificate of {principal} is not valid before {begins:%Y-%m-%d %H:%M} UTC, and "
-            f"the coordinator's clock says {now:%Y-%m-%d %H:%M} UTC: set the clocks, or wait"
+            f"the certificate of {principal} is not valid before {moment(begins)}, and "
+            f"the coordinator's clock says {moment(now)}: set the clocks, or wait"
         )
     if principal.role is Role.COORDINATOR or (role and principal.role != role):
         return pb.VERDICT_WRONG_ROLE, (

@@ -208,7 +208,7 @@ class _Reader:
         elif kind == "failure":
             self._on_failure(frame.failure)
         elif kind == "device":
-            self._registry.report_device(self._session, frame.device.device)
+            self._registry.report_device(self._session, frame.device.device[:MAX_TEXT])
             if frame.device.note:
                 log.info("device of client", device=frame.device.device[:200], note=frame.device.note[:MAX_TEXT])
         elif kind == "heartbeat":
@@ -228,7 +228,7 @@ class _Reader:
         try:
             incoming = call.receive(self._session, reply)
         except KernfedError as err:
-            self._refuse(call, reply, err)
+            self._discard(reply, self._refuse(call, err))
             return
         if incoming.complete:
             self._finish(call, incoming)
@@ -273,10 +273,11 @@ class _Reader:
         if len(self._discarded) > MAX_OPEN_REPLIES:
             del self._discarded[next(iter(self._discarded))]
 
-    def _refuse(self, call: OpenCall, reply: task_pb2.TaskReply, err: KernfedError) -> None:
+    def _refuse(self, call: OpenCall, err: KernfedError) -> str:
+        """Note that a client's reply is of no use; the words for the client."""
         log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
         call.on_fault(self._session.name, fault_of(err))
-        self._discard(reply, f"{err.reason}: {err}")
+        return f"{err.reason}: {err}"
 
     async def _on_fragment(self, fragment: FragmentView) -> None:
         left = self._discarded.get(fragment.transfer)
@@ -299,13 +300,12 @@ class _Reader:
             del self._open[fragment.transfer]
             left = incoming.missing - len(fragment.data)
             incoming.abandon()
-            call.on_fault(self._session.name, fault_of(err))
+            said = self._refuse(call, err)
             if not isinstance(err, InvalidTensorError):
                 raise
-            log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
             if left > 0:
                 self._expect_rest(fragment.transfer, left)
-            self._ack(call.task_id, f"{err.reason}: {err}")
+            self._ack(call.task_id, said)
             return
         if incoming.complete:
             del self._open[fragment.transfer]
@@ -320,9 +320,7 @@ class _Reader:
             call.on_message(self._session.name, incoming)
         except KernfedError as err:
             incoming.abandon()
-            log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
-            call.on_fault(self._session.name, fault_of(err))
-            self._ack(call.task_id, f"{err.reason}: {err}")
+            self._ack(call.task_id, self._refuse(call, err))
         else:
             # A small reply costs the client nothing to keep: its acknowledgement waits for the next task or heartbeat.
             self._ack(call.task_id, "", now=incoming.size > INLINE_BYTES)

@@ -117,6 +117,24 @@ def test_a_refusal_by_policy_is_noted(site: Path) -> None:
     assert any("policy.min_rows" in note for note in json.loads(done.stdout)["notes"])
 
 
+def test_rows_outside_of_the_jobs_ranges_are_shown(site: Path) -> None:
+    """They are counted and told with the column, and are no part of what is described."""
+    rows = (site / "rows.csv").read_text().splitlines()
+    rows[6] = f"999{rows[6][rows[6].index(',') :]}"
+    (site / "rows.csv").write_text("\n".join(rows))
+    before = json.loads(run(HEART / "newton.toml", "--config", site / "client.toml", "--json").stdout)
+    job = (HEART / "newton.toml").read_text().replace("[data]", "[data]\nranges.age = [18, 120]")
+    (site / "job.toml").write_text(job)
+    done = run(site / "job.toml", "--config", site / "client.toml", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["num_outside_rows"] == 1
+    assert sum(report[k] - before[k] for k in ("num_rows", "num_test_rows")) == -1
+    note = "column 'age': 1 row is left out, for the job takes values from 18 to 120 alone"
+    assert note in report["notes"]
+    assert "left out by data.ranges" in run(site / "job.toml", "--config", site / "client.toml").stdout
+
+
 def test_rows_that_stand_far_out_are_shown(site: Path) -> None:
     """A mistyped age is told with its column and value, before any job is submitted."""
     rows = (site / "rows.csv").read_text().splitlines()

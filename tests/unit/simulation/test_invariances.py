@@ -23,6 +23,7 @@ HEAD: dict[str, Any] = {"loss": "squared", "rounds": 4, "ridge": 0.1}
 NETWORK: dict[str, Any] = {"kind": "mlp", "widths": [3]}
 WEIGHED: dict[str, Any] = {"name": "reweight", "rounds": 2, "ratios": {"num_frequencies": 10}}
 PERSONAL: dict[str, Any] = {"name": "personalise", "num_frequencies": 10}
+STREAM: dict[str, Any] = {"metrics_every": 2}
 
 METHODS: dict[str, dict[str, Any]] = {
     "local": {"name": "local"},
@@ -46,13 +47,23 @@ METHODS: dict[str, dict[str, Any]] = {
     "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
     "personalise network": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
     "distill": {"name": "distill", "rounds": 4},
+    "distill plain": {"name": "distill", "rounds": 4, "ridge": 0.01, "lengthscale": "median", "keep": "better"},
+    "distill printed": {"name": "distill", "rounds": 4, "deregularise": "paper", "keep": "distilled"},
+    "online": {"name": "online", **STREAM},
+    "online gradients": {"name": "online", **STREAM, "share": "gradients", "num_kernels": 5},
+    "ofskl": {"name": "ofskl", **STREAM, "rounds": 4},
+    "vm-kofl": {"name": "vm-kofl", **STREAM, "rounds": 4, "num_kernels": 5},
+    "perfedavg": {"name": "perfedavg", **STREAM, "rounds": 4},
 }
 
-CENTRED = [name for name in METHODS if name != "distill"]
-"""Distillation penalises the mean of its targets."""
-UNORDERED = [n for n in METHODS if n not in {"distill", "personalise paper", "personalise network"}]
-UNORDERED = [n for n in UNORDERED if n not in {"reweight adam", "reweight fedavg"}]
-"""Networks draw starting weights for each output, and the paper's embeddings draw frequencies for each class."""
+UNORDERED = [name for name in METHODS if name != "perfedavg"]
+OF_CLASSES = [
+    (method, task)
+    for method in UNORDERED
+    for task in ("binary", "classification")
+    if task == "binary" or method not in {"online", "online gradients", "ofskl", "vm-kofl"}
+]
+"""Streams take numbers and two classes."""
 BASE_RATES = ("head", "head cg", "fedavg head")
 """Methods of a head that end near the minimum of the pooled loss."""
 
@@ -112,7 +123,7 @@ def run(method: str, task: str, rows: Mapping[str, Rows], folder: Path, classes:
     return simulate(job, jobs, files=files)
 
 
-@pytest.mark.parametrize("method", CENTRED)
+@pytest.mark.parametrize("method", list(METHODS))
 def test_a_constant_in_the_target_moves_predictions_by_it(tmp_path: Path, method: str) -> None:
     """Squared errors stay, whatever is added to every target."""
     here, there = (
@@ -130,8 +141,7 @@ def test_a_constant_in_the_target_moves_predictions_by_it(tmp_path: Path, method
         np.testing.assert_allclose(there.model.predict_scores(x) - 140.0, here.model.predict_scores(x), atol=1e-8)
 
 
-@pytest.mark.parametrize("task", ["binary", "classification"])
-@pytest.mark.parametrize("method", UNORDERED)
+@pytest.mark.parametrize(("method", "task"), OF_CLASSES)
 def test_names_and_order_of_classes_change_nothing(tmp_path: Path, method: str, task: str) -> None:
     """The same classes under other names in another order have the same metrics."""
     num = 2 if task == "binary" else 3

@@ -25,13 +25,18 @@ def make_learner(job: LocalJob, lesson: Lesson, request: StartDistillationReques
         DataError: It does not fit into memory.
     """
     section = job.file.models.get(job.dataset)
+    own_ridge = request.ridge
+    if request.pooled_penalty:
+        own_ridge *= max(request.total_rows, job.num_rows) / job.num_rows
     if section is None:
-        return KernelLearner(job, lesson, request.kernel, request.ridge)
+        return KernelLearner(job, lesson, request.kernel, request.ridge, own_ridge)
     log.info("own model", dataset=job.dataset, kind=section.kind)
     if isinstance(section, KernelModelSection):
         scales = request.kernel.lengthscales if section.lengthscale is None else (section.lengthscale,)
         kernel = KernelSpec(section.kernel or request.kernel.kernel, scales, request.kernel.intercept)
-        return KernelLearner(job, lesson, kernel, section.ridge or request.ridge)
+        if section.ridge:
+            return KernelLearner(job, lesson, kernel, section.ridge, section.ridge)
+        return KernelLearner(job, lesson, kernel, request.ridge, own_ridge)
     if isinstance(section, SklearnModelSection):
         from kernfed_client.methods.distill.sklearn_models import SklearnLearner  # noqa: PLC0415  # loads scikit-learn
 

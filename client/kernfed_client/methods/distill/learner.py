@@ -141,8 +141,15 @@ class Lesson:
 class KernelLearner:
     """Kernel ridge regression, exact; a round is one matrix product."""
 
-    def __init__(self, job: LocalJob, lesson: Lesson, kernel: KernelSpec, ridge: float) -> None:
+    def __init__(self, job: LocalJob, lesson: Lesson, kernel: KernelSpec, ridge: float, own_ridge: float) -> None:
         """Check that it fits into memory; nothing is computed yet.
+
+        Args:
+            job: At this client.
+            lesson: What it learns from.
+            kernel: The kernel.
+            ridge: λ of own rows and public points.
+            own_ridge: λ of own rows alone.
 
         Raises:
             ConfigError: The kernel is none on so many columns.
@@ -153,7 +160,8 @@ class KernelLearner:
         num_public, num_outputs = len(lesson.public), lesson.y.shape[1]
         needed = memory_needed(num_rows, num_public, num_columns, num_outputs)
         check_memory(needed, usable_bytes(job.file.max_memory_bytes, job.device), num_rows, num_public)
-        self._job, self._kernel, self._ridge, self._lesson = job, kernel, ridge, lesson
+        self._job, self._kernel, self._lesson = job, kernel, lesson
+        self._ridge, self._own_ridge = ridge, own_ridge
         self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))
         self._own: _FittedKernel | None = None
         self._distilled: DistilledRidge | None = None
@@ -164,7 +172,7 @@ class KernelLearner:
         """See `Learner.own`."""
         if self._own is None:
             self._distilled = None  # its matrices are large; they are made again when needed
-            model = kernel_ridge(self._kernel, self._x, self._y, self._ridge, free=self._lesson.free)
+            model = kernel_ridge(self._kernel, self._x, self._y, self._own_ridge, free=self._lesson.free)
             self._own = _FittedKernel(self, model, None)
         return self._own
 
@@ -180,7 +188,7 @@ class KernelLearner:
         if not self._lesson.comparable:
             return None
         free, unit = self._lesson.free, self._lesson.unit
-        alone = held_out_errors(self._kernel, self._x, self._y, self._ridge, unit, free=free)
+        alone = held_out_errors(self._kernel, self._x, self._y, self._own_ridge, unit, free=free)
         distilled = self.factored().held_out_errors(self._tensor(targets), unit)
         return Compared(_array(alone), _array(distilled), unit)
 

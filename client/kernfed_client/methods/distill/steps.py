@@ -25,6 +25,7 @@ from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,
     KeepPublicSetRequest,
+    LeftOutErrorsRequest,
     LookUpPublicSetRequest,
     MeasureDistilledRequest,
     OwnModelKept,
@@ -39,6 +40,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.blended import Blended
 from kernfed_client.methods.distill.bring_your_own import make_learner
 from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson
+from kernfed_client.methods.distill.tuning import leave_out
 from kernfed_client.models.own_model import keep_private_model
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
@@ -236,6 +238,7 @@ STEPS: dict[type[Any], Any] = {
     KeepPublicSetRequest: keep_public,
     StartDistillationRequest: start,
     TargetMomentsRequest: describe_targets,
+    LeftOutErrorsRequest: leave_out,
     DistillRequest: distil,
     MeasureDistilledRequest: measure_distilled,
     KeepDistilledRequest: keep_model,

@@ -7,6 +7,7 @@ round is computed from the state before it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError
+from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, PolicyError
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -30,12 +31,15 @@ from kernfed.methods.online.messages import (
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
+    PooledStepRequest,
     SharedStep,
     SharedStepRequest,
 )
 from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
+from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
@@ -65,8 +69,10 @@ class OnlineClient:
         self.norm = request.norm
         low, span = request.target_low, request.target_span
         limits = Limits.of(low, span, request.outlier_spans)
-        self._taker = RowTaker(self.stream, self.scaled, self.least_rows, limits)
-        self._guard = Guard()
+        self.taker = RowTaker(
+            self.stream, self.scaled, self.least_rows, limits, functools.partial(row_outside, job.schema)
+        )
+        self.guard = Guard()
         binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)
         self.dictionary: Dictionary | None = None
@@ -76,7 +82,7 @@ class OnlineClient:
         self._features: RowFeatures | None = None
         self.own_dictionary: Dictionary | None = None
         """Of the client's own model."""
-        self._own_features: RowFeatures | None = None
+        self.own_features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
 
     def draw_dictionary(self, request: DrawDictionaryRequest) -> str:
@@ -98,13 +104,35 @@ class OnlineClient:
         self._features = RowFeatures(online.draw(dictionary), self.stream, self.scaled, self._job)
         theta = np.zeros((dictionary.num_kernels, dictionary.num_features))
         own = None
+        if request.pooled:
+            self._open_pooled(dictionary)
+            return online.fingerprint(dictionary)
         if request.own_frequencies:
             seed = rng.seed(self._request.seed, "online", "own")
             self.own_dictionary = Dictionary(LENGTHSCALES, request.own_frequencies, dictionary.num_columns, seed)
             own = OwnModel.start(self.own_dictionary.num_features + 1, dictionary.num_kernels)
-            self._own_features = RowFeatures(online.draw(self.own_dictionary), self.stream, self.scaled, self._job)
+            self.own_features = RowFeatures(online.draw(self.own_dictionary), self.stream, self.scaled, self._job)
         self._open_keeper(Learner.start(self.rules, dictionary.num_kernels, own), theta)
         return online.fingerprint(dictionary)
+
+    def _open_pooled(self, dictionary: Dictionary) -> None:
+        """Kernels that are ridges on the rows of all clients, with the features of this client's own model."""
+        if not self.allows_statistics:
+            raise PolicyError(
+                "the job shares statistics of rows, which must not leave this client; its administrator can add "
+                f"{' and '.join(PooledStepRequest.kinds)} to policy.allow"
+            )
+        if dictionary.lengthscales != LENGTHSCALES:
+            raise InvalidTensorError(f"ridges on pooled rows of lengthscales {dictionary.lengthscales}")
+        self.own_dictionary, self.own_features = dictionary, self._features
+        num, features = dictionary.num_kernels, dictionary.num_features + 1
+        learner = Learner.start(self.rules, len(KEEPS) * num, OwnModel.start(features, len(KEEPS) * num))
+        self._open_keeper(learner, np.zeros((len(KEEPS), num, features)))
+
+    @property
+    def allows_statistics(self) -> bool:
+        """Whether the policy lets leave what answers on statistics hold."""
+        return set(PooledStepRequest.kinds) <= set(self._job.file.policy.allow)
 
     def scaled(self, x: Floats) -> Floats:
         """Rows as the learner sees them, of norm about 1 at most."""
@@ -202,7 +230,7 @@ class OnlineClient:
         newest = self.keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
             return MetaStep(**answers.fields(newest.reply))
-        state = self.keeper.before(request.round_num)
+        state = self.keeper.before(request.round_num, request.uncounted_from)
 
         def adapted(weights: Floats, last: Array) -> Floats:
             if not len(last):
@@ -229,10 +257,10 @@ class OnlineClient:
                 last = np.append(x, target)[None]
             return Moved(replace(state.learner, tally=tally), last, {"weights": weights})
 
-        taken = self._taker.take(state, request.batch_rows, request.wait_s, predict)
+        taken = self.taker.take(state, request.batch_rows, request.wait_s, predict)
         unmoved = Moved(state.learner, state.theta, {"weights": np.empty(0)})
-        taken, moved = self._guard.learned(state, taken, learn, unmoved)
-        return MetaStep(**answers.fields(self._close(request.round_num, digest, state, taken, moved)))
+        taken, moved = self.guard.learned(state, taken, learn, unmoved)
+        return MetaStep(**answers.fields(self.close(request.round_num, digest, state, taken, moved)))
 
     def _round(
         self,
@@ -250,7 +278,7 @@ class OnlineClient:
         newest = keeper.newest
         if newest.round_num == request.round_num and newest.request == digest:
             return answers.fields(newest.reply)
-        state = self._with_parameters(keeper.before(request.round_num), request)
+        state = self._with_parameters(keeper.before(request.round_num, request.uncounted_from), request)
         if state is None:
             numbers = answers.numbers(0, len(newest.waiting), newest.left_out, whole=True)
             return answers.fields({"numbers": numbers, **empty})
@@ -258,12 +286,12 @@ class OnlineClient:
         def predict(x: Floats) -> float:
             assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
             f = online.predictions(self._features.of_row(x), state.theta)
-            own = None if self._own_features is None else own_features(self._own_features.of_row(x))
+            own = None if self.own_features is None else own_features(self.own_features.of_row(x))
             return state.learner.predict(self.rules, f, shared, own)
 
-        taken = self._taker.take(state, request.batch_rows, request.wait_s, predict)
-        taken, moved = self._guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
-        return answers.fields(self._close(request.round_num, digest, state, taken, moved))
+        taken = self.taker.take(state, request.batch_rows, request.wait_s, predict)
+        taken, moved = self.guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
+        return answers.fields(self.close(request.round_num, digest, state, taken, moved))
 
     def _with_parameters(self, state: ClientState, request: _RoundRequest) -> ClientState | None:
         """The state with the parameters of a request; None where it does not hold what they build on."""
@@ -293,7 +321,7 @@ class OnlineClient:
 
     def _batch(self, taken: Taken) -> Batch:
         assert self._features is not None  # noqa: S101  # there are parameters, so there is a dictionary
-        own = self._own_features
+        own = self.own_features
         own_z = None if own is None else own_features(own.of_rows(taken.x, taken.numbers))
         return Batch(self._features.of_rows(taken.x, taken.numbers), taken.y, taken.told, own_z)
 
@@ -309,9 +337,7 @@ class OnlineClient:
             regularisation=self.rules.regularisation,
         )
 
-    def _close(
-        self, round_num: int, digest: str, state: ClientState, taken: Taken, moved: Moved
-    ) -> Mapping[str, Array]:
+    def close(self, round_num: int, digest: str, state: ClientState, taken: Taken, moved: Moved) -> Mapping[str, Array]:
         """Keep what the round changed, and its answer."""
         numbers = answers.numbers(len(taken.y), len(taken.waiting), taken.left_out, ended=taken.ended)
         answer = {"numbers": numbers, **moved.answer}

@@ -7,6 +7,7 @@ round, the rows so far, the mean squared error so far, and the weight of every k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.own_model import own_features
+from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
-from kernfed_client.models.private_model import PrivateModel, Scorer
+from kernfed_client.models.own_model import private_model
+from kernfed_client.models.private_model import Scorer
 
 KIND = "online"
 WEIGHTS_FILE = "weights.csv"
@@ -34,16 +37,16 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
     arrays = {"theta": state.theta, "weights": weights}
     own, own_dictionary = state.learner.own, client.own_dictionary
     if own is not None:
-        common, stacked, alone = own.top.mixture().kernels
+        common, stacked, alone = own.top.mixture().kernels if own.is_open else (0.0, 0.0, 1.0)
         arrays["weights"] = common * weights + stacked * own.stack.theta[0, :-1]
         arrays["offset"] = stacked * own.stack.theta[0, -1:]
         arrays["own_theta"] = own.ridges.theta
         arrays["own_weights"] = alone * own.mix.mixture().kernels
+        if state.theta.ndim == 3:  # ridges on pooled rows have the features of the client's own
+            arrays = _one_ridge(arrays)
+            own_dictionary = None
     details: dict[str, Any] = {
-        "lengthscales": list(dictionary.lengthscales),
-        "num_frequencies": dictionary.num_frequencies,
-        "num_columns": dictionary.num_columns,
-        "seed": dictionary.seed,
+        **asdict(dictionary),
         "norm": client.norm,
         "target_low": rules.target_low,
         "target_span": rules.target_span,
@@ -52,27 +55,20 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
         "num_rows": state.learner.tally.num_rows,
     }
     if own_dictionary is not None:
-        details["own"] = {
-            "lengthscales": list(own_dictionary.lengthscales),
-            "num_frequencies": own_dictionary.num_frequencies,
-            "num_columns": own_dictionary.num_columns,
-            "seed": own_dictionary.seed,
-        }
-    model = PrivateModel(
-        kind=KIND,
-        task=job.task,
-        feature_names=job.schema.features,
-        target=job.schema.target,
-        classes=job.classes,
-        mean=job.mean,
-        deviation=job.deviation,
-        arrays=arrays,
-        details=details,
-        scorer=online_scorer(arrays, details),
-        job={"job_id": job.job_id, "client": job.client},
-    )
-    model.save(job.folder / "model")
+        details["own"] = asdict(own_dictionary)
+    private_model(job, KIND, arrays, details, online_scorer(arrays, details)).save(job.folder / "model")
     _note_weights(job, client, weights)
+
+
+def _one_ridge(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Pooled ridges and own ones by their weights, where all have the same features: one for each kernel."""
+    pooled = np.einsum("jnf,jn->nf", arrays["theta"], arrays["weights"].reshape(arrays["theta"].shape[:2]))
+    theta = pooled + arrays["own_theta"] * arrays["own_weights"][:, None]
+    return {
+        "theta": theta[:, :-1],
+        "weights": np.ones(len(theta)),
+        "offset": arrays["offset"] + theta[:, -1].sum(),
+    }
 
 
 def online_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Scorer:
@@ -88,9 +84,11 @@ def online_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Sc
         for start in range(0, len(rows), 256):
             x = rows[start : start + 256] / details["norm"]
             f = online.predictions(online.features(x, omega), theta) @ weights
+            if "offset" in arrays:
+                f = f + arrays["offset"]
             if own is not None:
                 z = own_features(online.features(x, online.draw(own)))
-                f = f + arrays["offset"] + online.predictions(z, arrays["own_theta"]) @ arrays["own_weights"]
+                f = f + online.predictions(z, arrays["own_theta"]) @ arrays["own_weights"]
             parts.append(f)
         served = loss.served(np.concatenate(parts))
         scores: Floats = (details["target_low"] + details["target_span"] * served)[:, None]
@@ -118,6 +116,8 @@ def _note_weights(job: LocalJob, client: OnlineClient, weights: Array) -> None:
     line = ",".join([*facts, *(f"{w:.6g}" for w in weights)])
     with path.open("a", encoding="ascii") as file:
         if file.tell() == 0:
-            scales = ",".join(f"weight_{scale:.6g}" for scale in client.dictionary.lengthscales)
-            file.write(f"round,num_rows,mse,{scales}\n")
+            names = [f"weight_{scale:.6g}" for scale in client.dictionary.lengthscales]
+            if len(weights) > len(names):  # a ridge for each memory
+                names = [f"{name}_keep_{keep:g}" for keep in KEEPS for name in names]
+            file.write(f"round,num_rows,mse,{','.join(names)}\n")
         file.write(line + "\n")

@@ -118,12 +118,19 @@ class StateKeeper:
         """After the last round."""
         return self._kept[-1] if self._kept else self._start
 
-    def before(self, round_num: int) -> ClientState:
-        """The newest state before a round; where none is kept so far back, the newest there is."""
-        earlier = [s for s in self._kept if s.round_num < round_num]
+    def before(self, round_num: int, uncounted_from: int = 0) -> ClientState:
+        """The newest state before a round; where none is kept so far back, the newest there is.
+
+        Args:
+            round_num: The round.
+            uncounted_from: Round from which on no rows of this client counted at the coordinator, whose answers never
+                arrived there; 0: not known.
+        """
+        limit = min(round_num, uncounted_from) if uncounted_from else round_num
+        earlier = [s for s in self._kept if s.round_num < limit]
         if earlier:
             return earlier[-1]
-        if not self._kept or self._kept[0].round_num <= 1:
+        if not self._kept or self._kept[0].round_num <= 1 or limit <= 1:
             return self._start
         log.warning(
             "the coordinator fell back further than this client keeps states; going on from the newest",

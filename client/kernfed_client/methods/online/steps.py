@@ -20,6 +20,8 @@ from kernfed.methods.online.messages import (
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
+    PooledStep,
+    PooledStepRequest,
     Ranges,
     RangesRequest,
     SharedStep,
@@ -29,6 +31,7 @@ from kernfed.methods.online.messages import (
     StreamOpened,
 )
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.online import pooled
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.methods.online.model import keep_personal_model
 
@@ -54,6 +57,7 @@ def open_stream(job: LocalJob, request: OpenStreamRequest) -> StreamOpened:
         num_stream_rows=client.stream.num_rows,
         live=client.stream.live,
         least_rows=client.least_rows,
+        statistics=client.allows_statistics,
     )
 
 
@@ -65,6 +69,11 @@ def draw_dictionary(job: LocalJob, request: DrawDictionaryRequest) -> Dictionary
 def step(job: LocalJob, request: OnlineStepRequest) -> OnlineStep:
     """A round with the client's own weights."""
     return _client(job).step(request)
+
+
+def pooled_step(job: LocalJob, request: PooledStepRequest) -> PooledStep:
+    """A round of ridges on the rows of all clients."""
+    return pooled.pooled_step(_client(job), request)
 
 
 def shared_step(job: LocalJob, request: SharedStepRequest) -> SharedStep:
@@ -133,6 +142,7 @@ STEPS: dict[type[Any], Any] = {
     OpenStreamRequest: open_stream,
     DrawDictionaryRequest: draw_dictionary,
     OnlineStepRequest: step,
+    PooledStepRequest: pooled_step,
     SharedStepRequest: shared_step,
     LocalStepRequest: local_step,
     MetaStepRequest: meta_step,

@@ -22,6 +22,13 @@ _POLL_S = 0.02
 
 Predict = Callable[[Floats], float]
 """Scaled row to prediction in the data's units."""
+Outside = Callable[[Floats | None, float | None], bool]
+"""(features, target, in the data's units) of a row to whether the job calls one of them impossible."""
+
+
+def _nowhere(x: Floats | None, y: float | None) -> bool:
+    del x, y
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +89,16 @@ class Limits:
 class RowTaker:
     """Takes the rows of a round from one stream."""
 
-    def __init__(self, stream: Stream, scaled: Callable[[Floats], Floats], least_rows: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        scaled: Callable[[Floats], Floats],
+        least_rows: int,
+        limits: Limits,
+        outside: Outside = _nowhere,
+    ) -> None:
         """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's."""
+        self._outside = outside
         self._stream = stream
         self._scaled = scaled
         self._least_rows = least_rows
@@ -96,7 +111,7 @@ class RowTaker:
         """
         wanted = max(batch_rows, self._least_rows)
         deadline = time.monotonic() + wait_s
-        made = _Round(state, self._limits, self._scaled, predict)
+        made = _Round(state, self._limits, self._scaled, predict, self._outside)
         while len(made.y) < wanted:
             chunk = self._stream.read(made.position, wanted - len(made.y))
             made.position = chunk.position
@@ -124,9 +139,14 @@ class _Round:
     """Rows of a round while they are read."""
 
     def __init__(
-        self, state: ClientState, limits: Limits, scaled: Callable[[Floats], Floats], predict: Predict
+        self,
+        state: ClientState,
+        limits: Limits,
+        scaled: Callable[[Floats], Floats],
+        predict: Predict,
+        outside: Outside,
     ) -> None:
-        self._limits, self._scaled, self._predict = limits, scaled, predict
+        self._limits, self._scaled, self._predict, self._outside = limits, scaled, predict, outside
         self._before = state.left_out
         self.position: Position = state.position
         self.waiting = dict(state.waiting)
@@ -144,6 +164,9 @@ class _Round:
         earlier = self.waiting.pop(row.key, None) if row.key is not None else None
         if row.x is None and earlier is None:
             self.faulty += 1  # a target without its row
+            return
+        if self._outside(row.x, row.y):
+            self._far += 1
             return
         scaled = earlier.x if row.x is None and earlier is not None else self._within(np.asarray(row.x))
         if scaled is None or (row.y is not None and not self._limits.target(row.y)):

@@ -19,8 +19,9 @@ from kernfed.maths.folds import units
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
-from kernfed.methods.personalise.messages import CandidateGrid, EmbedRequest, ShareRequest
+from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets
@@ -236,9 +237,18 @@ def scaled_columns(job: LocalJob, request: EmbedRequest) -> Floats:
     """The columns of the view, scaled as asked.
 
     Raises:
-        WireError: Scales of another shape, or a deviation that is not above 0.
+        WireError: Scales of another shape, a deviation that is not above 0, or an order of other classes.
     """
     columns = all_columns(job) if request.view is View.XY else job.x_train
+    if request.class_order and request.view is View.XY:
+        if sorted(request.class_order) != list(range(len(job.classes))):
+            raise WireError(f"{request.step}: an order of other classes than the {len(job.classes)} of this job")
+        x, y = columns[:, : job.x_train.shape[1]], columns[:, job.x_train.shape[1] :]
+        if job.num_outputs == 1:
+            ordered = y if request.class_order[0] == 0 else 1.0 - y
+        else:
+            ordered = y[:, list(request.class_order)]
+        columns = np.hstack([x, ordered])
     if request.mean.shape != (columns.shape[1],) or not (request.deviation > 0).all():
         raise WireError(
             f"{request.step}: means of shape {request.mean.shape} for {columns.shape[1]} columns, or a deviation that "

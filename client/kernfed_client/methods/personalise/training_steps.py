@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
+from kernfed.methods.personalise.network_scales import Scales
 from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
     KeepModelRequest,
@@ -38,9 +38,8 @@ from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
-from kernfed_client.models.own_model import keep_private_model
-from kernfed_client.models.small_network import NETWORK, check_network, network_scorer
-from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+from kernfed_client.models.small_network import OwnNetwork, check_network, training_rows
+from kernfed_client.steps.evaluation import held_out_targets
 from kernfed_client.steps.own_ridge import local_ridge
 
 
@@ -100,13 +99,9 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     """Keep the personal network, for `kernfed-client predict`."""
     state = personal(job)
     check_network(job, request.network)
-    mean, deviation = _target_scale(job)
-    parameters = np.asarray(request.parameters, np.float64)
-    details = {"network": asdict(request.network)}
-    arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
-    scorer = network_scorer(arrays, details)
-    state.scorer = lambda of: scorer(of.x_test, str(of.device))
-    keep_private_model(job, NETWORK, arrays, details, scorer, state.facts())
+    network = OwnNetwork(request.network, request.parameters, *_target_scale(job))
+    state.scorer = network.scores
+    network.keep(job, state.facts())
     return ModelAdopted(num_rows=job.num_rows)
 
 
@@ -116,12 +111,10 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
     models = {"personal": request.personal, "global": request.federated}
     if request.local_rounds:
         models["local"] = train_alone(job, request)
-    mean, deviation = _target_scale(job)
-    targets = held_out_targets(job)
+    scale, targets = _target_scale(job), held_out_targets(job)
     sums = []
     for name, parameters in models.items():
-        arrays = {"parameters": parameters, "target_mean": mean, "target_deviation": deviation}
-        found = network_scorer(arrays, {"network": asdict(request.network)})(job.x_test, str(job.device))
+        found = OwnNetwork(request.network, parameters, *scale).scores(job)
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
@@ -129,6 +122,10 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,)."""
     x, y = _training_rows(job, request.network)
+    scales = _own_scales(request)
+    if scales is not None:
+        x = (x - x.new_tensor(scales.centre)) / x.new_tensor(scales.spread)
+        y = (y - y.new_tensor(scales.target_centre)) / y.new_tensor(scales.target_spread)
     current = np.asarray(request.start, np.float64)[None]
     state = Adam.start(current.shape)
     for round_num in range(1, request.local_rounds + 1):
@@ -149,8 +146,24 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
             current, state = state.step(current, (current - moved) / request.learning_rate, request.step_size)
         else:
             current = moved
-    alone: Floats = current[0]
+    alone: Floats = (current if scales is None else scales.to_rows(request.network, current))[0]
     return alone
+
+
+def _own_scales(request: EvaluateNetworksRequest) -> Scales | None:
+    """The scale in which this client trains alone; None: that of all rows.
+
+    Raises:
+        WireError: It has another number of columns or outputs than the network.
+    """
+    told = (request.own_centre, request.own_spread, request.own_target_centre, request.own_target_spread)
+    if not any(told):
+        return None
+    spec = request.network
+    columns, outputs = spec.num_columns, spec.num_outputs
+    if [len(numbers) for numbers in told] != [columns, columns, outputs, outputs]:
+        raise WireError(f"{request.step}: scales that do not fit {columns} columns and {outputs} outputs")
+    return Scales(*(np.array([numbers]) for numbers in told))
 
 
 def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
@@ -163,17 +176,8 @@ def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:
 def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
     """Standardised columns, and encoded targets (scaled for regression), on this client's device."""
     check_network(job, spec)
-
-    def make() -> tuple[Tensor, Tensor]:
-        mean, deviation = _target_scale(job)
-        y = (encode_targets(job, job.targets_train) - mean) / deviation
-        kind = dtype_of(spec)
-        return (
-            torch.as_tensor(job.x_train, dtype=kind, device=job.device),
-            torch.as_tensor(y, dtype=kind, device=job.device),
-        )
-
-    return job.memo(("personal network rows", dtype_of(spec)), make)
+    key = ("personal network rows", dtype_of(spec))
+    return job.memo(key, lambda: training_rows(job, spec, *_target_scale(job)))
 
 
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:

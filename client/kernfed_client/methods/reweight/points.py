@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
+from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
 from kernfed_client.data.local_job import LocalJob
@@ -50,13 +52,35 @@ def test_points(job: LocalJob, features: RatioFeatures) -> Floats:
     return job.memo(("ratio features", features, "test"), lambda: _mapped(job, features, rows))
 
 
+def drawn_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) -> Floats:
+    """At most so many test points under the map, (m, P): the same ones for the same seed.
+
+    Raises:
+        DataError: As `train_points`.
+    """
+    points = test_points(job, features)
+    chosen = np.sort(rng.stream(seed, "reweight", "sample", job.client).permutation(len(points))[:num])
+    drawn: Floats = np.ascontiguousarray(points[chosen])
+    return drawn
+
+
 def test_rows(job: LocalJob) -> Floats:
-    """Rows of the test distribution in the units of the data, (m, columns)."""
+    """Rows of the test distribution in the units of the data, (m, columns).
+
+    Raises:
+        DataError: The unlabelled partition cannot be read, or holds other rows than this job read before.
+    """
     section = job.file.datasets.get(job.dataset)
     if section is None or section.unlabelled is None:
         return job.data.test.x
     file = section.unlabelled
-    return job.memo("unlabelled rows", lambda: read_unlabelled(file, job.schema, job.dataset))
+
+    def read() -> Floats:
+        rows = read_unlabelled(file, job.schema, job.dataset)
+        content.check_unlabelled(job.folder / "setup", rows, job.dataset)
+        return rows
+
+    return job.memo("unlabelled rows", read)
 
 
 def fingerprint_of(job: LocalJob, features: RatioFeatures) -> str:

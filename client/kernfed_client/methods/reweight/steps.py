@@ -37,7 +37,7 @@ from kernfed.methods.reweight.tensors.density_ratios import effective_sample_siz
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import LocalRidge, one_hot
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.reweight.points import fingerprint_of, test_points, test_rows, train_points
+from kernfed_client.methods.reweight.points import drawn_points, fingerprint_of, test_points, test_rows, train_points
 from kernfed_client.methods.reweight.state import (
     Facts,
     Ratios,
@@ -55,10 +55,16 @@ _RIDGE = 1e-3
 
 def look_up(job: LocalJob, request: LookUpRatiosRequest) -> RatiosHeld:
     """Say which ratios are here, and what this client's policy would share."""
-    shares = Kind.UNLABELLED_SAMPLE in job.file.policy.allow
+    allowed = job.file.policy.allow
+    shares = Kind.UNLABELLED_SAMPLE in allowed
     size = _sample_size(job, request.num_points)
     num_columns = train_points(job, request.features, 1).shape[1]
     fingerprint = fingerprint_of(job, request.features)
+    median = 0.0
+    if request.distances:
+        points = drawn_points(job, request.features, request.num_points, request.seed)
+        draws = rng.stream(request.seed, "reweight", "distances", job.client)
+        median = median_distance(np.concatenate([train_points(job, request.features), points]), draws).value
     return RatiosHeld(
         num_rows=job.num_rows,
         held=held_variants(job),
@@ -66,6 +72,8 @@ def look_up(job: LocalJob, request: LookUpRatiosRequest) -> RatiosHeld:
         num_points=size,
         num_columns=num_columns,
         fingerprint=fingerprint,
+        shares_sums={Kind.SUFFICIENT_STATISTIC, Kind.MEAN_EMBEDDING} <= set(allowed),
+        median_distance=median,
     )
 
 
@@ -78,12 +86,10 @@ def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample
     """
     if Kind.UNLABELLED_SAMPLE not in job.file.policy.allow:  # the daemon asks its policy before; a simulation too
         raise PolicyError(f"step {request.step} sends unlabelled_sample, which must not leave this client")
-    points = test_points(job, request.features)
     size = _sample_size(job, request.num_points)
     if size == 0:
         raise DataError("there are no test points to share; give the data set a test or an unlabelled partition")
-    chosen = np.sort(rng.stream(request.seed, "reweight", "sample", job.client).permutation(len(points))[:size])
-    return UnlabelledSample(points=np.ascontiguousarray(points[chosen]))
+    return UnlabelledSample(points=drawn_points(job, request.features, size, request.seed))
 
 
 def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,8 @@ from kernfed.tensors.networks import dtype_of, gradients, train
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
-from kernfed_client.models.own_model import keep_private_model
-from kernfed_client.models.small_network import NETWORK, check_network, network_scorer
-from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+from kernfed_client.models.small_network import OwnNetwork, check_network, training_rows
+from kernfed_client.steps.evaluation import held_out_targets
 
 
 def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> WeightedGradient:
@@ -82,8 +80,7 @@ def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluati
         networks[:, norm] = own_norm(job, LAST_ROUND, networks[:, norm])
     sums = []
     for name, parameters in zip(request.names, networks, strict=True):
-        arrays = _arrays_of(parameters, request.scale)
-        found = network_scorer(arrays, {"network": asdict(request.network)})(job.x_test, str(job.device))
+        found = OwnNetwork(request.network, parameters, *_scale(request.scale)).scores(job)
         sums.append(measure(name, job.task, found, targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
@@ -96,22 +93,18 @@ def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:
     start = networks[:, norm]
     own = own_norm(job, LAST_ROUND, start)
     networks[:, norm] = own
-    arrays, details = _arrays_of(networks[0], request.scale), {"network": asdict(request.network)}
-    keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details))
+    OwnNetwork(request.network, networks[0], *_scale(request.scale)).keep(job)
     return NetworkKept(num_rows=job.num_rows, normalised=own is not start)
 
 
 def _rows(job: LocalJob, spec: NetworkSpec, scale: NetworkScale) -> tuple[Tensor, Tensor, Tensor]:
     """Standardised columns, scaled targets, and weights (V, n), on this client's device."""
     check_network(job, spec)
-    mean, deviation = np.asarray(scale.mean, np.float64), np.asarray(scale.deviation, np.float64)
+    mean, deviation = _scale(scale)
 
     def make() -> tuple[Tensor, Tensor, Tensor]:
-        y: Floats = (encode_targets(job, job.targets_train) - mean) / deviation
-        kind = dtype_of(spec)
-        arrays = (job.x_train, y, weights_in_use(job))
-        x_rows, y_rows, w_rows = (torch.as_tensor(a, dtype=kind, device=job.device) for a in arrays)
-        return x_rows, y_rows, w_rows
+        weights = torch.as_tensor(weights_in_use(job), dtype=dtype_of(spec), device=job.device)
+        return *training_rows(job, spec, mean, deviation), weights
 
     key = ("weighted rows", dtype_of(spec), mean.tobytes(), deviation.tobytes(), job.memory(ReweightState).in_use)
     return job.memo(key, make)
@@ -126,10 +119,8 @@ def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array, weights: Tens
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
 
-def _arrays_of(parameters: Floats, scale: NetworkScale) -> dict[str, Array]:
-    """Arrays for `network_scorer`."""
-    mean, deviation = (np.asarray(array, np.float64) for array in (scale.mean, scale.deviation))
-    return {"parameters": np.ascontiguousarray(parameters), "target_mean": mean, "target_deviation": deviation}
+def _scale(scale: NetworkScale) -> tuple[Floats, Floats]:
+    return np.asarray(scale.mean, np.float64), np.asarray(scale.deviation, np.float64)
 
 
 STEPS: dict[type[Any], Any] = {

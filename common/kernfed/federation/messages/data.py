@@ -44,6 +44,18 @@ class MissingRule(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRange:
+    """The plausible values of a column, in the data's units."""
+
+    column: Name
+    """A feature column, or the target of a regression."""
+    low: float
+    """Least value."""
+    high: float
+    """Greatest value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataSchema:
     """The job's demands on every client's data set."""
 
@@ -63,6 +75,10 @@ class DataSchema:
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
     clipped: bool = False
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
+    ranges: Annotated[tuple[ColumnRange, ...], MaxLength(65536)] = ()
+    """R of them; rows outside of any are left out."""
+    copies_together: bool = False
+    """Whether copies of a row are held out, or trained on, all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +115,10 @@ class DataDescription(Reply):
     """Mean of a regression's target over training rows."""
     target_deviation: Annotated[float, Range(0)] = 0.0
     """Standard deviation of a regression's target over training rows; 0 also where it is not told."""
+    num_outside_rows: Annotated[int, Range(0, 2**53)] = 0
+    """Rows of all partitions left out for a value outside of its range; not among `num_dropped_rows`."""
+    outside_rows: Annotated[tuple[int, ...], MaxLength(65536), Range(0, 2**53)] = ()
+    """The same per range, R of them; a row may be outside of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

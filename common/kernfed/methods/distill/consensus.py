@@ -27,18 +27,22 @@ class Deregulariser:
     working precision, its eigenvectors with eigenvalues above N_p · eps · the largest span what is inverted; on the
     rest W = V.
 
+    With a free intercept, which a round does not shrink, what is inverted is a fit with one: W = V + N_p λ₀ c with
+    K_pp c + b 1 = V and 1'c = 0.
+
     Attributes:
         rank: Dimension that is inverted: N_p, or less where K_pp is singular.
 
     Source: distillation paper, equation (7).
     """
 
-    def __init__(self, gram: Floats, ridge: float) -> None:
+    def __init__(self, gram: Floats, ridge: float, *, free: bool = False) -> None:
         """Factor.
 
         Args:
             gram: K_pp, (N_p, N_p).
             ridge: λ₀, at least 0; the paper takes the clients' λ.
+            free: Whether the clients' models have an intercept that costs nothing.
 
         Raises:
             NumericalError: The matrix holds NaN or infinity.
@@ -46,6 +50,7 @@ class Deregulariser:
         if not np.isfinite(gram).all():
             raise NumericalError("the kernel matrix of the public points holds NaN or infinity; check the points")
         self.rank = len(gram)
+        self._free = free
         self._scale = len(gram) * ridge
         self._factor: tuple[Floats, bool] | None = None
         self._vectors: Floats | None = None
@@ -66,12 +71,21 @@ class Deregulariser:
 
     def __call__(self, consensus: Floats) -> Floats:
         """W, (N_p, C), for V, (N_p, C)."""
+        if not self._free:
+            return consensus + self._scale * self._solve(consensus)
+        ones = np.ones((len(consensus), 1))
+        solved = self._solve(np.hstack([consensus - consensus.mean(axis=0), ones]))
+        offset = solved[:, :-1].sum(axis=0) / solved[:, -1].sum()
+        found: Floats = consensus + self._scale * (solved[:, :-1] - solved[:, -1:] * offset)
+        return found
+
+    def _solve(self, right: Floats) -> Floats:
+        found: Floats
         if self._factor is not None:
-            solved = cho_solve(self._factor, consensus)
+            found = cho_solve(self._factor, right)
         else:
             assert self._vectors is not None  # noqa: S101  # made where there is no factor
-            solved = self._vectors @ ((self._vectors.T @ consensus) / self._values[:, None])
-        found: Floats = consensus + self._scale * solved
+            found = self._vectors @ ((self._vectors.T @ right) / self._values[:, None])
         return found
 
 

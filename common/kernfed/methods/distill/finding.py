@@ -41,3 +41,7 @@ class DistillationFinding(Finding):
     """Whether the consensus is near its limit; None: nobody can say."""
     distance: float | None = None
     """Estimate of the way that is left, relative to the consensus' size; None: there is no estimate."""
+    ridge: float | None = None
+    """λ; None: it was not told."""
+    lengthscales: tuple[float, ...] = ()
+    """Of the job's kernel: one, or one per column; empty: they were not told."""

@@ -6,16 +6,32 @@ with (kernel, ridge, or another model altogether) is its own affair and crosses 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.features.kernels import KernelSpec
-from kernfed.federation.messages.base import Kind, MaxLength, Name, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Exact,
+    Kind,
+    MaxLength,
+    Name,
+    NumOutputs,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Stated,
+)
 from kernfed.federation.messages.evaluation import Evaluation
 
 Targets = Annotated[Array, Shape("N", "C")]
 """Of N public points and C outputs, in the units of the data set's targets."""
+
+MOST_LEFT_OUT = 1000
+"""Most rows of a client by which ridge and lengthscale are chosen."""
 
 RoundNum = Annotated[int, Range(0, 1_000_000)]
 
@@ -71,6 +87,12 @@ class TargetMoments(Reply):
     deviation: Annotated[Array, Shape("C")]
     """Standard deviation per output, at least 0."""
 
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.deviation < 0).any():
+            yield "a deviation is negative"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetMomentsRequest(Request[TargetMoments]):
@@ -81,6 +103,48 @@ class TargetMomentsRequest(Request[TargetMoments]):
     kinds = (Kind.SUMMARY, Kind.MEAN_EMBEDDING)
 
     num_outputs: NumOutputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutErrors(Reply):
+    """Errors of a client's own kernel ridge regressions on rows that were left out, copies of a row together."""
+
+    diagnostics = ("squared_errors",)
+
+    num_rows: Rows
+    num_used: Annotated[int, Range(0, MOST_LEFT_OUT)]
+    """Rows that were used; 0 where the client has fewer than 3 different ones, and the errors say nothing."""
+    squared_errors: Annotated[Array, Shape("S", "R"), Exact()]
+    """Sums over rows and outputs, for S lengthscales and R penalties; at least 0, and at most twice the sum of
+    predicting the mean."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if self.num_used > self.num_rows:
+            yield f"{self.num_used} rows were used, of {self.num_rows}"
+        if (self.squared_errors < 0).any():
+            yield "a sum of squared errors is negative"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutErrorsRequest(Request[LeftOutErrors]):
+    """Predict each own row from the others, for a grid of lengthscales and penalties, in closed form."""
+
+    step = "distill.leave_out"
+    reply = LeftOutErrors
+    kinds = (Kind.SUMMARY, Kind.METRIC)
+
+    num_outputs: NumOutputs
+    kernel: KernelSpec
+    free_intercept: bool
+    """Whether an intercept costs nothing."""
+    factors: Annotated[Array, Shape("S"), Exact()]
+    """What the kernel's lengthscales are multiplied by: at most 100 numbers above 0."""
+    penalties: Annotated[Array, Shape("R"), Exact()]
+    """What is added to the diagonal of the kernel matrix: at most 100 numbers above 0."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the draw of rows where there are more than 1000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +177,8 @@ class StartDistillationRequest(Request[DistillationStarted]):
     """Of models that draw random numbers; each client makes its own stream of it."""
     free_intercept: bool = False
     """Whether kernel ridge regression has an intercept that costs nothing."""
+    pooled_penalty: bool = False
+    """Whether a row of own rows alone is penalised like one of all rows, by λ `total_rows`, instead of λ N."""
     target_mean: Annotated[tuple[float, ...], MaxLength(1_000_000)] = ()
     """Mean of all clients' targets, one per output, around which models without an intercept fit; empty: 0."""
 

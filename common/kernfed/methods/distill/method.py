@@ -13,6 +13,6 @@ METHODS = table(
         needs=lambda _: Needs.COLUMNS,
         files=lambda s: (s.public,),
         pack=pack_file,
-        lengthscale=lambda s: s.lengthscale,
+        lengthscale=lambda s: "median" if s.lengthscale == "auto" else s.lengthscale,
     )
 )

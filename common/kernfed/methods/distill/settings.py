@@ -13,6 +13,11 @@ from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
 
+Positive = Annotated[float, Field(gt=0)]
+
+PLAIN_RIDGE = 1e-3
+"""λ where nothing chooses it."""
+
 
 class DistillSettings(MethodSection):
     """Ensemble distillation: clients learn from each other's predictions on public points; models stay private."""
@@ -30,17 +35,22 @@ class DistillSettings(MethodSection):
         "job file.",
     )
     kernel: PointKernel = Field(PointKernel.GAUSSIAN, description="Kernel of the clients' ridge regression, exact.")
-    lengthscale: Annotated[float, Field(gt=0)] | list[Annotated[float, Field(gt=0)]] | MedianRule = Field(
-        "median",
+    lengthscale: Positive | list[Positive] | MedianRule | Literal["auto"] = Field(
+        "auto",
         description="One number, one per feature column, or the federated median heuristic, with rows that are "
-        "drawn by the job's seed or evenly spaced.",
+        "drawn by the job's seed or evenly spaced. auto: the multiple of the median with the least leave-one-out "
+        "error of all clients' rows.",
     )
     intercept: bool | Literal["penalised"] = Field(
         True,
         description="Whether kernel ridge regression has an intercept, which costs nothing; penalised: 1 is added to "
         "the kernel, so that the ridge shrinks it too.",
     )
-    ridge: float = Field(1e-3, gt=0, le=1e6, description="λ of the objective |f - y|²/n + λ |f|².")
+    ridge: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
+        "auto",
+        description="λ of the objective |f - y|²/n + λ |f|². auto: that with the least leave-one-out error of all "
+        "clients' rows.",
+    )
     rounds: Rounds = 100
     alpha: float | Literal["auto"] = Field(
         "auto",

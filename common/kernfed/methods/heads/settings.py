@@ -6,12 +6,11 @@ which further keys exist.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Ridge, Rounds
+from kernfed.methods.shared_settings import BY_ROWS, Ridge, Rounds
 from kernfed.section import Above, MethodSection, Only
 
 ClientFraction = Annotated[
@@ -42,16 +41,12 @@ PenaliseBias = Annotated[
 HEAD = ("cross-entropy", "squared")
 """Losses that make a head."""
 
-_HEAD_ALONE = replace(NO_RIDGE_ALONE, where=Only(loss=HEAD))
-
 
 class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
 
-    unused = (_HEAD_ALONE,)
-
     name: Literal["newton"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 30
     step: Literal["auto", "paper"] = Field(
         "auto",
@@ -146,10 +141,8 @@ class NewtonSettings(MethodSection):
 class FedAvgSettings(MethodSection):
     """Federated averaging of local gradient steps, on the ridge objective or on a head."""
 
-    unused = (_HEAD_ALONE,)
-
     name: Literal["fedavg"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     learning_rate: float | Literal["auto"] = Field(
         "auto", description="auto: 1 / the largest curvature of any client's objective; of a head, 0.01."
@@ -168,10 +161,8 @@ class FedAvgSettings(MethodSection):
 class FedProxSettings(MethodSection):
     """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
 
-    unused = (_HEAD_ALONE,)
-
     name: Literal["fedprox"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
     client_fraction: ClientFraction = 1.0
@@ -188,10 +179,8 @@ class FedProxSettings(MethodSection):
 class FedSophiaSettings(MethodSection):
     """FedSophia on a head: clipped local steps, preconditioned by estimates of the Hessian's diagonal."""
 
-    unused = (NO_RIDGE_ALONE,)
-
     name: Literal["fedsophia"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     loss: HeadLossKey = "cross-entropy"
     client_fraction: ClientFraction = 1.0
@@ -208,10 +197,8 @@ class FedSophiaSettings(MethodSection):
 class FedNewSettings(MethodSection):
     """FedNew on a head: one step of an inner ADMM on the Newton direction in each round."""
 
-    unused = (NO_RIDGE_ALONE,)
-
     name: Literal["fednew"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
     loss: HeadLossKey = "cross-entropy"
     client_fraction: ClientFraction = 1.0

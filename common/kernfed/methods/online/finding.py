@@ -33,6 +33,8 @@ class OnlineFinding(Finding):
     num_kernels: int | None = field(default=None, metadata=UNLESS_NONE)
     kernels_per_round: int | None = field(default=None, metadata=UNLESS_NONE)
     num_frequencies: int | None = field(default=None, metadata=UNLESS_NONE)
+    share: str | None = field(default=None, metadata=UNLESS_NONE)
+    """Of `online`: what clients send of their rows, statistics or gradients."""
     budget: int | None = field(default=None, metadata=UNLESS_NONE)
     """Per round and client, in `budget_unit`."""
     budget_unit: str | None = field(default=None, metadata=UNLESS_NONE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.bins import Drawn, draw_bin
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.own_model import OwnModel, tracking, tracking_arrays
+from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed.methods.online.weights import Hedge, Tracking
 
 Arrays = Mapping[str, npt.NDArray[np.float64]]
@@ -60,7 +61,7 @@ class Tally:
         mean = self.target_mean + delta / n
         correct, log_loss = 0, 0.0
         if binary:
-            correct = int((told >= 0.5) == (y >= 0.5))
+            correct = int((told - 0.5) * (y - 0.5) > 0.0)  # one half names no class, whichever comes first
             p = min(max(told if y >= 0.5 else 1.0 - told, PROBABILITY_FLOOR), 1.0 - PROBABILITY_FLOOR)
             log_loss = -float(np.log(p))
         return Tally(
@@ -168,7 +169,7 @@ class Learner:
     def predict(
         self, rules: LearnerRules, f: Floats, shared: Floats | None = None, own_z: Floats | None = None
     ) -> float:
-        """The prediction (6) in the data's units.
+        """The client's prediction in the data's units: (6), or what its own experts make of it.
 
         Args:
             rules: Of the job.
@@ -214,18 +215,58 @@ class Learner:
                 mixed = float(fixed @ row)
             if own_model is not None and batch.own_z is not None:
                 told_now = own_model.tell(batch.own_z[t], row, mixed)
-                own_model = own_model.learn(batch.own_z[t], row, told_now, target, cost)
+                own_model = own_model.learn(
+                    own_model.ridges.pull(batch.own_z[t]), batch.own_z[t], row, told_now, target, cost
+                )
                 mixed = told_now.personal
-                by_itself = rules.target_low + rules.target_span * float(cost.served(told_now.alone))
-                loss = float(cost.value(told_now.alone, target))
-                alone = alone.add(by_itself, own[t], loss, binary=rules.binary)
-            if told != told:
-                told = rules.target_low + rules.target_span * float(cost.served(mixed))
-            tally = tally.add(told, own[t], float(cost.value(mixed, target)), binary=rules.binary)
+                alone = _added(alone, rules, None, told_now.alone, own[t], target)
+            tally = _added(tally, rules, told, mixed, own[t], target)
         of_kernels = np.add.reduce(losses, axis=0)
         largest = max(self.largest_loss, float(losses.max(initial=0.0)))
         learner = Learner(state, self.kernel_losses + of_kernels, tally, largest, own_model, alone)
         return Learned(learner, f, y, of_kernels)
+
+    def learn_pooled(self, rules: LearnerRules, batch: Batch, common: CommonRidges) -> LearnedPooled:
+        """As `learn`, where the common kernels are ridges on the rows of all clients, which each row moves.
+
+        Args:
+            rules: Of the job.
+            batch: At least one row; `own_z` holds the features of the common kernels too.
+            common: Their parameters of this round.
+        """
+        state, own_model, z = self.weights_state, self.own, batch.own_z
+        assert isinstance(state, Tracking)  # noqa: S101  # as it was opened; what follows too
+        assert own_model is not None  # noqa: S101
+        assert z is not None  # noqa: S101
+        y = (batch.y - rules.target_low) / rules.target_span
+        cost, tally, alone = LOSSES[rules.loss], self.tally, self.alone
+        f = np.empty((len(y), len(self.kernel_losses)))
+        targets, own, tolds = y.tolist(), batch.y.tolist(), batch.told.tolist()
+        for t in range(len(y)):
+            row, target = common.predict(z[t]), targets[t]
+            f[t] = row
+            mixture, slope_at = state.mixture(), functools.partial(cost.slope, y=target)
+            told_now = own_model.tell(z[t], row, float(mixture.kernels @ row))
+            pull = own_model.ridges.pull(z[t])
+            state = state.update(mixture, row, slope_at)
+            common = common.update(pull, z[t], slope_at(row), cost.bend(row), alone.num_rows)
+            own_model = own_model.learn(pull, z[t], row, told_now, target, cost)
+            alone = _added(alone, rules, None, told_now.alone, own[t], target)
+            tally = _added(tally, rules, tolds[t], told_now.personal, own[t], target)
+        losses = cost.value(f, y[:, None])
+        of_kernels = np.add.reduce(losses, axis=0)
+        largest = max(self.largest_loss, float(losses.max(initial=0.0)))
+        learner = Learner(state, self.kernel_losses + of_kernels, tally, largest, own_model, alone)
+        return LearnedPooled(learner, f, y, common)
+
+    @property
+    def evidence(self) -> float:
+        """That all experts predict better than the client's own model alone, in deviations."""
+        return 0.0 if self.own is None else self.own.gate.evidence
+
+    def beside(self, others: float) -> Learner:
+        """With the evidence of all other clients together."""
+        return self if self.own is None else replace(self, own=replace(self.own, others=others))
 
     def draw(self, rules: LearnerRules, uniform: float) -> Drawn:
         """Draw the kernels to send, by the weights after the batch."""
@@ -252,7 +293,8 @@ class Learner:
         Theorem 1 is for losses in [0, 1]. Once a loss was above, it says nothing.
         """
         if isinstance(self.weights_state, Tracking):
-            return self.weights_state.regret_bound + (self.own.top.regret_bound if self.own is not None else 0.0)
+            own = self.own.regret_bound if self.own is not None else 0.0
+            return max(self.weights_state.regret_bound + own, 0.0)
         if isinstance(self.weights_state, Hedge) and self.largest_loss <= 1.0:
             rate = rules.weight_learning_rate
             return float(np.log(len(self.kernel_losses)) / rate + rate * self.tally.num_rows / 2.0)
@@ -301,3 +343,33 @@ class Learned:
     """Targets as the learner sees them, (n,)."""
     losses: Floats
     """Of the kernels, summed over the rows, (N,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPooled:
+    """A batch after ridges on pooled rows learned from it."""
+
+    learner: Learner
+    f: Floats
+    """Predictions of the common kernels, (n, J N)."""
+    y: Floats
+    """Targets as the learner sees them, (n,)."""
+    common: CommonRidges
+    """Moved by these rows."""
+
+
+def _added(tally: Tally, rules: LearnerRules, told: float | None, f: float, own: float, target: float) -> Tally:
+    """With one more prediction.
+
+    Args:
+        tally: Before.
+        rules: Of the job.
+        told: What was told when the row came, in the data's units; None or NaN: `f` is told now.
+        f: Prediction in the learner's scale.
+        own: Target in the data's units.
+        target: In the learner's scale.
+    """
+    cost = LOSSES[rules.loss]
+    if told is None or told != told:
+        told = rules.target_low + rules.target_span * float(cost.served(f))
+    return tally.add(told, own, float(cost.value(f, target)), binary=rules.binary)

@@ -3,8 +3,10 @@
 Two experts stand beside the mix of the common kernels. *Alone* is a recursive ridge on random features of a few
 kernels, learned from this client's rows only and mixed by AdaHedge: the baseline `local`. *Stacked* is a recursive
 ridge over the predictions of the common kernels. One more AdaHedge learner mixes the three. It begins with *alone*,
-and the others must be better by `HEAD_START` in total before they count, so a client is hardly ever behind what it
-reaches alone: its total loss is at most `regret_bound` of that learner above that of *alone*.
+and the others must be better by `HEAD_START` in total before they count.
+
+A `Gate` stands before that mix: the client predicts by *alone* until the rows have shown that the mix is better, by
+more than chance explains. So a client is not behind what it reaches alone.
 
 A ridge is kept as its parameters and the inverse of its Hessian, and one row changes both by the Sherman-Morrison
 formula. For the logistic loss the Hessian is that at the prediction before the row, an online Newton step.
@@ -13,6 +15,7 @@ formula. For the logistic loss the Hessian is that at the prediction before the 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -20,17 +23,24 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.methods.online.losses import StreamLoss
-from kernfed.methods.online.weights import AdaHedge, FewHedge, Mixture, Tracking
+from kernfed.methods.online.pooled_ridge import RIDGE
+from kernfed.methods.online.weights import TIE, AdaHedge, FewHedge, Mixture, Tracking
 
 LENGTHSCALES = (0.2, 0.6, 2.0)
 """Of the kernels of *alone*, for rows of norm at most 1."""
-RIDGE = 0.03
-"""λ of loss + λ |theta|² of *alone*."""
 STACK_RIDGE = 0.1
 """λ of *stacked*, whose parameters shrink to the plain average of the kernels."""
 
 HEAD_START = 0.5
 """Total loss by which the other experts must be better than *alone* before they count."""
+DEVIATIONS = 2.5
+"""Standard deviations above 0 by which rows must pull from *alone* towards the mix before it counts."""
+LEAST_DEVIATIONS = 0.5
+"""As many are enough where the rows of all other clients together pull by `DEVIATIONS`."""
+MOST_EVIDENCE = 3.0
+"""Deviations that a client tells of at most, so that none decides for all."""
+GATE_KEEP = 0.995
+"""Share of its past that the gate keeps per row, about 200 rows: clients may come to differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +63,63 @@ class Ridges:
         f: Floats = np.einsum("nf,nf->n", z, self.theta)
         return f
 
-    def update(self, z: Floats, slope: Floats, bend: Floats) -> Ridges:
+    def pull(self, z: Floats) -> Floats:
+        """The inverse Hessians times a row's features (N, F), shape (N, F)."""
+        found: Floats = np.einsum("nfg,ng->nf", self.inverse, z)
+        return found
+
+    def update(self, pull: Floats, z: Floats, slope: Floats, bend: Floats) -> Ridges:
         """Learn from a row.
 
         Args:
+            pull: As `pull` gives it.
             z: Features, (N, F).
             slope: First derivative of the loss at the predictions, (N,).
             bend: Second derivative, (N,).
         """
-        pull = np.einsum("nfg,ng->nf", self.inverse, z)
         size = 1.0 + bend * np.einsum("nf,nf->n", z, pull)
         theta = self.theta - (slope / size)[:, None] * pull
         shrink = (bend / size)[:, None, None] * pull[:, :, None] * pull[:, None, :]
         return Ridges(self.inverse - shrink, theta)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether the mix of all experts predicts, or *alone*.
+
+    A row pulls from *alone* towards the mix by p = -l'(alone) (mix - alone). Where the mix is no better, p is as often
+    below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 in hardly any stream.
+
+    Clients that are alike learn this together sooner than one by one. So each tells by how many deviations its sum lies
+    above 0, and where those of all others together are enough, a client needs less evidence of its own.
+    """
+
+    pull: float = 0.0
+    """Σ p of the rows so far, which fade."""
+    squares: float = 0.0
+    """Σ p²."""
+
+    @property
+    def evidence(self) -> float:
+        """Deviations above 0, at most `MOST_EVIDENCE` either way: what others are told."""
+        if self.squares <= 0.0:
+            return 0.0
+        return min(max(self.pull / math.sqrt(self.squares), -MOST_EVIDENCE), MOST_EVIDENCE)
+
+    def is_open(self, others: float) -> bool:
+        """Whether the mix predicts; `others` are the deviations of all other clients together."""
+        enough = LEAST_DEVIATIONS if others > DEVIATIONS else DEVIATIONS
+        return self.pull > enough * math.sqrt(self.squares)
+
+    def update(self, slope: float, apart: float) -> Gate:
+        """Add a row.
+
+        Args:
+            slope: Derivative of the loss at the prediction of *alone*.
+            apart: Prediction of the mix less that of *alone*.
+        """
+        p = -slope * apart if abs(apart) > TIE else 0.0
+        return Gate(GATE_KEEP * self.pull + p, GATE_KEEP * GATE_KEEP * self.squares + p * p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +134,8 @@ class Told:
     """Of the common mix, *stacked* and *alone*, (3,)."""
     top: Mixture
     """Of these."""
+    is_open: bool
+    """Whether the mix predicts."""
 
     @property
     def alone(self) -> float:
@@ -87,9 +143,14 @@ class Told:
         return float(self.experts[2])
 
     @property
+    def mixed(self) -> float:
+        """Of the mix of all experts."""
+        return float(self.top.kernels @ self.experts)
+
+    @property
     def personal(self) -> float:
         """What the client predicts."""
-        return float(self.top.kernels @ self.experts)
+        return self.mixed if self.is_open else self.alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +163,16 @@ class OwnModel:
     stack: Ridges
     """(1, M + 1): a constant is last."""
     top: Tracking
+    gate: Gate = Gate()
+    excess: float = 0.0
+    """Total loss of the client's predictions less that of the mix of all experts."""
+    others: float = 0.0
+    """Evidence of all other clients together, as it was told last."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the mix of all experts predicts, or *alone*."""
+        return self.gate.is_open(self.others)
 
     @staticmethod
     def start(num_features: int, num_kernels: int) -> OwnModel:
@@ -127,18 +198,37 @@ class OwnModel:
         of_own, mixture = self.ridges.predict(z), self.mix.mixture()
         stacked = float(self.stack.predict(np.append(f, 1.0)[None])[0])
         experts = np.array([mixed, stacked, float(mixture.kernels @ of_own)])
-        return Told(of_own, mixture, experts, self.top.mixture())
+        return Told(of_own, mixture, experts, self.top.mixture(), self.is_open)
 
-    def learn(self, z: Floats, f: Floats, told: Told, y: float, loss: StreamLoss) -> OwnModel:
-        """Learn from a row whose prediction was `told`; `y` is its target in the learner's scale."""
+    def learn(self, pull: Floats, z: Floats, f: Floats, told: Told, y: float, loss: StreamLoss) -> OwnModel:
+        """Learn from a row.
+
+        Args:
+            pull: Of its features by `ridges`.
+            z: As in `tell`; `f` too.
+            f: Predictions of the common kernels, (M,).
+            told: The row's prediction.
+            y: Its target, in the learner's scale.
+            loss: Of the job.
+        """
         slope_at = functools.partial(loss.slope, y=y)
-        stacked = told.experts[1:2]
+        stacked, row = told.experts[1:2], np.append(f, 1.0)[None]
+        by_itself, mixed = told.alone, told.mixed
+        excess = float(loss.value(by_itself, y) - loss.value(mixed, y)) if not told.is_open else 0.0
         return OwnModel(
-            self.ridges.update(z, slope_at(told.of_own), loss.bend(told.of_own)),
+            self.ridges.update(pull, z, slope_at(told.of_own), loss.bend(told.of_own)),
             self.mix.update(told.mixture, told.of_own, slope_at),
-            self.stack.update(np.append(f, 1.0)[None], slope_at(stacked), loss.bend(stacked)),
+            self.stack.update(self.stack.pull(row), row, slope_at(stacked), loss.bend(stacked)),
             self.top.update(told.top, told.experts, slope_at),
+            self.gate.update(float(slope_at(by_itself)), mixed - by_itself),
+            self.excess + excess,
+            self.others,
         )
+
+    @property
+    def regret_bound(self) -> float:
+        """Certificate: the total loss so far is at most this above that of the common mix."""
+        return HEAD_START + self.top.regret_bound + self.excess
 
     def to_arrays(self) -> dict[str, Floats]:
         """All of it, for a file."""
@@ -147,6 +237,7 @@ class OwnModel:
             "own_theta": self.ridges.theta,
             "stack_inverse": self.stack.inverse,
             "stack_theta": self.stack.theta,
+            "gate": np.array([self.gate.pull, self.gate.squares, self.excess, self.others]),
         }
         return found | tracking_arrays(self.mix, "own_") | tracking_arrays(self.top, "top_")
 
@@ -158,7 +249,14 @@ class OwnModel:
             tracking(arrays, "own_"),
             Ridges(arrays["stack_inverse"], arrays["stack_theta"]),
             tracking(arrays, "top_"),
+            *_gate(arrays),
         )
+
+
+def _gate(arrays: Mapping[str, Floats]) -> tuple[Gate, float, float]:
+    """The gate and what belongs to it; formerly there was none."""
+    pull, squares, excess, others = arrays["gate"].tolist() if "gate" in arrays else (0.0, 0.0, 0.0, 0.0)
+    return Gate(pull, squares), excess, others
 
 
 def own_features(z: Floats) -> Floats:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.models.folder import Pair
 
 FORMAT = "kernfed.online/1"
+FORMAT_OFFSETS = "kernfed.online/2"
+"""With a constant for each kernel, which a reader of the former would leave out."""
 PAIR = Pair("online.safetensors", "online.json")
 
 
@@ -40,6 +42,8 @@ class OnlineParameters:
     theta: Floats
     """(N, 2 D)."""
     round_num: int
+    offset: Floats | None = None
+    """A constant beside each kernel, (N,); None: there is none."""
 
     def predict(self, rows: Floats, weights: Floats | None = None) -> Floats:
         """Predict rows with a mix of the kernels.
@@ -54,7 +58,8 @@ class OnlineParameters:
         n = self.dictionary.num_kernels
         w = np.full(n, 1.0 / n) if weights is None else weights
         z = online.features((rows - self.mean) / self.scale, online.draw(self.dictionary))
-        f = online.predictions(z, self.theta) @ w
+        of_kernels = online.predictions(z, self.theta)
+        f = (of_kernels if self.offset is None else of_kernels + self.offset) @ w
         told: Floats = self.target_low + self.target_span * LOSSES[self.loss].served(f)
         return told
 
@@ -66,20 +71,20 @@ class OnlineParameters:
             durable: Whether to wait for the disk; False where the caller syncs the folder.
         """
         facts = {
-            "format": FORMAT,
+            "format": FORMAT if self.offset is None else FORMAT_OFFSETS,
             "feature_names": self.feature_names,
             "target": self.target,
             "classes": self.classes,
             "target_low": self.target_low,
             "target_span": self.target_span,
             "loss": self.loss,
-            "lengthscales": self.dictionary.lengthscales,
-            "num_frequencies": self.dictionary.num_frequencies,
-            "num_columns": self.dictionary.num_columns,
-            "seed": self.dictionary.seed,
+            **asdict(self.dictionary),
             "round": self.round_num,
         }
-        PAIR.write(folder, facts, {"theta": self.theta, "mean": self.mean, "scale": self.scale}, durable=durable)
+        arrays = {"theta": self.theta, "mean": self.mean, "scale": self.scale}
+        if self.offset is not None:
+            arrays["offset"] = self.offset
+        PAIR.write(folder, facts, arrays, durable=durable)
 
 
 def load_parameters(folder: Path | str) -> OnlineParameters:
@@ -88,7 +93,8 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
     Raises:
         ConfigError: A file is missing or damaged.
     """
-    facts, arrays = PAIR.read(folder, FORMAT)
+    known = PAIR.read_facts(folder)["format"]
+    facts, arrays = PAIR.read(folder, FORMAT_OFFSETS if known == FORMAT_OFFSETS else FORMAT)
     try:
         return OnlineParameters(
             feature_names=tuple(facts["feature_names"]),
@@ -104,6 +110,7 @@ def load_parameters(folder: Path | str) -> OnlineParameters:
             ),
             theta=arrays["theta"],
             round_num=facts["round"],
+            offset=arrays["offset"] if known == FORMAT_OFFSETS else None,
         )
     except (ValueError, KeyError, TypeError) as err:
         raise PAIR.refuse(folder, err) from err

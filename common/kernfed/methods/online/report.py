@@ -54,6 +54,12 @@ def _words(finding: OnlineFinding) -> str:
             f"frequencies each are {used} parameters per round; the budget is {finding.budget} "
             f"{finding.budget_unit}."
         )
+    elif finding.share == "statistics":
+        budget = f"; the budget is {finding.budget} {finding.budget_unit}" if finding.budget is not None else ""
+        parts.append(
+            f"The clients share statistics of their rows: {finding.num_kernels} kernels with "
+            f"{finding.num_frequencies} frequencies each are ridges on the rows of all{budget}."
+        )
     parts.append(f"{sent}.")
     parts.append(
         "How each client weighs the kernels stays with it: weights.csv in its state folder, and the model that "

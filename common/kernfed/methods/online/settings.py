@@ -8,11 +8,20 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from kernfed.methods.online.dictionary import MAX_KERNELS, default_lengthscales
+from kernfed.methods.online.own_model import LENGTHSCALES
+from kernfed.methods.online.pooled_ridge import packed_size
 from kernfed.methods.shared_settings import NO_RIDGE_ALONE
-from kernfed.section import MethodSection, Only, Unused
+from kernfed.section import Above, MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]
+
+GRADIENT_BUDGET = 1000
+"""Parameters per round, where no budget is set."""
+POOLED_FREQUENCIES = 40
+"""Of each kernel of ridges on pooled rows, where nothing else is set."""
+
+_OF_GRADIENTS = ("num_kernels", "lengthscales", "kernels_per_round", "exploration")
 
 _ANSWER_BYTES = 96
 """Of an answer, beside its numbers: what is allowed for its header."""
@@ -28,6 +37,7 @@ class StreamSettings(MethodSection):
         Unused("data.scales", "leaves rows that stand far out to its own rules, for its rows keep coming"),
         Unused("data.unseen_classes", "takes every class that `classes` names, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
+        Unused("data.split", "measures every prediction before its target is used"),
         Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),
     )
 
@@ -93,9 +103,20 @@ class DictionarySettings(KernelStreamSettings):
 
 
 class OnlineSettings(DictionarySettings):
-    """Personalised online multi-kernel learning (POF-MKL): a personal mix of common kernels, on a bandwidth budget."""
+    """Common kernels and a personal mix of them: ridges on pooled statistics, or gradients on a budget (POF-MKL)."""
 
     name: Literal["online"]
+    share: Annotated[Literal["auto", "statistics", "gradients"], Only(rates="adaptive", experts="own")] = Field(
+        "auto",
+        description="statistics: common kernels are ridges on the rows of all clients. gradients: they move by "
+        "gradients. auto: statistics, where every client's policy allows them and no key of gradients is set.",
+    )
+    num_kernels: Annotated[int, Only(lengthscales=None, share="gradients")] = Field(
+        51, ge=2, le=MAX_KERNELS, description="Gaussian kernels N, of lengthscales from 0.01 to 100."
+    )
+    lengthscales: Annotated[list[Positive] | None, Only(share="gradients")] = Field(
+        None, min_length=2, max_length=MAX_KERNELS, description="In place of these, for rows of norm at most 1."
+    )
     rates: Literal["adaptive", "paper"] = Field(
         "adaptive",
         description="adaptive: nothing to tune, drift is followed. paper: the fixed rates of the two keys below.",
@@ -110,18 +131,26 @@ class OnlineSettings(DictionarySettings):
         "own",
         description="own: a client also weighs a model of its own, and a ridge over the kernels. kernels: their mix.",
     )
-    budget: int = Field(1000, ge=2, le=100_000_000, description="Most that a client sends per round.")
-    budget_unit: Literal["parameters", "bytes"] = Field("parameters", description="Unit of the budget.")
-    kernels_per_round: int | Literal["auto"] = Field(
+    budget: Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"] = Field(
+        "auto",
+        description="Most that a client sends per round; auto: with gradients 1000 parameters, with statistics what "
+        "40 frequencies need.",
+    )
+    budget_unit: Annotated[Literal["parameters", "bytes"], Only(budget=Above(1))] = Field(
+        "parameters", description="Unit of the budget."
+    )
+    kernels_per_round: Annotated[int | Literal["auto"], Only(share="gradients")] = Field(
         "auto", description="Kernels M that a client sends per round; auto: half of them, in two bins."
     )
     num_frequencies: int | Literal["auto"] = Field(
-        "auto", description="Frequencies D of each kernel; auto: as many as the budget allows, up to max_frequencies."
+        "auto",
+        description="Frequencies D of each kernel; auto: as many as the budget allows, up to max_frequencies; with "
+        "statistics up to 40.",
     )
     max_frequencies: Annotated[int, Only(num_frequencies="auto")] = Field(
         100, ge=1, le=100_000, description="Most frequencies that are chosen for you."
     )
-    exploration: float = Field(
+    exploration: Annotated[float, Only(share="gradients")] = Field(
         1.0, gt=0, le=1, description="ξ: share of the draw of a bin that is uniform; below 1 better kernels go first."
     )
 
@@ -133,11 +162,22 @@ class OnlineSettings(DictionarySettings):
             raise ValueError(f"kernels_per_round is {m}, but there are {n} kernels; give 1 to {n}")
         if d != "auto" and d < 1:
             raise ValueError(f"num_frequencies is {d}; give at least 1")
-        self.sizes(8)
+        if self.value_in_effect("share") == "gradients":
+            self.sizes(8)
+        else:
+            self.pooled_frequencies(self.batch_rows)
         return self
 
+    def value_in_effect(self, key: str) -> object:
+        """As for all sections; `share = "auto"` stands for gradients where a key of theirs is set."""
+        if key != "share" or self.share != "auto":
+            return super().value_in_effect(key)
+        fields = type(self).model_fields
+        chosen = any(getattr(self, name) != fields[name].default for name in _OF_GRADIENTS)
+        return "gradients" if chosen or self.rates == "paper" or self.experts == "kernels" else "statistics"
+
     def sizes(self, float_bytes: int) -> tuple[int, int]:
-        """M and D: as set, or as the budget allows.
+        """M and D of gradients: as set, or as the budget allows.
 
         Args:
             float_bytes: Of a number on the wire, 8 or 4.
@@ -147,10 +187,7 @@ class OnlineSettings(DictionarySettings):
         """
         n = len(self.dictionary_lengthscales)
         m = math.ceil(n / 2) if self.kernels_per_round == "auto" else self.kernels_per_round
-        numbers = self.budget
-        if self.budget_unit == "bytes":
-            numbers = (self.budget - _ANSWER_BYTES - m) // float_bytes
-        most = numbers // (2 * m)
+        most = self._numbers(float_bytes, m) // (2 * m)
         if self.num_frequencies == "auto":
             if most < 1:
                 raise ValueError(
@@ -164,6 +201,44 @@ class OnlineSettings(DictionarySettings):
                 f"round, more than budget {self.budget} {self.budget_unit} allows; raise it or lower one of them"
             )
         return m, self.num_frequencies
+
+    def pooled_frequencies(self, num_rows: int) -> int:
+        """D of statistics: as set, or as the budget allows.
+
+        Args:
+            num_rows: Most rows that a client sends statistics of in a round.
+
+        Raises:
+            ValueError: The budget does not allow them, or not one frequency.
+        """
+        numbers = math.inf if self.budget == "auto" else self._numbers(8, 0)  # statistics keep their digits
+
+        def size(d: int) -> int:
+            return len(LENGTHSCALES) * packed_size(num_rows, 2 * d + 1)
+
+        if self.num_frequencies != "auto":
+            if size(self.num_frequencies) > numbers:
+                raise ValueError(
+                    f"statistics of {num_rows} rows with {self.num_frequencies} frequencies are "
+                    f"{size(self.num_frequencies)} parameters per round, more than budget {self.budget} "
+                    f"{self.budget_unit} allows; raise it, or lower num_frequencies"
+                )
+            return self.num_frequencies
+        found = next((d for d in range(min(POOLED_FREQUENCIES, self.max_frequencies), 0, -1) if size(d) <= numbers), 0)
+        if not found:
+            raise ValueError(
+                f"budget {self.budget} {self.budget_unit} is too small for statistics of {num_rows} rows with one "
+                f'frequency, {size(1)} parameters; raise it, or set share = "gradients"'
+            )
+        return found
+
+    def _numbers(self, float_bytes: int, other_bytes: int) -> int:
+        """Numbers that an answer may hold, beside so many other bytes."""
+        if self.budget == "auto":
+            return GRADIENT_BUDGET
+        if self.budget_unit == "bytes":
+            return (self.budget - _ANSWER_BYTES - other_bytes) // float_bytes
+        return self.budget
 
 
 class OfsklSettings(KernelStreamSettings):

@@ -25,7 +25,7 @@ from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.spec import FeatureSpec, check_spec
 from kernfed.maths.triangles import packed_size
-from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 
 FORMAT: Final = "kernfed.shared/1"
 NAME: Final = "shared"
@@ -33,7 +33,10 @@ FILE: Final = "embeddings.safetensors"
 ARTIFACT: Final = f"{NAME}-{FILE}"
 """Name of the artifact."""
 
-FREE_KEYS: Final = {"method": ("from_job", "keep_shared"), "data": ("classes", "missing", "test_fraction")}
+FREE_KEYS: Final = {
+    "method": ("from_job", "keep_shared"),
+    "data": ("classes", "missing", "test_fraction", "unseen_classes"),
+}
 """Keys by table in which a later job may differ from the one whose file it names."""
 
 
@@ -57,6 +60,10 @@ class Facts:
     grid: CandidateGrid | None
     """Of cross-fitting, with the decisions that all clients' scores led to; None: Q-aggregation."""
     decisions: tuple[StageDecision, ...]
+    class_order: tuple[int, ...] = ()
+    """In which the columns of classes are embedded; empty: that of `classes`."""
+    ridge: float | None = None
+    """Of the job, where it went by a rule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -11,8 +12,7 @@ from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
-from kernfed.methods.shared_settings import NetworkSection
-from kernfed.models.network_spec import make_network_spec
+from kernfed.methods.shared_settings import BY_ROWS, RIDGE_RULE, NetworkSection, RidgeNumber
 from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -38,12 +38,10 @@ class PersonaliseSettings(MethodSection):
     unused = (Unused("evaluate_every", "measures its models once, at the end", Only(trainer=("exact", "newton"))),)
 
     name: Literal["personalise"]
-    ridge: float = Field(
-        1e-3,
-        gt=0,
-        le=1e6,
+    ridge: RidgeNumber | Literal["by-rows"] = Field(
+        BY_ROWS,
         description="Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|²; of personal models too, unless "
-        'weights = "crossfit" with the exact trainer, which chooses one.',
+        f'weights = "crossfit" with the exact trainer, which chooses one. {RIDGE_RULE}',
     )
     weights: Literal["crossfit", "paper", "exact"] = Field(
         "crossfit",
@@ -126,10 +124,18 @@ class PersonaliseSettings(MethodSection):
     )
     batch_size: Annotated[int, Only(trainer="fedavg")] = Field(0, ge=0, description="Rows per local step; 0: all.")
     weight_decay: Annotated[float, Only(trainer="fedavg")] = Field(
-        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|²."
+        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|², without biases."
     )
     optimiser: Annotated[Literal["adam", "average"], Only(trainer="fedavg")] = Field(
         "adam", description="What becomes of the clients' mean movement: a step of Adam, or it is taken as it is."
+    )
+    network_scale: Annotated[
+        Literal["all", "mixture"],
+        Only({"network.kind": ("linear", "mlp")}, trainer="fedavg", optimiser="adam"),
+    ] = Field(
+        "mixture",
+        description="Means and deviations that scale columns and targets of a personal network in training: of all "
+        "clients' rows, or of the rows that the network learns from, by their weights.",
     )
     step_size: Annotated[Positive, Only(trainer="fedavg", optimiser="adam")] = Field(0.01, description="Of Adam.")
 
@@ -172,14 +178,8 @@ class PersonaliseSettings(MethodSection):
         if self.trainer != "exact" and self.rounds < 2:
             raise ValueError(f"rounds is 1, and round 1 finds the weights; give at least 2 for {self.trainer}")
         if self.trainer == "fedavg":
-            image = tuple(self.network.image)
-            columns = 1
-            for side in image:
-                columns *= side
             try:
-                make_network_spec(
-                    self.network.kind, LearningTask.REGRESSION, columns, 1, self.network.all_widths, image
-                )
+                self.network.spec(LearningTask.REGRESSION, math.prod(self.network.image), 1)
             except ConfigError as err:
                 raise ValueError(str(err)) from err
         return self

@@ -1,8 +1,8 @@
 """Steps that weigh training rows by density ratios, and train networks on them.
 
-Variants are named: `all`, `own` or `target` by whose test points the ratios are for, `fedavg` where all rows weigh the
-same. P columns of what ratios are fitted on, N test points, K test distributions, C outputs, V variants, Q parameters
-of a network.
+Variants are named: `all`, `own` or `target` by whose test points the ratios are for, `mixture` where these are all and
+the ratios to the mixture of all training rows, `fedavg` where all rows weigh the same. P columns of what ratios are
+fitted on, N test points, K test distributions, C outputs, V variants, Q parameters of a network.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ _ROUNDING = 1e-5
 
 UNWEIGHTED = "fedavg"
 """The variant where all rows weigh the same."""
+APART = "-apart"
+"""Ends the name of a variant whose model is fitted without the rows that each client keeps apart."""
+APART_SHARE = 0.2
+"""Share of a client's training rows that it keeps apart."""
+MIXTURE = "mixture"
+"""The variant of all test points over the mixture of all clients' training rows."""
 
 
 class PriorSource(enum.StrEnum):
@@ -63,6 +69,10 @@ class RatiosHeld(Reply):
     """P of its rows under the map asked about."""
     fingerprint: Name
     """Of the backbone behind the map; empty without one."""
+    shares_sums: bool = False
+    """Whether its policy lets sums over rows leave: `sufficient_statistic` and `mean_embedding`."""
+    median_distance: Annotated[float, Range(0)] = 0.0
+    """Median distance between training rows and test points under the map, where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +87,10 @@ class LookUpRatiosRequest(Request[RatiosHeld]):
     """Test points that the job asks of a client at most."""
     features: RatioFeatures
     """The map of rows to what ratios are fitted on."""
+    distances: bool = False
+    """Whether the median distance is asked for."""
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
+    """Draws the rows whose distances are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +212,13 @@ class RatioSummary(Reply):
 
     num_rows: Rows
     total: Annotated[float, Range(0)]
-    """K, the mean that ratios over the training distribution must have."""
+    """K, the mean that ratios over the training distribution must have. With ratios to the mixture of all clients'
+    training rows 1, their mean over that mixture."""
     mean: float
-    """Mean over the training rows before ratios were cut and scaled."""
+    """Mean over the training rows before ratios were cut and scaled. With ratios to the mixture: after the cut, and
+    over K it is what a row of this client counts for, beside one of the mixture."""
     greatest: Annotated[float, Range(0)]
-    """Greatest weight; weights are ratios over K, of mean 1."""
+    """Greatest weight; weights are ratios over their mean here, so of mean 1."""
     effective_rows: Annotated[float, Range(0)]
     """(Σ w)²/Σ w²."""
     num_cut: Count

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +21,7 @@ from kernfed.methods.reweight.ratio_spec import (
     RatioModel,
     RatioSpec,
 )
-from kernfed.methods.shared_settings import NO_RIDGE_ALONE, NetworkSection, Width
+from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, RIDGE_RULE, NetworkSection, RidgeNumber, Width
 from kernfed.models.network_spec import NetworkKind, make_network_spec
 from kernfed.section import GIVEN, MethodSection, Only, Section, Unused
 
@@ -30,6 +32,8 @@ FEW_COMPONENTS = 8
 
 NETWORK = Only(trainer=("adam", "fedavg"))
 MATCHING = Only(source="matching")
+BINS = Only(source="matching", denominator="client")
+"""Bins are made by each client of its own rows and the test points."""
 BY_GRADIENT = (
     Only(source="matching", model=("mlp", "cnn")),
     Only(source="matching", divergence=tuple(d for d in Divergence if d is not Divergence.LSIF)),
@@ -44,6 +48,17 @@ class RatiosSection(Section):
         "matching",
         description="matching: from samples of training and test points; labels: exact under label shift, from the "
         "classes of the clients' test rows; black-box: label shift too, without test labels.",
+    )
+    denominator: Literal["mixture", "client"] | None = Field(
+        None,
+        description="Whose training rows ratios are to. mixture, for scope all: those of all clients together, one "
+        "ratio fitted from sums, so that no unlabelled row leaves; client: each client's own, as in the paper. Unset: "
+        "mixture with scope all, unless another key asks for what only client has.",
+    )
+    classifier: Annotated[Literal["pooled", "own"], Only(source="black-box")] = Field(
+        "pooled",
+        description="Whose predictions tell the test classes. pooled: one classifier of all clients' rows, from sums, "
+        "with one confusion matrix; own: each client's own, the only one with scope own.",
     )
     features: Annotated[RatioInput, MATCHING] = Field(
         RatioInput.COLUMNS,
@@ -90,11 +105,13 @@ class RatiosSection(Section):
     batch_size: Annotated[int, *BY_GRADIENT] = Field(
         256, ge=1, le=1_000_000, description="Rows and points of a gradient step."
     )
-    weight_decay: Annotated[float, *BY_GRADIENT] = Field(0.0, ge=0, le=1e6, description="λ of (λ/2)|θ|².")
-    num_clusters: Annotated[int, MATCHING] = Field(
+    weight_decay: Annotated[float, *BY_GRADIENT] = Field(
+        0.0, ge=0, le=1e6, description="λ of (λ/2)|θ|², without biases."
+    )
+    num_clusters: Annotated[int, BINS] = Field(
         30, ge=1, le=100_000, description="Bins (k-means) for the greatest ratio; 20 to 50."
     )
-    min_cluster_rows: Annotated[int, MATCHING] = Field(
+    min_cluster_rows: Annotated[int, BINS] = Field(
         5, ge=1, le=1_000_000, description="A bin with fewer training rows does not count for the greatest ratio."
     )
     num_frequencies: Annotated[int, Only(source="matching", model="linear")] = Field(
@@ -123,8 +140,30 @@ class RatiosSection(Section):
     clip: Annotated[Literal["auto", "bound", "none"] | Positive, MATCHING] = Field(
         "auto",
         description="Cut ratios at the greatest ratio of a bin (bound), there where rows held out say that it helps "
-        "(auto), at this many times their mean, or not.",
+        "(auto), at this many times their mean, or not (none). With ratios to the mixture, which have no bins, auto is "
+        "none.",
     )
+
+    def value_in_effect(self, key: str) -> object:
+        """See `Section.value_in_effect`."""
+        if key != "denominator" or self.denominator is not None:
+            return getattr(self, key)
+        asked = self.model_fields_set & {"num_clusters", "min_cluster_rows"} or self.clip == "bound"
+        return "client" if self.source == "matching" and (asked or not self._closed_form) else "mixture"
+
+    @property
+    def mixes(self) -> bool:
+        """Whether ratios for all clients' test points are to the mixture of all training rows."""
+        return self.value_in_effect("denominator") == "mixture"
+
+    @property
+    def pools_classifier(self) -> bool:
+        """Whether one classifier of all clients' rows tells the test classes."""
+        return self.source == "black-box" and self.classifier == "pooled"
+
+    @property
+    def _closed_form(self) -> bool:
+        return self.model is RatioModel.LINEAR and self.divergence is Divergence.LSIF
 
     def spec(self, seed: int) -> RatioSpec:
         """The estimator as clients get it."""
@@ -161,6 +200,21 @@ class RatiosSection(Section):
         """What ratios are fitted on, as clients get it."""
         image = tuple(self.image) if self.features is not RatioInput.COLUMNS else ()
         return RatioFeatures(self.features, self.backbone or "", image, self.pixel_max, self.num_features, seed)
+
+    @model_validator(mode="after")
+    def _denominator_fits(self) -> Self:
+        if self.denominator == "mixture" and self.source == "matching":
+            if not self._closed_form:
+                raise ValueError(
+                    'denominator = "mixture" is fitted from sums, which model = "linear" and divergence = "lsif" alone '
+                    'allow; use these, or denominator = "client"'
+                )
+            if self.clip == "bound":
+                raise ValueError(
+                    'clip = "bound" cuts at the ratios of bins, which denominator = "mixture" has not; give a number, '
+                    'or use denominator = "client"'
+                )
+        return self
 
     @model_validator(mode="after")
     def _features_fit(self) -> Self:
@@ -202,8 +256,8 @@ class ReweightSettings(MethodSection):
     name: Literal["reweight"]
     scope: Literal["all", "own", "target"] = Field(
         "all",
-        description="Whose test points the model is for. all: every client's (FTW-ERM), of which unlabelled samples "
-        "are pooled; own: each client's its own (FITW-ERM), nothing leaves; target: those of one client.",
+        description="Whose test points the model is for. all: every client's (FTW-ERM); own: each client's its own "
+        "(FITW-ERM), nothing leaves; target: those of one client, of which an unlabelled sample is shared.",
     )
     target: Annotated[str | None, Only(scope="target")] = Field(
         None, max_length=63, description="The name of that client."
@@ -212,11 +266,15 @@ class ReweightSettings(MethodSection):
         Literal["stop", "leave-out", "own"], Only({"ratios.source": "matching"}, scope=("all", "target"))
     ] = Field(
         "stop",
-        description="When a client's policy refuses to share a sample: stop the job, go on without its test points, "
-        'or go on with scope = "own" for all.',
+        description="When a client's policy refuses to share what ratios need (sums over rows; a sample with "
+        "denominator client): stop the job, go on without its test points (and, with ratios to the mixture, without "
+        'its rows), or go on with scope = "own" for all.',
     )
     num_points: Annotated[int, Only({"ratios.source": "matching"}, scope=("all", "target"))] = Field(
-        1000, ge=2, le=10_000_000, description="Unlabelled test points asked of a client; its policy may allow fewer."
+        1000,
+        ge=2,
+        le=10_000_000,
+        description="Unlabelled test points of a client that count; where they are shared its policy may allow fewer.",
     )
     trainer: Literal["newton", "adam", "fedavg"] = Field(
         "newton",
@@ -228,7 +286,9 @@ class ReweightSettings(MethodSection):
         description="Weight of a client in means: by its training rows, by what its weighted rows are worth, or the "
         "same for all, as in the paper.",
     )
-    ridge: Annotated[float, Only(trainer="newton")] = Field(1e-3, gt=0, le=1e6, description="Ridge of the objective.")
+    ridge: Annotated[RidgeNumber | Literal["by-rows"], Only(trainer="newton")] = Field(
+        BY_ROWS, description=f"Ridge of the objective. {RIDGE_RULE}"
+    )
     tolerance: Annotated[float, Only(trainer="newton")] = Field(
         1e-8, gt=0, lt=1, description="Certified relative distance at which it is done."
     )
@@ -242,7 +302,9 @@ class ReweightSettings(MethodSection):
     )
     step_size: Annotated[Positive, Only(trainer="adam")] = Field(1e-3, description="Of the coordinator's Adam.")
     batch_size: Annotated[int, NETWORK] = Field(64, ge=0, description="Rows per gradient; 0: all.")
-    weight_decay: Annotated[float, NETWORK] = Field(0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|².")
+    weight_decay: Annotated[float, NETWORK] = Field(
+        0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|², without biases."
+    )
     average_last: Annotated[int, NETWORK] = Field(
         0,
         ge=0,
@@ -253,18 +315,43 @@ class ReweightSettings(MethodSection):
         True,
         description="Train without weights (fedavg) and with own ratios (own) beside, from the same start and batches.",
     )
-    deliver: Annotated[Literal["better", "weighted"], Only(compare=True)] = Field(
+    deliver: Annotated[Literal["better", "better-on-test", "weighted"], Only(compare=True)] = Field(
         "better",
-        description="better: the job's model is the weighted or the unweighted one, whichever is better on the "
-        "clients' test rows, and the other lies beside it; weighted: the weighted one in any case.",
+        description="better: the job's model is the weighted or the unweighted one, as training rows say to which "
+        "neither was fitted, weighed for the test points; both are then fitted to all rows, and the other lies beside. "
+        "better-on-test: as the test rows say whose metrics are shown; weighted: the weighted one in any case.",
     )
     network: Annotated[NormedNetworkSection, NETWORK] = Field(NormedNetworkSection(), description="What is trained.")
     ratios: RatiosSection = Field(RatiosSection(), description="How density ratios are found.")
 
+    def as_before(self) -> ReweightSettings:
+        """The settings by which a job goes on that an earlier release began: with the rules of then, by their names."""
+        ratios = self.ratios.model_copy(update={"denominator": "client", "classifier": "own"})
+        deliver = "better-on-test" if self.deliver == "better" else self.deliver
+        return self.model_copy(update={"ratios": ratios, "deliver": deliver})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _denominator_by_scope(cls, data: Any) -> Any:
+        """Ratios are to a client's rows with another scope than all, and with weights that mixtures do not have."""
+        if not isinstance(data, Mapping):
+            return data
+        if data.get("scope", "all") == "all" and data.get("client_weights") != "effective":
+            return data
+        ratios = data.get("ratios", {})
+        if not isinstance(ratios, Mapping):
+            return data
+        settled = {"denominator": "client"}
+        if data.get("scope") == "own" and ratios.get("source") == "black-box":
+            settled["classifier"] = "own"
+        return {**data, "ratios": {**settled, **ratios}}
+
     @property
     def num_models(self) -> int:
-        """Models that are trained: the job's own, and those that it is compared with."""
-        return 1 + (self.compare + (self.compare and self.scope != "own"))
+        """Models that are trained: the job's own, those that it is compared with, and two that choose."""
+        if not self.compare:
+            return 1
+        return 2 + (self.scope != "own") + 2 * (self.deliver == "better")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -272,6 +359,15 @@ class ReweightSettings(MethodSection):
             raise ValueError('scope = "target" needs target, the name of a client; add it')
         if self.scope == "target" and self.on_refusal == "leave-out":
             raise ValueError('on_refusal = "leave-out" would leave no test points of the target; use "stop" or "own"')
+        if self.ratios.denominator == "mixture" and (self.scope != "all" or self.client_weights == "effective"):
+            raise ValueError(
+                'ratios.denominator = "mixture" is for scope = "all" and client_weights = "rows" or "equal"; set that, '
+                'or use "client"'
+            )
+        if self.scope == "own" and self.ratios.pools_classifier:
+            raise ValueError(
+                'ratios.classifier = "pooled" sends sums, and with scope = "own" nothing leaves; use "own"'
+            )
         if self.network.batch_norm == "own" and (self.trainer != "fedavg" or self.average_last):
             raise ValueError(
                 'network.batch_norm = "own" is FedBN: use it with trainer = "fedavg" and without average_last'
@@ -290,11 +386,8 @@ class ReweightSettings(MethodSection):
             kind = NetworkKind.CNN if self.ratios.model is RatioModel.CNN else NetworkKind.MLP
             checks.append((kind, tuple(self.ratios.widths) or ((6, 16, 120, 84)), self.ratios.image, False))
         for kind, widths, image, normed in checks:
-            columns = 1
-            for side in image:
-                columns *= side
             try:
-                make_network_spec(kind, LearningTask.REGRESSION, columns, 1, widths, tuple(image), normed)
+                make_network_spec(kind, LearningTask.REGRESSION, math.prod(image), 1, widths, tuple(image), normed)
             except ConfigError as err:
                 raise ValueError(str(err)) from err
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernfed.methods.shared_settings import ONE_ROUND, Ridge
+from kernfed.methods.shared_settings import BY_ROWS, ONE_ROUND, Ridge
 from kernfed.section import MethodSection
 
 
@@ -14,7 +14,7 @@ class LocalSettings(MethodSection):
     unused = (ONE_ROUND,)
 
     name: Literal["local"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS
 
 
 class DkrrSettings(MethodSection):
@@ -23,4 +23,4 @@ class DkrrSettings(MethodSection):
     unused = (ONE_ROUND,)
 
     name: Literal["dkrr"]
-    ridge: Ridge = 1e-3
+    ridge: Ridge = BY_ROWS

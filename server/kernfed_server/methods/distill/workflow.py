@@ -33,14 +33,17 @@ from kernfed.methods.distill.messages import (
 )
 from kernfed.methods.distill.public_set import pack, sha256, unpack
 from kernfed.methods.distill.scales import IMPLAUSIBLE
-from kernfed.methods.distill.settings import DistillSettings
+from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow
+from kernfed_server.methods.distill.former import begun_with
 from kernfed_server.methods.distill.state import Iteration
 from kernfed_server.methods.distill.targets import AgreedTargets, agree_targets, check_points
+from kernfed_server.methods.distill.tuning import Tuned, resumed, tune
 from kernfed_server.methods.distill.words import Ending, ending, kept_notes, public_set_notes
 
 
@@ -48,13 +51,17 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     """Iterate: clients predict the public points, the coordinator averages, de-regularises, and sends that back.
 
     What leaves a client: in each round it is asked in, its predictions on the public points (`prediction`), and sums of
-    errors where a round is measured (`metric`). The coordinator learns these per client, and nothing of a client's
-    model, kernel or ridge. The public set goes to a client once, and is kept there by its digest.
+    errors where a round is measured (`metric`). Before round 1, where the job leaves its ridge or its lengthscale open,
+    one sum of errors for each that is tried (`metric`). The coordinator learns these per client, and nothing of a
+    client's model, kernel or ridge. The public set goes to a client once, and is kept there by its digest.
 
     Source: distillation paper (see `kernfed.methods.distill.consensus`), Algorithms 1 to 3; its steps "update" and
     "predict" are one trip here, so T rounds are T trips, and one more in which each client fits the last consensus and
     keeps its model.
     """
+    settings, former = begun_with(settings, run.resumed)
+    if former:
+        run.note(former)
     public = await asyncio.to_thread(unpack, setup.files[settings.public], len(setup.schema.features))
     job = _Distillation(setup, settings, cohort, run, public)
     await job.prepare()
@@ -96,6 +103,9 @@ class _Distillation:
     """The public set as it is sent, and its digest."""
     digest: str = ""
     targets: AgreedTargets = field(default_factory=AgreedTargets)
+    tuned: Tuned = field(default_factory=lambda: Tuned(PLAIN_RIDGE))
+    kernel: KernelSpec | None = None
+    """With the lengthscales that the clients take."""
     named: set[str] = field(default_factory=set)
     """Clients of whose implausible predictions was told."""
     lost: tuple[str, ...] = ()
@@ -124,6 +134,11 @@ class _Distillation:
         check_kernel(kernel, self.public.shape[1])
         check_points(self.public, setup.mean, setup.deviation, setup.schema.features)
         self.targets = await agree_targets(setup, self.cohort, self.run)
+        self.tuned = resumed(self.run.resumed) or await tune(
+            setup, settings, self.cohort, self.run, kernel, self.targets.deviation
+        )
+        kernel = self.tuned.kernel(kernel)
+        self.kernel = kernel
         self.content = await asyncio.to_thread(pack, self.public)
         self.digest = await asyncio.to_thread(sha256, self.content)
         gate = Gate(self.cohort, self.run, strict=setup.strict)
@@ -137,11 +152,12 @@ class _Distillation:
             StartDistillationRequest(
                 sha256=self.digest,
                 kernel=kernel,
-                ridge=settings.ridge,
+                ridge=self.tuned.ridge,
                 alpha=alpha,
                 total_rows=sum(setup.num_rows[client] for client in self.cohort.clients),
                 seed=rng.seed(setup.schema.seed, "distill"),
                 free_intercept=settings.free_intercept,
+                pooled_penalty=self.tuned.pooled_penalty,
                 target_mean=self.targets.sent_mean if settings.free_intercept else (),
             )
         )
@@ -212,7 +228,7 @@ class _Distillation:
             end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part)
             self.run.ends(end.arrival)
             self.run.publish(self._finding(state, round_num, end, kept))
-        await self.run.record(round_num, state.to_arrays(), metrics)
+        await self.run.record(round_num, {**state.to_arrays(), **self.tuned.to_arrays()}, metrics)
 
     def result(self, state: Iteration) -> PublicConsensus:
         """The consensus, for everyone."""
@@ -233,7 +249,7 @@ class _Distillation:
             "use fewer public points, or method.deregularise = true",
         )
         scaled = (self.public - self.setup.mean) / self.setup.deviation
-        made = Deregulariser(gram(kernel, scaled), self.settings.ridge)
+        made = Deregulariser(gram(kernel, scaled), self.tuned.ridge, free=self.settings.free_intercept)
         if made.rank < num:
             self.run.note(
                 f"the kernel matrix of the {num} public points is singular to working precision (points repeat, or lie "
@@ -260,7 +276,7 @@ class _Distillation:
             await self.run.optional(sent, "public set not sent again")
 
     async def _measure(self, request: MeasureDistilledRequest) -> RoundMetrics:
-        return await measured(self.cohort.ask(request), self.setup.schema.task, self.run)
+        return await measured(self.cohort.ask(request, optional=True), self.setup.schema.task, self.run)
 
     def _training(self, state: Iteration) -> Scores:
         if not state.movements:
@@ -295,7 +311,7 @@ class _Distillation:
         message = (
             f"round {round_num}: the consensus moves away instead of settling. It moved by {size:.3g} in this round, "
             f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the "
-            f"models that they had; the job leaves the consensus from before its least movement. Use {remedy}"
+            f"models that they had; the job leaves the last consensus that was steady. Use {remedy}"
         )
         return DivergedRunError(message, model=self._consensus(state.steadiest), measure=self._alone)
 
@@ -330,7 +346,15 @@ class _Distillation:
             if c in state.last
         )
         return DistillationFinding(
-            round_num, len(self.public), end.words, tuple(state.movements), clients, end.arrived, end.distance
+            round_num,
+            len(self.public),
+            end.words,
+            tuple(state.movements),
+            clients,
+            end.arrived,
+            end.distance,
+            self.tuned.ridge,
+            self.kernel.lengthscales if self.kernel else (),
         )
 
 

@@ -8,6 +8,7 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.heads.solver_choice import choose_solver
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.wording import listed
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -37,7 +38,7 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
         setup,
         method=settings.name,
         loss=settings.loss,
-        ridge=settings.ridge,
+        ridge=ridge_of(settings),
         penalise_bias=settings.penalise_bias,
         cohort=cohort,
         run=run,

@@ -20,6 +20,7 @@ from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.messages import HeadGradient, HeadGradientRequest
 from kernfed.methods.heads.ridge_path import MAX_RIDGE, RIDGE_GAIN, following
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import names_array
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
@@ -240,9 +241,9 @@ class _Training:
         self.judging = False
         assert path.weights is not None  # noqa: S101  # the first ridge is better than none
         problem.ridge = path.ridge
-        if path.ridge != self.settings.ridge:
+        if path.ridge != ridge_of(self.settings):
             problem.run.note(
-                f"ridge {path.ridge:.3g} in place of {self.settings.ridge:.3g}: rows kept apart are predicted best "
+                f"ridge {path.ridge:.3g} in place of {ridge_of(self.settings):.3g}: rows kept apart are predicted best "
                 "with it; from here on they are trained on too"
             )
         problem.finding = replace(problem.finding, ridge=path.ridge)

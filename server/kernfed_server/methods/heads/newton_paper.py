@@ -79,9 +79,14 @@ async def _line_search(
     """The best of ten step sizes by the losses of the round's clients; 0 where none lowers them."""
     sizes = line_search_sizes(2.0 * trainer.settings.step_size)
     request = HeadLossesRequest(ridge=trainer.problem.ridge, weights=weights, direction=step, step_sizes=sizes)
-    found, answered = await trainer.problem.mean(request, members)
-    if answered != members:
-        return 0.0
+    problem = trainer.problem
+    found, answered = await problem.mean(request, members)
+    if answered != members:  # F at W is to be of those who told it further on
+        here = HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=weights)
+        again, still = await problem.mean(here, answered)
+        if still != answered:
+            return 0.0
+        value, gradient = again.loss, again.gradient
     return choose_step_size(value, float(np.vdot(gradient, step)), sizes, found.losses) or 0.0
 
 
@@ -103,5 +108,5 @@ def _check_divergence(
     )
     problem = trainer.problem
     raise DivergedRunError(
-        str(error), problem.whole(good), measure=lambda: problem.evaluate(good, {"damping": damping})
+        str(error), problem.whole(good), measure=lambda: problem.evaluate(good, {"uploads": problem.uploads})
     ) from error

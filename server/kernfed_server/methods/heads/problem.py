@@ -25,7 +25,8 @@ from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import measured
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
 
 _FREE_BIAS = "free_bias"
@@ -184,26 +185,25 @@ class HeadProblem:
         baseline = self.setup.baseline
         if not baseline.clients:  # nobody could be measured before round 1, which was noted then
             return RoundMetrics(training=training)
-        found = await self._measure(
-            EvaluateHeadRequest(weights=weights, ridge=self.ridge, include_global=True, include_local=False)
-        )
+        request = EvaluateHeadRequest(weights=weights, ridge=self.ridge, include_global=True, include_local=False)
+        found = await measured(self.cohort.ask(request), self.setup.schema.task, self.run)
         return replace(baseline.merged(found), training=training)
 
     async def measure_local(self) -> RoundMetrics:
         """Measure the head that every client trains alone."""
         nothing = np.zeros(self.shape)
-        return await self._measure(
-            EvaluateHeadRequest(
+        requests = {
+            client: EvaluateHeadRequest(
                 weights=nothing,
-                ridge=self.ridge,
+                ridge=self.setup.own_ridge.get(client, self.ridge),
                 include_global=False,
                 include_local=True,
                 choose_ridge=self.choose_ridge,
+                local_shared=self.setup.local_shared,
             )
-        )
-
-    async def _measure(self, request: EvaluateHeadRequest) -> RoundMetrics:
-        return await measured(self.cohort.ask(request), self.setup.schema.task, self.run)
+            for client in self.cohort.clients
+        }
+        return await measured(self.cohort.ask_each(requests), self.setup.schema.task, self.run)
 
 
 def head_loss(name: str, task: LearningTask) -> HeadLoss:

@@ -11,6 +11,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Request
 from kernfed.methods.heads.messages import HeadDescentRequest, HeadDirectionRequest, HeadSophiaRequest, HeadWeights
 from kernfed.methods.heads.settings import FedAvgSettings, FedNewSettings, FedProxSettings, FedSophiaSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import names_array
@@ -33,7 +34,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
 
     def request(weights: Array, seed: int) -> HeadDescentRequest:
         return HeadDescentRequest(
-            ridge=settings.ridge,
+            ridge=ridge_of(settings),
             proximal=0.0,
             learning_rate=rate,
             momentum=settings.momentum,
@@ -56,7 +57,7 @@ async def run_fedprox(setup: Setup, settings: FedProxSettings, cohort: Cohort, r
 
     def request(weights: Array, seed: int) -> HeadDescentRequest:
         return HeadDescentRequest(
-            ridge=settings.ridge,
+            ridge=ridge_of(settings),
             proximal=settings.proximal,
             learning_rate=settings.learning_rate,
             momentum=settings.momentum,
@@ -81,7 +82,7 @@ async def run_fedsophia(setup: Setup, settings: FedSophiaSettings, cohort: Cohor
 
     def request(weights: Array, seed: int) -> HeadSophiaRequest:
         return HeadSophiaRequest(
-            ridge=settings.ridge,
+            ridge=ridge_of(settings),
             learning_rate=settings.learning_rate,
             momentum=settings.momentum,
             curvature_momentum=settings.curvature_momentum,
@@ -119,7 +120,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
         replies = await problem.ask_each(
             {
                 client: HeadDirectionRequest(
-                    ridge=settings.ridge,
+                    ridge=ridge_of(settings),
                     damping=settings.damping,
                     penalty=settings.penalty,
                     tolerance=settings.solver_tolerance,
@@ -162,7 +163,7 @@ async def _opened(setup: Setup, settings: Averaged | FedNewSettings, cohort: Coh
         setup,
         method=settings.name,
         loss=settings.loss,
-        ridge=settings.ridge,
+        ridge=ridge_of(settings),
         penalise_bias=settings.penalise_bias,
         cohort=cohort,
         run=run,

@@ -13,6 +13,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.settings import FedAvgSettings, FedProxSettings, NewtonSettings, has_head
+from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
@@ -32,7 +33,7 @@ async def run_newton(setup: Setup, settings: NewtonSettings, cohort: Cohort, run
     """FedNewton, by the loss of the job."""
     if has_head(settings):
         return await newton.run(setup, settings, cohort, run)
-    plan = NewtonPlan(settings.ridge, settings.rounds, settings.stop_at, settings.step == "paper")
+    plan = NewtonPlan(ridge_of(settings), settings.rounds, settings.stop_at, settings.step == "paper")
     return await ridge_newton.run(setup, plan, cohort, run)
 
 
@@ -41,7 +42,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
     if has_head(settings):
         return await rounds.run_fedavg(setup, settings, cohort, run)
     plan = FedAvgPlan(
-        ridge=settings.ridge,
+        ridge=ridge_of(settings),
         rounds=settings.rounds,
         learning_rate=settings.learning_rate,
         local_steps=settings.local_steps,
@@ -55,7 +56,7 @@ async def run_fedprox(setup: Setup, settings: FedProxSettings, cohort: Cohort, r
     """FedProx, by the loss of the job."""
     if has_head(settings):
         return await rounds.run_fedprox(setup, settings, cohort, run)
-    plan = FedProxPlan(settings.ridge, settings.rounds, settings.proximal, settings.client_fraction)
+    plan = FedProxPlan(ridge_of(settings), settings.rounds, settings.proximal, settings.client_fraction)
     return await ridge_fedprox.run(setup, plan, cohort, run)
 
 

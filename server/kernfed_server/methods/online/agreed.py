@@ -36,6 +36,8 @@ class Opened:
     """Rounds until the longest stream ends; 0: some stream has no end."""
     outlier_spans: float
     """See `OpenStreamRequest`."""
+    pooled_frequencies: int = 0
+    """Of ridges on pooled rows; 0: the job shares gradients."""
 
 
 def to_arrays(setup: Setup, opened: Opened, num_rows: Mapping[str, int]) -> dict[str, Array]:
@@ -50,6 +52,7 @@ def to_arrays(setup: Setup, opened: Opened, num_rows: Mapping[str, int]) -> dict
         "loss": opened.loss.value,
         "longest": opened.longest,
         "outlier_spans": opened.outlier_spans,
+        "pooled_frequencies": opened.pooled_frequencies,
     }
     return {_MEAN: setup.mean, _DEVIATION: setup.deviation, _FACTS: json_array(facts)}
 
@@ -91,4 +94,5 @@ def recall_opening(state: State | None) -> Opened | None:
     facts = state.json(_FACTS)
     spans = facts.get("outlier_spans", 0.0)  # of a job that began when no row was left out
     norm, low, span = facts["norm"], facts["target_low"], facts["target_span"]
-    return Opened(norm, low, span, Loss(facts["loss"]), facts["longest"], spans)
+    frequencies = facts.get("pooled_frequencies", 0)  # of a job that began when there were gradients alone
+    return Opened(norm, low, span, Loss(facts["loss"]), facts["longest"], spans, frequencies)

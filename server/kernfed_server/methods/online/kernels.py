@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kernfed.arrays import Array
+from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.bins import num_bins
 from kernfed.methods.online.dictionary import Dictionary
@@ -15,12 +16,13 @@ from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
 from kernfed.methods.online.parameters import OnlineParameters
-from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, paper_step, pool
-from kernfed.methods.online.settings import OnlineSettings, StreamSettings
+from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, most_gradient, paper_step, pool
+from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSettings, OnlineSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
+from kernfed_server.methods.online.pooled import run_pooled
 from kernfed_server.methods.online.rounds import StreamLoop
 
 OWN_FREQUENCIES = 20
@@ -30,6 +32,8 @@ OWN_FREQUENCIES = 20
 async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) -> Model | None:
     """Each round a client predicts its next rows, learns its own weights, and sends a step of M of the N kernels.
 
+    Where statistics are shared it is `kernfed_server.methods.online.pooled` that runs.
+
     What leaves a client: the largest norm of a row and the range of its targets at the start (`summary`), where the job
     does not give them; then gradients of the kernels that it drew, over the probability of the draw (`gradient`); and
     sums of its errors (`metric`). A gradient of a single row tells much about it: `policy.min_rows` says how many rows
@@ -38,7 +42,12 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
     Source: Ghari & Shen (2022), Algorithm 2.
     """
     opened = await open_streams(setup, settings, cohort, run)
-    bin_size, num_frequencies = settings.sizes(8 if cohort.float_epsilon < 1e-12 else 4)
+    if opened.pooled_frequencies:
+        return await run_pooled(setup, settings, opened, cohort, run)
+    try:
+        bin_size, num_frequencies = settings.sizes(8 if cohort.float_epsilon < 1e-12 else 4)
+    except ValueError as err:  # the table was read for statistics, which a client's policy refuses
+        raise ConfigError(f"method: {err}") from err
     paper = settings.rates == "paper"
     weight_rate = fixed_rate(settings.weight_learning_rate, "weight_learning_rate", settings, opened) if paper else 0.0
     dictionary = await draw_dictionary(
@@ -63,7 +72,8 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         num_kernels=dictionary.num_kernels,
         kernels_per_round=bin_size,
         num_frequencies=num_frequencies,
-        budget=settings.budget,
+        share="gradients",
+        budget=GRADIENT_BUDGET if settings.budget == "auto" else settings.budget,
         budget_unit=settings.budget_unit,
     )
     return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)
@@ -75,7 +85,7 @@ class KernelParameters:
     def __init__(
         self,
         setup: Setup,
-        settings: StreamSettings,
+        settings: KernelStreamSettings,
         opened: Opened,
         dictionary: Dictionary,
         run: Run,
@@ -102,6 +112,8 @@ class KernelParameters:
         self._least = least_probability
         self._bin_size = bin_size
         self._told = False
+        self._named: set[str] = set()
+        """Clients whose gradients cannot be."""
         n = dictionary.num_kernels
         resumed = run.resumed
         if resumed is not None:
@@ -142,9 +154,27 @@ class KernelParameters:
             ):
                 self._run.note(f"{client} sent kernels that it cannot have drawn; its step does not count")
                 continue
-            steps.append(ClientStep(kernels, reply.gradient, reply.num_samples))
+            if self.sound(client, kernels, reply.gradient):
+                steps.append(ClientStep(kernels, reply.gradient, reply.num_samples))
         if steps:
             self.move(round_num, pool(steps, n, self.dictionary.num_features, self._least))
+
+    def sound(self, client: str, kernels: Array, gradient: Array) -> bool:
+        """Whether rows can give these gradients, (B, 2 D); else they do not count, and the job names the client."""
+        opened = self._opened
+        most = most_gradient(
+            self.state.theta, opened.loss, opened.outlier_spans, self._least, self._settings.regularisation
+        )
+        norms = np.sqrt(np.square(gradient).sum(axis=1))
+        if bool((norms <= most[kernels] * (1.0 + 1e-3)).all()):  # parameters may have travelled in float32
+            return True
+        if client not in self._named:
+            self._named.add(client)
+            self._run.note(
+                f"{client} sent gradients that its rows cannot have, which do not count: of norm {norms.max():.3g}, "
+                f"where rows within the agreed ranges give at most {most[kernels].max():.3g}"
+            )
+        return False
 
     def move(self, round_num: int, pooled: Pooled) -> None:
         """Step along what clients sent."""

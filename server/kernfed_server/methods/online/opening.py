@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kernfed import rng
@@ -14,9 +15,17 @@ from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import Loss
-from kernfed.methods.online.messages import DictionaryDrawn, DrawDictionaryRequest, OpenStreamRequest, RangesRequest
-from kernfed.methods.online.settings import KernelStreamSettings, StreamSettings
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed.methods.online.messages import (
+    DictionaryDrawn,
+    DrawDictionaryRequest,
+    OpenStreamRequest,
+    PooledStepRequest,
+    RangesRequest,
+    StreamOpened,
+)
+from kernfed.methods.online.settings import KernelStreamSettings, OnlineSettings, StreamSettings
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online.agreed import Opened, recall_opening
 from kernfed_server.methods.online.agreed_ranges import largest_norm, target_range
@@ -68,10 +77,35 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
     if cautious:
         listed = ", ".join(f"{client} {rows}" for client, rows in sorted(cautious.items())[:12])
         run.note(f"rows per round that a site's policy.min_rows asks for, above batch_rows: {listed}")
+    agreed = replace(agreed, pooled_frequencies=_pooled_frequencies(settings, opened, run))
     if any(o.live for o in opened.values()):
         return agreed
     longest = max(math.ceil(o.num_stream_rows / max(settings.batch_rows, o.least_rows)) for o in opened.values())
     return replace(agreed, longest=longest)
+
+
+def _pooled_frequencies(settings: StreamSettings, opened: Mapping[str, StreamOpened], run: Run) -> int:
+    """Frequencies of ridges on pooled rows; 0 where the job shares gradients.
+
+    Raises:
+        ConfigError: Statistics are asked for, and a client's policy refuses them, or the budget does.
+    """
+    if not isinstance(settings, OnlineSettings) or settings.value_in_effect("share") == "gradients":
+        return 0
+    refuse = sorted(client for client, o in opened.items() if not o.statistics)
+    if refuse:
+        listed, kinds = ", ".join(refuse[:12]), " or ".join(f'"{kind}"' for kind in PooledStepRequest.kinds)
+        if settings.share == "statistics":
+            raise ConfigError(
+                f'{listed}: policy.allow lacks {kinds}, which method.share = "statistics" sends; let them '
+                'be added there, or set share = "gradients"'
+            )
+        run.note(f"clients share gradients, as policy.allow lacks {kinds} at {listed}")
+        return 0
+    try:
+        return settings.pooled_frequencies(max(max(settings.batch_rows, o.least_rows) for o in opened.values()))
+    except ValueError as err:
+        raise ConfigError(f"method: {err}") from err
 
 
 def _open_request(setup: Setup, agreed: Opened) -> OpenStreamRequest:
@@ -99,6 +133,7 @@ async def draw_dictionary(
     exploration: float = 1.0,
     weight_learning_rate: float = 0.0,
     own_frequencies: int = 0,
+    pooled: bool = False,
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
     seed = rng.seed(setup.schema.seed, "online", "dictionary")
@@ -119,6 +154,7 @@ async def draw_dictionary(
         exploration=exploration,
         regularisation=settings.regularisation,
         own_frequencies=own_frequencies,
+        pooled=pooled,
     )
     if recall_opening(run.resumed) is not None:
         cohort.recall(request, check)

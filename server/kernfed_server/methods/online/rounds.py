@@ -28,6 +28,7 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened, to_arrays
+from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
 from kernfed_server.methods.online.row_notes import EmptyStreams, LeftOutNotes
@@ -66,6 +67,7 @@ class StreamLoop:
         self._cohort = cohort
         self._run = run
         self._held: dict[str, int] = {}
+        self._counted = Counted(run.resumed)
         self._ended: set[str] = set()
         self._num_rows = 0
         self._measurements = Measurements(setup.schema.task)
@@ -107,6 +109,7 @@ class StreamLoop:
                         await run.record(round_num, self._state(method) | self._agreed(), self._metrics(last))
                     break
                 method.absorb(round_num, replies)
+                self._counted.add(replies, round_num)
                 self._num_rows += sum(reply.num_samples for reply in replies.values())
                 state = self._state(method)
                 if not _sound(state):
@@ -147,7 +150,7 @@ class StreamLoop:
             self._writing = None
 
     def _state(self, method: Method) -> dict[str, Array]:
-        return {**method.to_arrays(), "num_rows": np.array([self._num_rows])}
+        return {**method.to_arrays(), "num_rows": np.array([self._num_rows]), **self._counted.to_arrays()}
 
     def _all_ended(self) -> bool:
         return self._ended.issuperset(self._cohort.clients)
@@ -200,12 +203,13 @@ class StreamLoop:
 
     async def _each(self, method: Method, round_num: int, clients: list[str], wait_s: float) -> dict[str, Any]:
         requests: dict[str, Request[Any]] = {}
-        alike: dict[int, Request[Any]] = {}
+        alike: dict[tuple[int, int], Any] = {}
         for client in clients:
-            held = self._held.get(client, -1)
-            if held not in alike:
-                alike[held] = method.request(round_num, held, wait_s)
-            requests[client] = alike[held]
+            known = self._held.get(client, -1), self._counted.uncounted_from(client)
+            if known not in alike:
+                made: Any = method.request(round_num, known[0], wait_s)
+                alike[known] = replace(made, uncounted_from=known[1])
+            requests[client] = alike[known]
         if len(alike) == 1:  # mostly: it is then serialized once for all of them
             replies = await self._cohort.ask(next(iter(alike.values())), clients=clients, drawn=True)
         else:

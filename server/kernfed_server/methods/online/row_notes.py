@@ -69,8 +69,8 @@ class LeftOutNotes:
             self._count(
                 client,
                 reply.num_far,
-                f"they lie more than {self._spans:g} spans beyond the agreed ranges; correct them, or give "
-                "method.target_range, method.row_norm or method.outlier_spans",
+                f"they lie more than {self._spans:g} spans beyond the agreed ranges, or outside of data.ranges; "
+                "correct them, or give method.target_range, method.row_norm or method.outlier_spans",
             )
             self._count(
                 client, reply.num_repeated, "a row with the same key waited for its target; give each row its own key"

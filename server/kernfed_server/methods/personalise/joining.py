@@ -16,6 +16,7 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.jobs.job_file import JobFile
 from kernfed.maths.tasks import TASKS
 from kernfed.maths.triangles import packed_size
+from kernfed.methods.personalise.crossfit_messages import AdoptRequest
 from kernfed.methods.personalise.kept import (
     FORMAT,
     Facts,
@@ -25,7 +26,6 @@ from kernfed.methods.personalise.kept import (
     shared_plan,
 )
 from kernfed.methods.personalise.messages import (
-    AdoptRequest,
     AllowKeepingRequest,
     ClientEmbedding,
     EmbedRequest,
@@ -35,9 +35,11 @@ from kernfed.methods.personalise.messages import (
     StatisticsRequest,
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Agreed
 from kernfed_server.jobs.state import Arrays
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.weights import Personalisation
 
 KEPT = "kept"
@@ -76,6 +78,7 @@ def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Agreed | None:
         backbone=facts.backbone,
         column_mean=kept.column_mean[:told],
         column_deviation=kept.column_deviation[:told],
+        ridge=facts.ridge,
     )
 
 
@@ -92,8 +95,8 @@ async def join(job: Personalisation, kept: KeptShared) -> Arrays:
             "The model of all rows alike is that of the earlier job, without the rows of those who join"
         )
         if facts.grid is None:
-            await job.find_weights()
-            await job.cohort.ask(SolveModelRequest(ridge=job.settings.ridge), everyone=True)
+            await find_weights(job)
+            await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
         else:
             await job.hand_on()
             job.chosen = facts.grid, facts.decisions
@@ -154,6 +157,8 @@ def _kept(job: Personalisation, clients: tuple[str, ...], federated: Array, earl
             clients=clients,
             grid=grid if settings.weights == "crossfit" else None,
             decisions=decisions if settings.weights == "crossfit" else (),
+            class_order=request.class_order,
+            ridge=ridge_of(settings),
         ),
         mean=np.asarray(setup.mean, np.float64),
         deviation=np.asarray(setup.deviation, np.float64),
@@ -190,6 +195,7 @@ async def _embed(job: Personalisation, kept: KeptShared) -> None:
             intercept=job.setup.intercept,
             noise_factor=0.0,
             seed=job.seed("noise"),
+            class_order=kept.facts.class_order,
         )
     )
     job.joining = job.clients

@@ -30,8 +30,10 @@ from kernfed.methods.personalise.training_messages import (
     PersonalStepsRequest,
 )
 from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -48,7 +50,7 @@ async def train_newton(job: Personalisation, found: Collaboration | None) -> Arr
             return solver.federated
     async for round_num in job.run.rounds(job.settings.rounds):
         if found is None:
-            await job.find_weights()
+            await find_weights(job)
             found = await job.told_weights(needed=True)
             solver = _Solver.start(job, found)
             await job.run.record(round_num, {**found.to_arrays(), **solver.to_arrays()}, RoundMetrics())
@@ -118,12 +120,7 @@ class _Solver:
     @classmethod
     def start(cls, job: Personalisation, found: Collaboration) -> _Solver:
         """Before the first trip."""
-        targets = targets_of(found, job.settings.min_weight)
-        if targets.dropped > 0:
-            job.say(
-                f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
-                f"target loses more than {targets.dropped:.2g} of its weight"
-            )
+        targets = job.targets(found)
         num_inputs = job.setup.num_features + int(job.setup.intercept)
         none = np.zeros((0, num_inputs, job.setup.num_outputs))
         count = len(targets.mix)
@@ -231,7 +228,7 @@ class _Solver:
 
     async def _ask_start(self) -> None:
         """The clients' own solutions and moments, once."""
-        ridge, (num_inputs, num_outputs) = self.job.settings.ridge, self.shape
+        ridge, (num_inputs, num_outputs) = ridge_of(self.job.settings), self.shape
         replies: Mapping[str, NewtonStart | PersonalStart]
         if self.intercept:
             started = PersonalStartRequest(ridge=ridge, num_inputs=num_inputs, num_outputs=num_outputs)
@@ -258,7 +255,7 @@ class _Solver:
         """
         order = sorted(columns)
         rows = self.mix[order]
-        ridge = self.job.settings.ridge
+        ridge = ridge_of(self.job.settings)
         requests = {}
         for k, client in enumerate(self.clients):
             weighing = [t for t, w in zip(order, rows[:, k], strict=True) if w > 0]

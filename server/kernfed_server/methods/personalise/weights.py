@@ -1,4 +1,4 @@
-"""The coordinator's part in finding everyone's weights: collect, hand on, sum scores, decide."""
+"""A personalised job at the coordinator: what its clients have shared, handed on, told and measured."""
 
 from __future__ import annotations
 
@@ -13,46 +13,36 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.messages.evaluation import EvaluateRequest
-from kernfed.maths.aggregate import total
-from kernfed.maths.statistics import pool_moments, pooled_deviation
+from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
     LITE_GRID,
     WIDE_GRID,
-    Family,
-    Scores,
-    Turns,
     default_grid,
-    fedavg_candidates,
 )
-from kernfed.methods.personalise.crossfit import MIN_ROWS
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, Decisions
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
-    AdoptRequest,
-    CandidateGrid,
     ClientEmbedding,
     Clustering,
     CollaborationWeights,
     ColumnMomentsRequest,
-    CrossfitRequest,
-    Decisions,
     Directions,
     EmbedRequest,
     EvaluatePersonalRequest,
     FactorRequest,
     ProjectRequest,
     ShareRequest,
-    SolveWeightsRequest,
     Statistics,
     StatisticsRequest,
     TellWeightsRequest,
 )
-from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
 from kernfed.methods.personalise.settings import PersonaliseSettings
-from kernfed_server.jobs.evaluation import evaluate, measured
-from kernfed_server.jobs.preparation import Gate, Setup
+from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
+from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.checks import check_embedding
@@ -64,7 +54,7 @@ from kernfed_server.methods.personalise.directions import (
     pool_factors,
 )
 from kernfed_server.methods.personalise.findings import finding_of
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 
 @dataclass
@@ -80,6 +70,8 @@ class Personalisation:
     """Notes for people, for the job's findings."""
     embeddings: dict[str, ClientEmbedding] = field(default_factory=dict)
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    moments: dict[str, Moments] = field(default_factory=dict)
+    """Each client's, of the columns that networks see and then of the targets."""
     joining: tuple[str, ...] = ()
     """Clients of this job that join those of an earlier one, who are not asked; empty: all are of this job."""
     column_mean: Floats = field(default_factory=lambda: np.zeros(0))
@@ -129,7 +121,8 @@ class Personalisation:
             ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
             check=lambda _, stated: check_moments(stated),
         )
-        pooled = pool_moments([moments_of(m) for m in described.values()])
+        self.moments = {client: moments_of(m) for client, m in described.items()}
+        pooled = pool_moments(list(self.moments.values()))
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,
@@ -140,18 +133,25 @@ class Personalisation:
             lengthscales=settings.lengthscales,
             seed=self.seed("embedding"),
         )
+        scaled, order = settings.scale_columns, self._class_order()
+        mean, scale = pooled.mean.copy(), deviation.copy()
+        if order and setup.num_outputs == 1:
+            mean[num_columns:] = mean[num_columns:] if order[0] == 0 else 1.0 - mean[num_columns:]
+        elif order:
+            for values in (mean, scale):
+                values[num_columns:] = values[num_columns:][list(order)]
         used = slice(0, num_columns if settings.view is View.X else None)
-        scaled = settings.scale_columns
         request = EmbedRequest(
             view=settings.view,
             features=spec,
-            mean=pooled.mean[used] if scaled else np.zeros(spec.num_columns),
-            deviation=deviation[used] if scaled else np.ones(spec.num_columns),
+            mean=mean[used] if scaled else np.zeros(spec.num_columns),
+            deviation=scale[used] if scaled else np.ones(spec.num_columns),
             target_mean=pooled.mean[num_columns:],
             target_deviation=deviation[num_columns:],
             intercept=setup.intercept,
             noise_factor=settings.noise.factor if settings.noise else 0.0,
             seed=self.seed("noise"),
+            class_order=order,
         )
         columns = slice(0, num_columns)
         self.column_mean, self.column_deviation = pooled.mean.copy(), deviation.copy()
@@ -165,6 +165,17 @@ class Personalisation:
                 "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
                 "without noise"
             )
+
+    def _class_order(self) -> tuple[int, ...]:
+        """In which order the columns of classes are embedded: by rows, so that names and order change nothing.
+
+        A noised embedding is made once for a job and stays as it is; and lengthscales of the job file that name single
+        columns are in the job's order. With either, so are the columns.
+        """
+        settings = self.settings
+        if settings.view is View.X or settings.noise is not None or len(settings.lengthscales) > 2:
+            return ()
+        return self.setup.class_order
 
     async def embed_by(self, request: EmbedRequest) -> None:
         """Collect the embeddings that a request asks for."""
@@ -251,29 +262,9 @@ class Personalisation:
         else:
             gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
             moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
-        gram = gram[first:, first:] + self.settings.ridge * np.eye(self.setup.num_features)
+        gram = gram[first:, first:] + ridge_of(self.settings) * np.eye(self.setup.num_features)
         solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
         return solved
-
-    async def find_weights(self) -> None:
-        """Hand on what was shared, and let every client find its weights."""
-        await self.hand_on()
-        if self.settings.weights == "crossfit":
-            await self._crossfit()
-            return
-        auto = default_constants(len(self.clients))
-        c_q = auto.c_q if isinstance(self.settings.c_q, str) else self.settings.c_q
-        c_p = auto.c_p if isinstance(self.settings.c_p, str) else self.settings.c_p
-        constants = Constants(c_q, c_p)
-        request = SolveWeightsRequest(
-            exact=self.settings.weights == "exact", c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND
-        )
-        solved = await self.cohort.ask(request, everyone=True)
-        gap = max(reply.gap for reply in solved.values())
-        self.say(
-            f"Q-aggregation with C_Q {constants.c_q:.4g}, C_P {constants.c_p:.4g}: every client's objective is within "
-            f"{gap:.2g} of its optimum"
-        )
 
     async def told_weights(self, *, needed: bool) -> Collaboration:
         """Ask the clients for their weights.
@@ -314,6 +305,16 @@ class Personalisation:
             self.say(f"{', '.join(silent)}: collaboration weights not told{why}; {then}")
         return found
 
+    def targets(self, found: Collaboration) -> Targets:
+        """The models to train by the weights that were found; of small weights that are left out it is told."""
+        targets = targets_of(found, self.settings.min_weight)
+        if targets.dropped > 0:
+            self.say(
+                f"weights below {self.settings.min_weight:g} are left out of training, and the others scaled up: no "
+                f"target loses more than {targets.dropped:.2g} of its weight"
+            )
+        return targets
+
     async def measure(self, federated: Array) -> RoundMetrics:
         """Metrics of personal models, of the global one, and of the clients alone.
 
@@ -327,14 +328,8 @@ class Personalisation:
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
             return metrics.merged(personal)
-        request = EvaluateRequest(
-            weights=federated,
-            local_ridge=self.settings.ridge,
-            include_global=True,
-            alone=True,
-            local_shared=self.setup.local_shared,
-        )
-        same = await measured(self.cohort.ask(request, clients=both, drawn=True), task, self.run)
+        requests = local_requests(self.setup, ridge_of(self.settings), both, federated)
+        same = await measured(self.cohort.ask_each(requests, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
         self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
         return replace(metrics, pooled={**metrics.pooled, **same.pooled}).merged(personal)
@@ -391,47 +386,11 @@ class Personalisation:
             return ()
         scale = 1.0 if self.basis is None else self.basis.shape[1] / self.setup.num_features
         statistics = [self.statistics[c] for c in self.clients]
-        return cluster_once(statistics, self._grid().clusters, int(self.setup.intercept), scale)
+        return cluster_once(statistics, self.grid.clusters, int(self.setup.intercept), scale)
 
-    async def _crossfit(self) -> None:
-        """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""
-        grid = self._grid()
-        deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
-        turns = Turns(grid, bool(deviate))
-        embedded = self.embeddings
-        small = [c for c in self.clients if (embedded[c].num_different or embedded[c].num_rows) < MIN_ROWS]
-        scoring = sorted(set(self.clients) - set(small)) if small else None
-        if scoring == []:
-            raise JobError(
-                f"cross-fitting needs a client of at least {MIN_ROWS} different training rows, and no client has as "
-                'many; add rows, or use weights = "paper"'
-            )
-        if small:
-            self.say(
-                f"{', '.join(small)}: fewer than {MIN_ROWS} different training rows; the choice of the other clients "
-                "is taken"
-            )
-        while not turns.done:
-            listed = turns.listed
-            request = CrossfitRequest(
-                grid=grid,
-                decisions=tuple(turns.decisions),
-                num_candidates=len(listed),
-                num_fedavg=len(fedavg_candidates(listed)),
-            )
-            told = await self.cohort.ask(request, clients=scoring, everyone=True, drawn=scoring is not None)
-            summed = total(list(told.values()))
-            turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
-        chosen = turns.chosen
-        wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"
-        self.say(
-            f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
-            f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
-        )
-        self.chosen = grid, tuple(turns.decisions)
-        await self.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)
-
-    def _grid(self) -> CandidateGrid:
+    @property
+    def grid(self) -> CandidateGrid:
+        """Candidates of cross-fitting."""
         named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}
         grid = named.get(self.settings.grid, default_grid(self.num_inputs))
         return replace(grid, num_folds=self.settings.folds)

@@ -15,7 +15,7 @@ def publish(job: Reweighting, metrics: RoundMetrics) -> None:
         job: With its ratios found.
         metrics: Of the last round: models `global` (the job's own), and `fedavg` and `own` where they were trained.
     """
-    summaries = job.summaries[job.scope]
+    summaries = job.summaries[job.variant]
     clients = tuple(
         RatiosOfClient(
             client=client,

@@ -14,6 +14,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.maths.adam import Adam
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.reweight.choice_messages import CompareNetworksRequest
 from kernfed.methods.reweight.messages import (
     UNWEIGHTED,
     KeepOwnNetworkRequest,
@@ -24,11 +25,11 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.network_model import NetworkModel
-from kernfed.models.network_spec import NORM_RATE, NetworkSpec, initial_parameters, make_network_spec, norm_entries
+from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries, initial_parameters, norm_entries
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
-from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, tell, unweighted_wins
+from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 
@@ -49,6 +50,7 @@ async def train_networks(job: Reweighting) -> Model | None:
         if last or job.run.evaluates(round_num, settings.rounds):
             metrics = metrics.merged(await networks.measure())
         if last:
+            await networks.compare()
             networks.plain = unweighted_wins(job, metrics)
             if networks.own_norm:
                 await networks.keep_at_clients()
@@ -85,22 +87,17 @@ class _Networks:
     def begin(cls, job: Reweighting) -> _Networks:
         """All variants from the same parameters, or from where an earlier life of the run had come to."""
         section, schema = job.settings.network, job.setup.schema
-        spec = make_network_spec(
-            section.kind,
-            schema.task,
-            len(schema.features),
-            job.setup.num_outputs,
-            section.all_widths,
-            tuple(section.image),
-            section.batch_norm != "none",
-        )
+        normed = section.batch_norm != "none"
+        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=normed)
         scale = _target_scale(job)
         if job.run.resumed is not None:
-            found = {name: np.array(a, dtype=np.float64) for name, a in job.run.resumed.items()}
+            state = job.run.resumed
+            found = {n: np.array(a, dtype=np.float64) for n, a in state.items() if np.asarray(a).dtype != np.uint8}
             adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
-        start = np.tile(initial_parameters(spec, job.seed("network")), (len(job.variants), 1))
+        count = len(job.variants) + len(job.apart)
+        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.class_order), (count, 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
     async def turn(self, round_num: int) -> float:
@@ -116,8 +113,7 @@ class _Networks:
             )
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
             mean = await self._mean({client: reply.gradients for client, reply in slopes.items()})
-            decayed = before * ~norm_entries(self.spec)[0] if self.spec.batch_norm else before
-            slope = mean + settings.weight_decay * decayed
+            slope = mean + settings.weight_decay * before * decayed_entries(self.spec)
             self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
             if self.spec.batch_norm:  # means and variances follow those of the batches, which is no descent
                 statistics = norm_entries(self.spec)[1]
@@ -146,7 +142,7 @@ class _Networks:
 
     async def _mean(self, found: Mapping[str, Array]) -> Floats:
         """Mean of what clients sent, (V, Q), each variant by its own weights of the clients."""
-        clients, variants = sorted(found), self.job.variants
+        clients, variants = sorted(found), (*self.job.variants, *self.job.apart)
         weights = np.array([[float(self.job.client_weights(v)[c]) for c in clients] for v in variants])
 
         def make() -> Floats:
@@ -170,7 +166,7 @@ class _Networks:
             return
         self.job.run.note(f"{', '.join(lost)}: the density ratios were lost, and are found again")
         await self.job.weigh()
-        await self.job.use(self.job.variants)
+        await self.job.use((*self.job.variants, *self.job.apart))
 
     @property
     def result(self) -> Floats:
@@ -180,10 +176,20 @@ class _Networks:
     async def measure(self) -> RoundMetrics:
         """Metrics of the job's own network (`global`), and of those beside it."""
         names = ("global", *self.job.variants[1:])
+        networks = self.result[: len(names)]
         request = MeasureNetworksRequest(
-            network=self.spec, scale=self.scale, networks=self.result, names=names, own_norm=self.own_norm
+            network=self.spec, scale=self.scale, networks=networks, names=names, own_norm=self.own_norm
         )
         return await measured(self.job.cohort.ask(request), self.job.setup.schema.task, self.job.run)
+
+    async def compare(self) -> None:
+        """Choose between the weighted and the unweighted network, where the job is to."""
+        if self.job.apart:
+            networks = self.result[len(self.job.variants) :]
+            request = CompareNetworksRequest(
+                variant=self.job.variant, network=self.spec, scale=self.scale, networks=networks
+            )
+            await compare(self.job, request)
 
     async def keep_at_clients(self) -> None:
         """Have each client keep a model of its own; name those that failed, or have only the start's normalisation."""
@@ -229,6 +235,7 @@ class _Networks:
             "total": self.total,
             "num_summed": np.array([self.num_summed]),
             "plain": np.array([self.plain]),
+            **self.job.kept(),
         }
 
 
@@ -237,8 +244,8 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     num = job.setup.num_outputs
     if TASKS[job.setup.schema.task].has_classes:
         return NetworkScale(mean=np.zeros(num), deviation=np.ones(num))
-    told = job.summaries[job.scope]
-    weights = [float(job.client_weights(job.scope)[c]) for c in sorted(told)]
+    told = job.summaries[job.variant]
+    weights = [float(job.client_weights(job.variant)[c]) for c in sorted(told)]
     mean = np.average([told[c].target_mean for c in sorted(told)], axis=0, weights=weights)
     square = np.average([told[c].target_square for c in sorted(told)], axis=0, weights=weights)
     deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))

@@ -6,6 +6,7 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import LocalSolveRequest
 from kernfed.methods.ridge.settings import DkrrSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
@@ -22,7 +23,7 @@ async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) ->
     weights = run.resumed["weights"] if run.resumed else None
     async for round_num in run.rounds(1):
         request = LocalSolveRequest(
-            ridge=settings.ridge, num_features=setup.num_features, num_outputs=setup.num_outputs
+            ridge=ridge_of(settings), num_features=setup.num_features, num_outputs=setup.num_outputs
         )
         weights = (await cohort.mean(request)).weights
         run.ends(Arrival("one round, as the method has: the mean of the clients' own solutions, not the pooled one"))

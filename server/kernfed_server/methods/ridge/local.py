@@ -6,6 +6,7 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import TrainLocallyRequest
 from kernfed.methods.ridge.settings import LocalSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -17,7 +18,10 @@ async def run(setup: Setup, settings: LocalSettings, cohort: Cohort, run: Run) -
     There is no global model. What leaves a client: its row count and its test metrics. The coordinator learns no more.
     """
     async for round_num in run.rounds(1):
-        await cohort.ask(TrainLocallyRequest(ridge=settings.ridge, alone=True))
+        ridge = ridge_of(settings)
+        await cohort.ask_each(
+            {c: TrainLocallyRequest(ridge=setup.own_ridge.get(c, ridge), alone=True) for c in cohort.clients}
+        )
         run.ends(Arrival("each client has solved for the model of its own rows, exactly", True))
         await run.record(round_num, {}, setup.baseline)
     return None

@@ -1,11 +1,19 @@
-"""How long a client waits before it dials again."""
+"""How long a client waits before it dials again, and which tasks it answers from memory."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed_client.daemon.session import MIN_BACKOFF_S, backoff_s
+from kernfed.methods.probe.messages import Echo
+from kernfed.v1 import task_pb2
+from kernfed.wire.codec import encode
+from kernfed_client.daemon.session import MIN_BACKOFF_S, ClientSession, Offer, backoff_s
+from kernfed_client.daemon.tasks import Answered
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 3600))
@@ -21,3 +29,80 @@ def test_backoff_grows_and_is_jittered() -> None:
     assert max(late) > 20
     assert len({round(pause, 3) for pause in late}) > 150
     assert max(backoff_s(0, 30.0) for _ in range(200)) <= 2 * MIN_BACKOFF_S
+
+
+class Learner:
+    """A runner whose one step takes the next row of a stream, and keeps the rows learned up to each round."""
+
+    step_names = ("learn",)
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        """Rows learned after each round."""
+
+    def moves_state(self, step: str) -> bool:
+        return step == "learn"
+
+    def incoming(self, task: task_pb2.Task) -> Any:
+        return None
+
+    def answer(self, task: task_pb2.Task, incoming: Any, wanted: Any) -> Answered:
+        del incoming, wanted
+        self.rows = {r: rows for r, rows in self.rows.items() if r < task.round}
+        row = max(self.rows.values(), default=0) + 1
+        self.rows[task.round] = row
+        return Answered(encode(Echo(num_rows=1, values=np.array([float(row)]))), 0.0)
+
+
+class AtOnce:
+    """A worker without a thread of its own."""
+
+    def submit(self, work: Any, done: Any) -> None:
+        done(work(), None)
+
+
+class Asking:
+    """A client's session, and a coordinator that asks it for rounds."""
+
+    def __init__(self) -> None:
+        self.runner = Learner()
+        self.session = session_of(self.runner)
+
+    def ask(self, round_num: int, words: str = "") -> int:
+        """The row that the answer counts."""
+        task = task_pb2.Task(task_id=f"job/{round_num}/learn", job_id="job", round=round_num, step="learn")
+        task.request_sha256 = words.encode()
+        before = dict(self.runner.rows)
+        incoming = self.session.begin(task)
+        if task.task_id in self.session.busy_task_ids:
+            self.session.compute(task, incoming)  # type: ignore[arg-type]  # the runner takes none
+        else:
+            assert self.runner.rows == before
+        answered = self.session._outbox._entries[task.task_id]
+        assert answered.payload is not None
+        self.session.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
+        return int(np.frombuffer(answered.payload.body())[0])
+
+
+def session_of(runner: Any) -> ClientSession:
+    def identity() -> Any:
+        raise AssertionError("nobody dials")
+
+    return ClientSession(identity, None, Offer("1", ()), runner, AtOnce())  # type: ignore[arg-type]  # a worker at once
+
+
+@pytest.mark.parametrize("words", ["", "other"], ids=["as before", "in other words"])
+def test_no_row_counts_twice_when_a_coordinator_falls_back(words: str) -> None:
+    """Round 2 is computed anew from the state before it; the answers to 3 and 4 belonged to what came after."""
+    asking = Asking()
+    assert [asking.ask(r, f"of {r}") for r in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    again = [asking.ask(2, f"of 2{words}"), *(asking.ask(r, f"of {r}") for r in (3, 4, 5))]
+    assert again == [2, 3, 4, 5]
+    assert asking.runner.rows[5] == 5
+
+
+def test_a_task_that_is_asked_again_at_once_is_answered_from_memory() -> None:
+    """Its answer belongs to the state that there is."""
+    asking = Asking()
+    assert [asking.ask(r) for r in (1, 2, 2)] == [1, 2, 2]
+    assert asking.runner.rows == {1: 1, 2: 2}

@@ -46,7 +46,9 @@ def test_features_do_not_depend_on_the_others(tmp_path: Path, settings: dict[str
 
 def test_what_a_job_does_without_is_not_done(tmp_path: Path) -> None:
     """No scales, no intercept: the rows alone are those of the job, and the job's own rows stay as they were."""
-    job = make_job("local", data="standardise = false", features="lengthscale = 1.5\nintercept = false")
+    job = make_job(
+        "local", data="standardise = false", features='lengthscale = 1.5\nintercept = false\norigin = "zero"'
+    )
     jobs = from_rows(two(1.0), (), tmp_path)
     simulate(job, jobs)
     before = jobs["ant"].z_train.clone()

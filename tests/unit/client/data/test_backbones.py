@@ -104,6 +104,19 @@ def test_features_are_computed_once_and_read_from_the_cache_after(tmp_path: Path
     assert other.backbone != first.backbone
 
 
+def test_a_test_partition_without_rows_is_no_test_rows(tmp_path: Path) -> None:
+    """Arrays, or a header, and no rows: nothing is measured here; training rows there must be."""
+    path = client_file(tmp_path, 'path = "train.npz"\n[datasets.default.test]\npath = "test.npz"')
+    write_npz(tmp_path / "train.npz", 30, 1)
+    np.savez(tmp_path / "test.npz", x=np.zeros((0, 12, 12), dtype=np.uint8), y=np.zeros(0, dtype="<U7"))
+    data = load(path)
+    assert (data.train.num_rows, data.test.num_rows) == (30, 0)
+    assert any("no rows, so nothing is measured" in note for note in data.notes)
+    (tmp_path / "train.npz").write_bytes((tmp_path / "test.npz").read_bytes())
+    with pytest.raises(DataError, match="has no rows; there must be at least one"):
+        load(path)
+
+
 def test_damaged_entries_are_made_again(tmp_path: Path) -> None:
     """A flipped byte, or a file that is none, is found, dropped, and computed anew."""
     path = client_file(tmp_path)

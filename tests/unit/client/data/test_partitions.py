@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
-from kernfed_client.data.partitions import held_out_rows, load_local_data
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import held_out_rows, load_local_data, units_of
 from kernfed_testing.partitions import GOOD, SECRET, read_csv, regression, schema
 
 
@@ -108,6 +110,46 @@ def test_the_split_depends_on_seed_and_client_alone() -> None:
 def test_one_row_is_a_training_row() -> None:
     """A single row is never held out."""
     assert held_out_rows(None, 1, 0.9, 1, "va").tolist() == [False]
+
+
+def made_rows(x: Any, y: Any = None, labels: list[str] | None = None) -> PartitionData:
+    return PartitionData(x, labels, y, 0, np.arange(1, len(x) + 1))
+
+
+@pytest.mark.parametrize("classes", [0, 2])
+def test_copies_of_a_row_are_held_out_together(classes: int) -> None:
+    """Rows that repeat go to one side with their copies; without copies the draw is that of single rows."""
+    draw = np.random.default_rng(1)
+    x, y = draw.normal(size=(60, 3)), draw.integers(0, classes, size=60) if classes else draw.normal(size=60)
+    four = np.tile(np.arange(60), 4)
+    labels = [f"c{v}" for v in y[four]] if classes else None
+    unit = units_of(made_rows(x[four], None if classes else y[four], labels))
+    held_out = held_out_rows(labels, 240, 0.25, 1, "va", unit)
+    assert (held_out.reshape(4, 60) == held_out[:60]).all()
+    assert 52 <= held_out.sum() <= 60
+    assert not (held_out_rows(labels, 240, 0.25, 1, "va").reshape(4, 60) == held_out[:60]).all()
+    names = None if labels is None else labels[:60]
+    whole = held_out_rows(names, 60, 0.25, 1, "va", units_of(made_rows(x, None if classes else y, names)))
+    assert (whole == held_out_rows(names, 60, 0.25, 1, "va")).all()
+
+
+def test_few_different_rows_are_no_copies() -> None:
+    """A table of two yes-or-no columns has equal rows by its nature; a few copied rows are copies."""
+    draw = np.random.default_rng(2)
+    assert units_of(made_rows(draw.integers(0, 2, size=(400, 2)).astype(np.float64), labels=["a", "b"] * 200)) is None
+    copied = made_rows(np.repeat(draw.normal(size=(2, 3)), 4, axis=0), np.repeat([1.0, 2.0], 4))
+    held_out = held_out_rows(None, 8, 0.25, 1, "va", units_of(copied))
+    assert held_out.sum() == 4
+    assert len(set(held_out[:4])) == 1
+
+
+@pytest.mark.parametrize(("together", "sides"), [(True, {0}), (False, {1})])
+def test_the_job_says_how_rows_are_split(tmp_path: Path, together: bool, sides: set[int]) -> None:
+    """`data.split` reaches the rows of a file."""
+    text = "a,b,y\n" + "".join(f"{i % 30},{(i % 30) ** 2},{i % 30}\n" for i in range(90))
+    data = local(tmp_path, text, replace(regression(), copies_together=together))
+    shared = {float(v) for v in data.train.x[:, 0]} & {float(v) for v in data.test.x[:, 0]}
+    assert {int(bool(shared))} == sides
 
 
 @pytest.mark.parametrize("column", ["a", "y"])

@@ -142,6 +142,18 @@ async def test_faulty_client_is_out_of_the_round() -> None:
     assert not asked.faults
 
 
+@pytest.mark.parametrize(("reason", "out"), [(PolicyError.reason, set()), ("INVALID_TENSOR", {"b"})])
+async def test_who_may_not_answer_what_is_optional_stays_in_the_round(reason: str, out: set[str]) -> None:
+    """Its policy forbids one step, and it is asked the others; any other fault puts it out still."""
+    asked, exchange = cohort(
+        lambda c, call: Fault(reason, "no") if c == "b" and len(exchange.calls) == 1 else echo(c, call)
+    )
+    asked.enter_round(1)
+    assert list(await asked.ask(REQUEST, optional=True)) == ["a", "c"]
+    assert set(asked.faults) == out
+    assert set(await asked.ask(REQUEST)) == set(ABC) - out
+
+
 async def test_straggler_is_asked_again_in_the_round() -> None:
     """A client that was late is asked at the next step of the round."""
     asked, exchange = cohort(lambda c, call: None if c == "b" and len(exchange.calls) == 1 else echo(c, call))

@@ -27,9 +27,11 @@ WRITTEN: list[tuple[Finding, dict[str, Any]]] = [
             "num_points": 30,
             "words": "arrived",
             "movements": [0.5],
-            "clients": [{"client": "a", "first": 0.4, "last": 0.1, "far_rows": 0.0, "alone": False}],
+            "clients": [{"client": "a", "first": 0.4, "last": 0.1, "far_rows": 0.0, "alone": False, "share": 1.0}],
             "arrived": None,
             "distance": None,
+            "ridge": None,
+            "lengthscales": [],
         },
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from kernfed.maths.adam import Adam
 from kernfed.models.network_spec import (
     NetworkKind,
     NetworkSpec,
+    decayed_entries,
     initial_parameters,
     layout,
     make_network_spec,
@@ -91,7 +93,10 @@ def test_outputs_losses_and_steps_equal_torchs_own(spec: NetworkSpec) -> None:
 
         torch.testing.assert_close(together[i], single(x), atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(batched[i], loss(), atol=tolerance, rtol=tolerance)
-        step = torch.optim.SGD(single.parameters(), lr=0.05, weight_decay=0.1)
+        named = list(single.named_parameters())
+        shrunk, free = ([p for n, p in named if n.endswith(end)] for end in ("weight", "bias"))
+        groups: list[dict[str, Any]] = [{"params": shrunk, "weight_decay": 0.1}, {"params": free}]
+        step = torch.optim.SGD(groups, lr=0.05)
         for _ in range(2):
             step.zero_grad()
             loss().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
@@ -268,6 +273,33 @@ def test_statistics_follow_the_batches() -> None:
         moved = train(spec, start, x, y, learning_rate=rate, num_steps=1, weight_decay=0.5)[0]
         want = 0.9 * start[0, statistics] + 0.1 * torch.cat(seen, dim=1)[0]
         torch.testing.assert_close(moved[statistics], want)
+
+
+def test_decay_leaves_biases_alone() -> None:
+    """Only weights shrink: where the gradient is 0, a step takes their share off them and nothing off the others."""
+    spec = make_network_spec(NetworkKind.MLP, REGRESSION, 3, 1, (4,), batch_norm=True)
+    shrunk = decayed_entries(spec)
+    assert shrunk.sum() == 3 * 4 + 4
+    linear = make_network_spec(NetworkKind.LINEAR, REGRESSION, 2, 1)
+    start = torch.tensor([[0.0, 0.0, 5.0]], dtype=torch.float64)
+    x, y = torch.zeros(4, 2, dtype=torch.float64), torch.full((4, 1), 5.0, dtype=torch.float64)
+    moved = train(linear, start, x, y, learning_rate=0.1, num_steps=50, weight_decay=1.0)
+    torch.testing.assert_close(moved, start)
+
+
+@pytest.mark.parametrize("task", [BINARY, CLASSES])
+def test_a_start_goes_with_the_classes(task: LearningTask) -> None:
+    """Classes in another place start with the weights that they had: scores are permuted, or 1 minus the others."""
+    outputs_of = 1 if task is BINARY else 3
+    spec = make_network_spec(NetworkKind.MLP, task, 4, outputs_of, (6,))
+    places = ((0, 1), (1, 0)) if task is BINARY else ((0, 1, 2), (2, 0, 1))
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    plain, turned = (scores(spec, torch.tensor(initial_parameters(spec, 3, p))[None], x)[0] for p in places)
+    if task is BINARY:
+        torch.testing.assert_close(turned, 1.0 - plain)
+    else:
+        torch.testing.assert_close(turned[:, list(places[1])], plain)
+    assert np.array_equal(initial_parameters(spec, 3, places[0]), initial_parameters(spec, 3))
 
 
 def test_linear_networks_have_nothing_to_normalise() -> None:

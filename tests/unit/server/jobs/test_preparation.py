@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import DataError, JobError
+from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.federation.messages.data import DataDescription, FeaturesMapped
 from kernfed.maths.statistics import median_distance
+from kernfed_server.jobs.run import Checkpoint
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import (
     INDEPENDENT,
@@ -111,6 +112,37 @@ def test_models_without_standardisation_and_intercept_have_zeros(tmp_path: Path)
     assert not model.target_mean.any()
 
 
+@pytest.mark.parametrize("form", ["cosine", "half-cosine", "sine-cosine"])
+def test_a_shift_of_all_inputs_changes_no_prediction(form: str, tmp_path: Path) -> None:
+    """Without standardisation the columns' means are subtracted before random phases are added; `zero` is as before."""
+    rows = regression_rows(THREE)
+
+    def predicted(shift: float, origin: str = "") -> Any:
+        moved = {c: replace(r, x_train=r.x_train + shift, x_test=r.x_test + shift) for c, r in rows.items()}
+        features = f'form = "{form}"\nlengthscale = 1.5\n{origin}'
+        done = bench(moved, tmp_path / f"{shift}{len(origin)}").run(
+            make_job("dkrr", data="standardise = false", features=features)
+        )
+        assert done.model is not None
+        assert (done.model.deviation == 1).all()
+        local = [m["local"]["mse"] for m in done.metrics[-1].clients.values()]
+        return np.array([*done.model.predict(moved["ant"].x_test).ravel(), *local])
+
+    assert np.abs(predicted(1e3) - predicted(0.0)).max() < 1e-9
+    if form != "sine-cosine":
+        zero = 'origin = "zero"'
+        assert np.abs(predicted(1e3, zero) - predicted(0.0, zero)).max() > 1e-2
+
+
+def test_a_key_of_the_origin_that_does_nothing_is_refused() -> None:
+    """Standardised columns have their means subtracted, and exact maps have no phases."""
+    with pytest.raises(ConfigError, match=r"standardises them; remove features\.origin"):
+        make_job("dkrr", features='origin = "zero"')
+    with pytest.raises(ConfigError, match="origin"):
+        make_job("dkrr", data="standardise = false", features='kernel = "linear"\norigin = "zero"')
+    assert "origin" not in make_job("dkrr").plan()["features"]
+
+
 def test_a_model_of_a_float32_job_subtracts_what_clients_subtract(tmp_path: Path) -> None:
     """Scales and means travel in float64, so that model and clients agree to the last bit."""
     federation = bench(regression_rows(THREE, shift=1.0), tmp_path)
@@ -181,6 +213,20 @@ def test_a_class_that_nobody_has_is_refused_unless_the_job_allows_it(tmp_path: P
     assert done.model is not None
     assert done.model.classes == ("red", "green", "blue", "bleu")
     assert "no client has a training row of class bleu: models cannot predict it" in done.notes
+
+
+def test_a_job_of_an_earlier_version_goes_on_with_its_split(tmp_path: Path) -> None:
+    """A new job deals copies of a row together; one whose checkpoint knows nothing of that deals rows one by one."""
+    job = make_job("fedavg", rounds=3)
+    new = bench(regression_rows(THREE), tmp_path / "new")
+    first, *_ = new.run(job).journal.checkpoints
+    assert new.jobs["ant"].schema.copies_together
+    new.run(job, resumed=first)
+    assert new.jobs["ant"].schema.copies_together
+    earlier = {name: array for name, array in first.state.items() if not name.startswith("run.")}
+    old = bench(regression_rows(THREE), tmp_path / "old")
+    old.run(job, resumed=Checkpoint(first.round_num, earlier))
+    assert not old.jobs["ant"].schema.copies_together
 
 
 def test_a_client_with_other_features_is_refused(tmp_path: Path) -> None:

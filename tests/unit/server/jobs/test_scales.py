@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernfed.errors import ConfigError
 from kernfed.maths.statistics import moments
 from kernfed_server.jobs.scales import stands_apart
 from kernfed_server.jobs.units import unit_factors
@@ -86,3 +87,32 @@ def test_no_client_stands_apart_among_two_or_with_most_of_the_rows() -> None:
     assert not any(found.columns.any() for found in stands_apart(most).values())
     few = {**most, "c": moments(part(20, 1e4))}
     assert [name for name, found in stands_apart(few).items() if found.columns.any()] == ["c"]
+
+
+def test_columns_that_differ_between_clients_get_shorter_lengthscales(tmp_path: Path) -> None:
+    """`lengthscale = "columns"`: clients with ranges of their own in a column; what is fine there is seen."""
+    random = np.random.default_rng(8)
+    rows = {}
+    for i in range(6):
+        x = random.normal(size=(180, 4))
+        x[:, 0] = x[:, 0].clip(-2, 2) / 4 + i
+        y = np.sin(4 * x[:, 0]) + np.sin(x[:, 1]) + 0.3 * x[:, 2] + 0.2 * random.normal(size=180)
+        rows[f"c{i}"] = Rows(x[:120], y[:120], x[120:], y[120:])
+    found = {}
+    for rule in ("median", "columns"):
+        job = make_job("newton", num_columns=4, frequencies=300, rounds=30, features=f'lengthscale = "{rule}"')
+        found[rule] = bench(rows, tmp_path).run(job)
+    (median,), columns = (found[rule].model.spec.lengthscales for rule in ("median", "columns"))
+    x = np.concatenate([r.x_train for r in rows.values()])
+    within = np.sqrt(np.mean([r.x_train.var(axis=0) for r in rows.values()], axis=0)) / x.std(axis=0)
+    np.testing.assert_allclose(columns, median * within, rtol=1e-9)
+    assert columns[0] < 0.2 * median
+    mse = {rule: run.metrics[-1].pooled["global"]["mse"] for rule, run in found.items()}
+    assert mse["columns"] < 0.6 * mse["median"]
+    assert any("x0 0.13" in note or "x0 0.14" in note for note in found["columns"].notes)
+
+
+def test_lengthscales_of_columns_need_random_features() -> None:
+    """The key and the kernel are named."""
+    with pytest.raises(ConfigError, match=r'lengthscale = "columns" is for random features, and the linear map'):
+        make_job("newton", features='kernel = "linear"\nlengthscale = "columns"')

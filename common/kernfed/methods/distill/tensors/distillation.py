@@ -22,6 +22,7 @@ from torch import Tensor
 from kernfed.arrays import Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec
+from kernfed.memory import require_bytes
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.tensors.held_out import unit_errors
 from kernfed.tensors.in_place import factor_in_place, solve_rows_in_place, subtract_square
@@ -325,8 +326,6 @@ def check_memory(needed: int, limit: int, num_rows: int, num_public: int) -> Non
     Raises:
         DataError: The estimate exceeds the limit; says what would fit.
     """
-    if needed <= limit:
-        return
     left = limit - (160 << 20) - 56 * num_public**2
     fits = int(max(0.0, (math.sqrt(num_public**2 + max(0, left) / 2) - num_public) / 2))
     # N² + N N_p = left/8 has the root (sqrt(N_p² + left/2) - N_p)/2.
@@ -336,10 +335,8 @@ def check_memory(needed: int, limit: int, num_rows: int, num_public: int) -> Non
         if fits > 0
         else "use fewer public points, or a machine with more memory"
     )
-    raise DataError(
-        f"exact kernel ridge regression on {num_rows} rows and {num_public} public points needs about "
-        f"{needed / 2**30:.1f} GiB, and {limit / 2**30:.1f} GiB may be used here; {advice}"
-    )
+    what = f"exact kernel ridge regression on {num_rows} rows and {num_public} public points"
+    require_bytes(needed, what, advice, limit)
 
 
 def _with_ones(targets: Tensor) -> Tensor:

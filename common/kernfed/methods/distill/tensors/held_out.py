@@ -35,7 +35,7 @@ def unit_errors(
     if ones is not None:
         inverse -= ones.square()
     errors = coefficients / inverse[:, None]
-    for together in _repeated(unit):
+    for together in _batches(repeated(unit)):
         rows = torch.from_numpy(np.concatenate(together)).to(factor.device)
         half = factor.new_zeros(len(factor), len(rows))
         half[rows, torch.arange(len(rows), device=rows.device)] = 1.0
@@ -48,14 +48,15 @@ def unit_errors(
     return errors
 
 
-def _repeated(unit: Integers) -> Iterator[list[Integers]]:
-    """Units of more than one row, each as its rows, some at a time."""
+def repeated(unit: Integers) -> list[Integers]:
+    """Units of more than one row, each as its rows."""
     order = np.argsort(unit, kind="stable")
-    units = np.split(order, np.flatnonzero(np.diff(unit[order])) + 1)
+    return [rows for rows in np.split(order, np.flatnonzero(np.diff(unit[order])) + 1) if len(rows) > 1]
+
+
+def _batches(units: list[Integers]) -> Iterator[list[Integers]]:
     together: list[Integers] = []
     for rows in units:
-        if len(rows) < 2:
-            continue
         if together and sum(map(len, together)) + len(rows) > _TOGETHER:
             yield together
             together = []

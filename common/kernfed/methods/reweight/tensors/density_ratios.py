@@ -27,7 +27,7 @@ from kernfed.methods.reweight.ratio_spec import Divergence, RatioModel, RatioSpe
 from kernfed.methods.reweight.tensors.bregman import Bregman
 from kernfed.methods.reweight.tensors.ratio_bounds import Bins, cluster_bins
 from kernfed.methods.reweight.tensors.ratio_features import principal_axes
-from kernfed.models.network_spec import NetworkKind, NetworkSpec, initial_parameters, make_network_spec
+from kernfed.models.network_spec import NetworkKind, NetworkSpec, decayed_entries, initial_parameters, make_network_spec
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.linalg import cholesky
 from kernfed.tensors.networks import dtype_of, outputs
@@ -256,6 +256,7 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
 
     parameters = torch.as_tensor(initial_parameters(network, spec.seed), dtype=kind, device=train.device)
     parameters.requires_grad_(True)
+    shrunk = torch.from_numpy(decayed_entries(network)).to(train.device)
     optimiser = torch.optim.Adam([parameters], lr=spec.learning_rate)
     inside_tr, out_tr = _split(len(x), spec, "train", train.device)
     inside_te, out_te = _split(len(xt), spec, "test", train.device)
@@ -269,7 +270,9 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
         batch_w = w[points] * (total / top / float(w[points].sum()))
         optimiser.zero_grad()
         found = bregman.objective(ratio(parameters, x[rows]), ratio(parameters, xt[points]), batch_w, c)
-        loss = (found.loss if spec.non_negative else found.plain) + spec.weight_decay / 2.0 * parameters.square().sum()
+        loss = (found.loss if spec.non_negative else found.plain) + spec.weight_decay / 2.0 * parameters[
+            shrunk
+        ].square().sum()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
         if step % _EVERY == 0 or step == spec.num_steps:

@@ -9,6 +9,7 @@ import pytest
 
 from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, NumericalError
 from kernfed.federation.messages.data import (
+    ColumnRange,
     DataSchema,
     DescribeDataRequest,
     LearningTask,
@@ -38,8 +39,15 @@ EVERY = np.arange(3, dtype=np.uint8)
 class Site:
     """One client with history, and a folder that grows."""
 
-    def __init__(self, folder: Path, *, task: LearningTask = LearningTask.REGRESSION, min_rows: int = 1) -> None:
-        self.folder, self.task = folder, task
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        task: LearningTask = LearningTask.REGRESSION,
+        min_rows: int = 1,
+        ranges: tuple[ColumnRange, ...] = (),
+    ) -> None:
+        self.folder, self.task, self.ranges = folder, task, ranges
         (folder / "rows").mkdir(parents=True)
         target = "no" if task is LearningTask.BINARY else "0.5"
         (folder / "history.csv").write_text(f"a,b,y\n1,1,{target}\n0,1,{'yes' if target == 'no' else '1'}\n")
@@ -71,6 +79,7 @@ class Site:
             missing=MissingRule.REFUSE,
             test_fraction=0.0,
             seed=1,
+            ranges=self.ranges,
         )
         STEPS[DescribeDataRequest](self.job, DescribeDataRequest(dataset="d", schema=schema))
         STEPS[StandardiseRequest](
@@ -177,6 +186,19 @@ def test_an_absurd_number_is_left_out_and_counted(tmp_path: Path, row: str) -> N
     assert alone.step(1).gradient.tobytes() == reply.gradient.tobytes()
     site.restart()
     assert site.client.state.left_out.far == 1
+
+
+@pytest.mark.parametrize("row", ["r1,7,0,0.4", "r1,1,0,4.5", "r1,-7,1,"])
+def test_a_row_outside_of_the_jobs_ranges_is_left_out_and_counted(tmp_path: Path, row: str) -> None:
+    """Beside the agreed ranges `data.ranges` hold for each row of a stream, also one whose target comes later."""
+    limits = (ColumnRange(column="a", low=-5.0, high=5.0), ColumnRange(column="y", low=0.0, high=4.0))
+    site = Site(tmp_path, ranges=limits)
+    site.tell(row, "r2,0,1,0.7")
+    reply = site.step(1)
+    assert (reply.num_samples, reply.num_far, reply.num_skipped, reply.num_waiting) == (1, 1, 0, 0)
+    loose = Site(tmp_path / "loose")
+    loose.tell(row, "r2,0,1,0.7")
+    assert loose.step(1).num_far == 0
 
 
 def test_a_second_row_with_a_waiting_key_is_counted(tmp_path: Path) -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from kernfed.methods.online.losses import LOSSES, Loss
-from kernfed.methods.online.own_model import HEAD_START, LENGTHSCALES, RIDGE, OwnModel, own_features
+from kernfed.methods.online.own_model import (
+    DEVIATIONS,
+    HEAD_START,
+    LENGTHSCALES,
+    MOST_EVIDENCE,
+    Gate,
+    OwnModel,
+    own_features,
+)
+from kernfed.methods.online.pooled_ridge import RIDGE
 
 
 def streams(num_rows: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -22,7 +33,8 @@ def test_the_recursive_ridge_is_the_ridge() -> None:
     z, y = streams(30, 0)
     model, f = OwnModel.start(z.shape[2], 2), np.array([0.4, 0.6])
     for row, target in zip(z, y.tolist(), strict=True):
-        model = model.learn(row, f, model.tell(row, f, 0.5), target, LOSSES[Loss.SQUARED])
+        pull = model.ridges.pull(row)
+        model = model.learn(pull, row, f, model.tell(row, f, 0.5), target, LOSSES[Loss.SQUARED])
     for i in range(len(LENGTHSCALES)):
         of_kernel = z[:, i]
         want = np.linalg.solve(of_kernel.T @ of_kernel + RIDGE * np.eye(z.shape[2]), of_kernel.T @ y)
@@ -35,13 +47,47 @@ def test_no_expert_is_far_better_than_the_mix(loss: Loss) -> None:
     z, y = streams(200, 1)
     y = np.round(y) if loss is Loss.LOGISTIC else y
     model, f, cost = OwnModel.start(z.shape[2], 2), np.array([-3.0, 3.0]), LOSSES[loss]
-    total, experts = 0.0, np.zeros(3)
+    total, mixed, experts = 0.0, 0.0, np.zeros(3)
     for row, target in zip(z, y.tolist(), strict=True):
         told = model.tell(row, f, 2.0)
         total += float(cost.value(told.personal, target))
+        mixed += float(cost.value(told.mixed, target))
         experts += cost.value(told.experts, target)
-        model = model.learn(row, f, told, target, cost)
-    assert total <= experts[2] + model.top.regret_bound
-    assert total <= experts.min() + HEAD_START + model.top.regret_bound
+        model = model.learn(model.ridges.pull(row), row, f, told, target, cost)
+    assert mixed <= experts[2] + model.top.regret_bound
+    assert mixed <= experts.min() + HEAD_START + model.top.regret_bound
+    assert model.excess == pytest.approx(total - mixed, abs=1e-9)
+    assert total <= experts.min() + model.regret_bound + 1e-9
     again = OwnModel.from_arrays(model.to_arrays())
     assert again.tell(z[0], f, 2.0).personal == model.tell(z[0], f, 2.0).personal
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["the others know", "they do not"])
+def test_the_others_count_once_rows_have_shown_it(is_open: bool) -> None:
+    """Without evidence the client predicts what it would alone, to the last bit; with it, by the mix."""
+    random = np.random.default_rng(5)
+    z = own_features(random.normal(size=(80, len(LENGTHSCALES), 4)) / 2.0)
+    y = random.uniform(size=80)
+    others = y if is_open else random.uniform(size=80)
+    model, cost, apart = OwnModel.start(z.shape[2], 2), LOSSES[Loss.SQUARED], 0.0
+    for row, target, f in zip(z, y.tolist(), others.tolist(), strict=True):
+        told = model.tell(row, np.array([f, f]), f)
+        apart = max(apart, abs(told.personal - told.alone))
+        model = model.learn(model.ridges.pull(row), row, np.array([f, f]), told, target, cost)
+    assert model.is_open is is_open
+    assert (apart > 0.0) is is_open
+
+
+def test_evidence_of_all_others_lowers_what_a_client_needs() -> None:
+    """Two rows that pull alike are no evidence by themselves, but with that of all others."""
+    gate = Gate().update(-1.0, 0.1).update(-1.0, 0.1)
+    assert gate.evidence == pytest.approx(math.sqrt(2.0), rel=0.01)
+    assert not gate.is_open(DEVIATIONS)
+    assert gate.is_open(DEVIATIONS + 1e-9)
+    apart = Gate().update(1.0, 0.1)
+    assert not apart.is_open(1e9)
+    many = Gate()
+    for _ in range(30):
+        many = many.update(-1.0, 0.1)
+    assert many.is_open(-1e9)
+    assert many.evidence == MOST_EVIDENCE

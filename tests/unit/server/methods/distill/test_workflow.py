@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from kernfed.errors import ConfigError, DataError, JobError
+from kernfed.errors import ConfigError, JobError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.federation.events import EventKind
 from kernfed.jobs.client_file import ClientFile, PolicySection
-from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.jobs.job_file import parse_job
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
@@ -27,58 +27,16 @@ from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
-from kernfed_client.models.kept_models import find_kept_model, load_kept_model
+from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, Model, Run
-from kernfed_server.methods.distill.targets import check_points
-from kernfed_simulation.federation import JOB_ID, Rows, from_rows
+from kernfed_server.jobs.run import Checkpoint, Run
+from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, made_rows
-from kernfed_testing.in_process import Bench, RecordingJournal, StopRunError, with_nan
+from kernfed_testing.distill import made_job, made_rows, own_states, run
+from kernfed_testing.in_process import Bench, RecordingJournal, with_nan
 
 SPEC = KernelSpec(PointKernel.WENDLAND, (1.0,), False)
 RIDGE = 3e-3
-
-
-class Ran:
-    """What a run left."""
-
-    def __init__(self, left: Model | None, journal: RecordingJournal) -> None:
-        self.left = left
-        self.journal = journal
-
-    @property
-    def values(self) -> np.ndarray:
-        assert isinstance(self.left, PublicConsensus)
-        return self.left.values
-
-    @property
-    def notes(self) -> list[str]:
-        return [e.message for e in self.journal.events if e.kind is EventKind.NOTE]
-
-    def metrics(self) -> Any:
-        found = [e.metrics for e in self.journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics is not None]
-        return [m for m in found if m.pooled][-1]
-
-
-def run(
-    job: JobFile,
-    files: Mapping[str, bytes],
-    bench: Bench,
-    *,
-    stop_before: int | None = None,
-    resumed: Checkpoint | None = None,
-    reverse: bool = False,
-) -> Ran:
-    journal = RecordingJournal(stop_before=stop_before)
-    cohort = bench.cohort(job, journal.event, reverse=reverse)
-    steps = Run(cohort, journal, resumed, job.evaluate_every)
-    try:
-        found = asyncio.run(execute(job, cohort, steps, read_file=files.__getitem__))
-    except StopRunError:
-        return Ran(None, journal)
-    assert isinstance(found, PublicConsensus)
-    return Ran(found, journal)
 
 
 def tensor(a: Any) -> torch.Tensor:
@@ -213,7 +171,7 @@ def test_the_public_set_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("kernfed_client.steps.registry.STEPS", {**_steps(), _request(): counted})
     monkeypatch.setattr("kernfed_testing.in_process.STEPS", {**_steps(), _request(): counted})
     job, _, files = made_job(tmp_path, rounds=1)
-    jobs = _own_states(made_rows(), tmp_path)
+    jobs = own_states(made_rows(), tmp_path)
     run(job, files, Bench(jobs))
     assert sent == sorted(jobs)
     run(job, files, Bench(jobs))
@@ -236,18 +194,11 @@ def _request() -> Any:
     return KeepPublicSetRequest
 
 
-def _own_states(rows: Mapping[str, Rows], folder: Path) -> dict[str, LocalJob]:
-    jobs = from_rows(rows, (), folder)
-    for name, job in jobs.items():
-        job.file = ClientFile(state=folder / name, policy=PolicySection(min_rows=1))
-    return jobs
-
-
 def test_a_client_that_lost_everything_comes_back(tmp_path: Path) -> None:
     """State and public set gone in the middle of a job: it misses a round, is sent the set again, and goes on."""
     rows = made_rows()
     job, _, files = made_job(tmp_path, rounds=5)
-    jobs = _own_states(rows, tmp_path)
+    jobs = own_states(rows, tmp_path)
     bench = Bench(jobs)
     lost: list[int] = []
 
@@ -337,7 +288,7 @@ def test_it_stops_where_it_has_arrived(tmp_path: Path) -> None:
 def test_policy_decides_over_predictions(tmp_path: Path) -> None:
     """A client that lets no prediction out has nothing sent; no metrics are no obstacle."""
     job, text, files = made_job(tmp_path)
-    jobs = _own_states(made_rows(), tmp_path)
+    jobs = own_states(made_rows(), tmp_path)
     for local in jobs.values():
         local.file = local.file.model_copy(
             update={"policy": PolicySection(min_rows=1, allow=["summary", "prediction"])}
@@ -355,7 +306,7 @@ def test_policy_decides_over_predictions(tmp_path: Path) -> None:
 def test_clients_may_differ_in_kernel_and_say_nothing(tmp_path: Path) -> None:
     """A client with its own kernel and ridge takes part; the job's messages do not tell."""
     job, text, files = made_job(tmp_path, rounds=10, keep="distilled")
-    jobs = _own_states(made_rows(), tmp_path)
+    jobs = own_states(made_rows(), tmp_path)
     own = {"models": {"default": {"kind": "kernel-ridge", "kernel": "laplace", "lengthscale": 0.5, "ridge": 0.01}}}
     jobs["site-0"].file = ClientFile.model_validate({"state": tmp_path / "site-0", "policy": {"min_rows": 1}, **own})
     done = simulate(job, jobs, text=text, files=files)
@@ -368,7 +319,7 @@ def test_clients_may_differ_in_kernel_and_say_nothing(tmp_path: Path) -> None:
 def test_too_large_for_a_client_is_refused_before_round_1(tmp_path: Path) -> None:
     """The estimate, the limit and the advice reach the operator; nothing was trained."""
     job, text, files = made_job(tmp_path, num_points=2000)
-    jobs = _own_states(made_rows(), tmp_path)
+    jobs = own_states(made_rows(), tmp_path)
     jobs["site-3"].file = jobs["site-3"].file.model_copy(update={"max_memory_bytes": 64 << 20})
     done = simulate(job, jobs, text=text, files=files)
     assert isinstance(done.error, JobError)
@@ -397,176 +348,3 @@ def test_settings_at_their_ends_are_refused_with_reasons(line: str, words: str) 
         parse_job(text.replace(line, "") + "[features]\nnum_frequencies = 5\n")
     with pytest.raises(ConfigError, match="no other key names"):
         parse_job(text.replace(line, "") + f'[files]\n"q.csv" = "{"0" * 64}"\n')
-
-
-def test_kept_models_are_found_by_job(tmp_path: Path) -> None:
-    """Below a daemon's state folder, by the job's id or a beginning of it; an unknown one is told what there is."""
-    from kernfed.errors import UnknownJobError
-
-    job, text, files = made_job(tmp_path, rounds=1)
-    jobs = from_rows(made_rows(1), (), tmp_path)
-    jobs["site-0"].folder = tmp_path / "state" / "jobs" / "abc"
-    assert simulate(job, jobs, text=text, files=files).error is None
-    assert find_kept_model(tmp_path / "state", JOB_ID[:4]) == tmp_path / "state" / "jobs" / "abc" / "model"
-    with pytest.raises(UnknownJobError, match=JOB_ID):
-        find_kept_model(tmp_path / "state", "other")
-    with pytest.raises(UnknownJobError, match="none yet"):
-        find_kept_model(tmp_path / "empty", "x")
-
-
-def units(rows: Mapping[str, Rows], shift: float = 0.0, **factors: float) -> dict[str, Rows]:
-    """The same rows with targets shifted, and in other units at some clients."""
-    found = {}
-    for name, r in rows.items():
-        by = factors.get(name.replace("-", "_"), 1.0)
-        found[name] = Rows(r.x_train, (r.y_train + shift) * by, r.x_test, (r.y_test + shift) * by)
-    return found
-
-
-def test_a_constant_in_the_targets_is_one_in_the_predictions(tmp_path: Path) -> None:
-    """With an intercept, in the consensus as in the errors of own, distilled and pooled models."""
-    found = []
-    for shift in (0.0, 1e4):
-        job, text, files = made_job(tmp_path, intercept=True)
-        done = simulate(job, from_rows(units(made_rows(), shift), (), tmp_path), text=text, files=files)
-        assert isinstance(done.left, PublicConsensus)
-        found.append((done.left.values - shift, done.final.pooled))
-    np.testing.assert_allclose(found[1][0], found[0][0], rtol=0, atol=1e-8)
-    for model in ("local", "personal", "central"):
-        assert found[1][1][model]["mse"] == pytest.approx(found[0][1][model]["mse"], rel=1e-7)
-
-
-@pytest.mark.parametrize("task", ["binary", "classification"])
-def test_the_order_of_classes_changes_nothing(tmp_path: Path, task: str) -> None:
-    """Accuracies are the same when classes are named the other way round."""
-    random = np.random.default_rng(4)
-    num = 2 if task == "binary" else 3
-    centres = random.random((num, 3))
-    y = [
-        np.concatenate([np.arange(num), random.choice(num, 40, p=[0.8] + [0.2 / (num - 1)] * (num - 1))]) for _ in "abc"
-    ]
-    x = [centres[c] + 0.25 * random.normal(size=(len(c), 3)) for c in y]
-    names, found = ("a", "b", "c")[:num], []
-    for turn in (False, True):
-        z = [num - 1 - c if turn else c for c in y]
-        rows = {f"site-{i}": Rows(x[i][:20], z[i][:20], x[i][20:], z[i][20:]) for i in range(3)}
-        settings: dict[str, Any] = {"kernel": "gaussian", "lengthscale": 0.3, "ridge": 1e-2, "intercept": True}
-        job, text, files = made_job(tmp_path, task=task, **settings)
-        done = simulate(job, from_rows(rows, names, tmp_path), text=text, files=files)
-        found.append({model: scores["accuracy"] for model, scores in done.final.pooled.items()})
-    assert found[0] == found[1]
-
-
-def own_models(folder: Path, rows: Mapping[str, Rows], **models: dict[str, Any]) -> dict[str, LocalJob]:
-    """Clients of which some bring models of their own."""
-    jobs = _own_states(rows, folder)
-    for key, model in models.items():
-        name = key.replace("_", "-")
-        file = {"state": folder / name, "policy": {"min_rows": 1}, "models": {"default": model}}
-        jobs[name].file = ClientFile.model_validate(file)
-    return jobs
-
-
-OWN: dict[str, dict[str, Any]] = {
-    "laplace": {"kind": "kernel-ridge", "kernel": "laplace"},
-    "ridge": {"kind": "kernel-ridge", "ridge": 1e-5},
-    "neighbours": {
-        "kind": "scikit-learn",
-        "class_name": "sklearn.neighbors.KNeighborsRegressor",
-        "weights": "ignore",
-    },
-}
-SMOOTH: dict[str, Any] = {"kernel": "gaussian", "lengthscale": 0.5, "ridge": 1e-3, "intercept": True, "rounds": 60}
-
-
-@pytest.mark.parametrize("own", list(OWN))
-def test_clients_with_models_of_their_own_settle(tmp_path: Path, own: str) -> None:
-    """The consensus stays where the targets are, and each client's model is at least about as good as its own."""
-    job, text, files = made_job(tmp_path, top="evaluate_every = 60", num_points=60, **SMOOTH)
-    rows = made_rows(3, 40)
-    done = simulate(job, own_models(tmp_path, rows, site_1=OWN[own]), text=text, files=files)
-    assert done.error is None
-    assert isinstance(done.left, PublicConsensus)
-    assert np.abs(done.left.values).max() < 3.0
-    assert done.final.pooled["personal"]["mse"] < 1.05 * done.final.pooled["local"]["mse"]
-
-
-def test_the_printed_rule_ends_as_diverged(tmp_path: Path) -> None:
-    """With the last good consensus, and the models that clients had before."""
-    job, text, files = made_job(tmp_path, top="evaluate_every = 60", num_points=60, **SMOOTH)
-    jobs = own_models(tmp_path, made_rows(3, 40), site_1=OWN["laplace"])
-    assert simulate(job, jobs, text=text, files=files).error is None
-    kept = [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs]
-    job, text, files = made_job(tmp_path, num_points=60, **SMOOTH, deregularise="paper")
-    done = simulate(job, jobs, text=text, files=files, out=tmp_path / "out")
-    assert done.info.error_reason == "DIVERGED"
-    assert "method.deregularise = true" in str(done.error)
-    values = load_file(tmp_path / "out" / ARRAYS_FILE)["consensus"]
-    assert np.abs(values).max() < 3.0
-    assert [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs] == kept
-
-
-def test_a_client_keeps_the_better_model(tmp_path: Path) -> None:
-    """One public point far off teaches nothing good: own models stay, and the job says so and why."""
-    rows = made_rows(3, 40)
-    points = np.full((1, 3), 9.0)
-    job, text, files = made_job(tmp_path, points=points, **{**SMOOTH, "ridge": 1e-2, "rounds": 4}, keep="better")
-    done = simulate(job, from_rows(rows, (), tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
-    assert done.error is None
-    finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
-    alone = [c["client"] for c in finding["clients"] if c["alone"]]
-    notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
-    assert any(note.startswith(f"alone is better for {', '.join(alone)}") for note in notes)
-    assert any(note.startswith("few public points: 1,") for note in notes)
-    assert any(note.startswith("public points are far") for note in notes)
-    for name in alone:
-        scores = done.final.clients[name]
-        assert scores["personal"]["mse"] == pytest.approx(scores["local"]["mse"], rel=1e-12)
-    assert len(alone) >= 2
-
-
-def test_a_client_keeps_a_mean_of_both_models(tmp_path: Path) -> None:
-    """With weights that its rows ask for, which the job says; the measured model is the one that is kept."""
-    rows = made_rows(3, 40)
-    job, text, files = made_job(tmp_path, num_points=5, **{**SMOOTH, "rounds": 4})
-    done = simulate(job, from_rows(rows, (), tmp_path / "s"), text=text, files=files, out=tmp_path / "out")
-    assert done.error is None
-    finding = json.loads((tmp_path / "out" / "findings.json").read_text())["distillation"]
-    shares = {c["client"]: c["share"] for c in finding["clients"]}
-    assert any(0.0 < share < 1.0 for share in shares.values())
-    notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
-    told = ", ".join(f"{c} ({s:.0%})" for c, s in sorted(shares.items()) if 0.0 < s < 1.0)
-    assert any(
-        note.startswith(f"shares of the distilled model in what is kept and measured as personal: {told[:12]}")
-        for note in notes
-    )
-    for name, r in rows.items():
-        frame = pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"])
-        found = load_kept_model(tmp_path / "s" / name / "model").predict_scores(frame)[:, 0]
-        mse = float(np.mean((found - r.y_test) ** 2))
-        assert mse == pytest.approx(done.final.clients[name]["personal"]["mse"], rel=1e-9)
-
-
-def test_another_scale_is_found_before_round_1(tmp_path: Path) -> None:
-    """A client in thousandths is refused, or left out where a quorum does; a factor of ten is noted."""
-    rows = units(made_rows(), shift=3.0, site_1=1e5)
-    job, text, files = made_job(tmp_path)
-    refused = simulate(job, from_rows(rows, (), tmp_path), text=text, files=files)
-    assert "site-1" in str(refused.error)
-    assert "units" in str(refused.error)
-    assert "Nothing was trained" in str(refused.error)
-    job, _, files = made_job(tmp_path, cohort='preflight = "quorum"')
-    found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
-    assert any("left out of this job: site-1" in note for note in found.notes)
-    assert np.abs(found.values).max() < 10.0
-    job, _, files = made_job(tmp_path)
-    noted = run(job, files, Bench(from_rows(units(made_rows(), shift=3.0, site_1=10.0), (), tmp_path)))
-    assert any(note.startswith("site-1: its targets lie") for note in noted.notes)
-
-
-def test_impossible_public_points_are_refused() -> None:
-    """A point a million deviations off is named with its column; unscaled columns are not judged."""
-    points = np.array([[0.1, 0.2], [0.3, 1e6]])
-    with pytest.raises(DataError, match=r"point 2 .* column 'b'"):
-        check_points(points, np.array([0.1, 0.0]), np.array([2.0, 1.0]), ("a", "b"))
-    check_points(points, np.zeros(2), np.ones(2), ("a", "b"))

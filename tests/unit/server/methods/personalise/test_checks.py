@@ -32,7 +32,7 @@ def changed(**fields: Callable[[Any], Any]) -> Callable[[Reply], Reply]:
     return change
 
 
-QUICK = personal_job(num_columns=5, grid="lite")
+QUICK = personal_job(num_columns=5, grid="lite", ridge=1e-3)
 
 HOSTILE = {
     "weights": ("personalise.tell_weights", changed(weights=lambda w: 2 * w), "not on the simplex"),

@@ -21,7 +21,7 @@ from kernfed_simulation.federation import Rows
 from kernfed_testing.backbones import Stripes, shapes
 from kernfed_testing.in_process import make_job
 from kernfed_testing.personalise import notes, run
-from kernfed_testing.reweight import finding, sharing, weights
+from kernfed_testing.reweight import PAPER, finding, sharing, weights
 
 pytestmark = pytest.mark.slow
 
@@ -82,11 +82,11 @@ def error(jobs: dict[str, LocalJob], variant: str) -> float:
 def test_ratios_on_features_are_nearer_to_the_truth(tmp_path: Path, scope: str) -> None:
     """By a tenth at least where the backbone tells classes apart; features are shared, and pixels are trained on."""
     jobs = clients(tmp_path / "features")
-    done = run(job(BACKBONE, scope=scope), jobs)
+    done = run(job(BACKBONE + PAPER, scope=scope), jobs)
     assert isinstance(done.left, NetworkModel)
     assert done.left.network.num_columns == 144
     plain = clients(tmp_path / "pixels")
-    run(job("", scope=scope), plain)
+    run(job(PAPER, scope=scope), plain)
     assert error(jobs, scope) < 0.9 * error(plain, scope)
     told = {c["shared"] for c in finding(done)["clients"]}
     assert told == ({"75 unlabelled points, each as 2 features"} if scope == "all" else {"nothing"})
@@ -119,7 +119,7 @@ def test_features_pass_through_the_backbone_once(tmp_path: Path) -> None:
         jobs = clients(tmp_path)
         before = Stripes.calls
         run(job(BACKBONE, rounds=1), jobs)
-        found.append(weights(jobs, "all"))
+        found.append(weights(jobs, "mixture"))
         assert (Stripes.calls > before) == (i == 0)
     for name in NAMES:
         assert np.array_equal(found[0][name], found[1][name])

@@ -35,6 +35,7 @@ from kernfed_testing.personalise import notes, run, without
 from kernfed_testing.reweight import (
     CLASSES,
     NAMES,
+    PAPER,
     SHARING,
     finding,
     label_shifted_rows,
@@ -63,7 +64,7 @@ def prepared(rows: Any, state: Path, job: Any) -> dict[str, LocalJob]:
 def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) -> None:
     """Weights of each client: the library's ratios to everyone's test points, divided by the number of clients."""
     rows = shifted_rows()
-    jobs = prepared(rows, tmp_path, reweight_job())
+    jobs = prepared(rows, tmp_path, reweight_job(ratios=PAPER))
     pool = np.concatenate([jobs[c].x_test for c in NAMES])
     pool = pool[np.lexsort(pool.T[::-1])]
     each = torch.full((len(pool),), 1 / 80, dtype=torch.float64)
@@ -80,7 +81,7 @@ def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) ->
 
 def test_newton_finds_the_weighted_ridge_solution(tmp_path: Path) -> None:
     """The model is that of one least-squares problem over all rows with their weights, centred by weighted means."""
-    rows, job = shifted_rows(), reweight_job(rounds=20, ridge=1e-2, compare=False)
+    rows, job = shifted_rows(), reweight_job(rounds=20, ridge=1e-2, compare=False, ratios=PAPER)
     jobs = sharing(rows, tmp_path)
     done = run(job, jobs)
     w = np.concatenate([weights(jobs, "all")[c] / 3 / 150 for c in NAMES])
@@ -102,7 +103,7 @@ def test_newton_finds_the_weighted_ridge_solution(tmp_path: Path) -> None:
 
 def test_weights_help_where_test_rows_are_elsewhere(tmp_path: Path) -> None:
     """With a model too small for everything, the weighted one is better on test rows than the plain one."""
-    job = reweight_job(rounds=20, features='kernel = "linear"')
+    job = reweight_job(rounds=20, ratios=PAPER, features='kernel = "linear"')
     done = run(job, sharing(shifted_rows(300), tmp_path))
     pooled = done.final.pooled
     assert pooled["global"]["mse"] < 0.8 * pooled["fedavg"]["mse"]
@@ -169,7 +170,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, trainer
 def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
     """One round by hand: Adam's first step moves every parameter by its step size against the mean gradient's sign."""
     rows = shifted_rows(60)
-    job = reweight_job(trainer="adam", rounds=1, batch_size=0, step_size=0.01, compare=False)
+    job = reweight_job(trainer="adam", rounds=1, batch_size=0, step_size=0.01, compare=False, ratios=PAPER)
     jobs = sharing(rows, tmp_path)
     done = run(job, jobs)
     assert isinstance(done.left, NetworkModel)
@@ -229,7 +230,13 @@ def test_label_ratios_are_exact(tmp_path: Path) -> None:
         "target": ({"scope": "target", "target": "bee"}, lambda _: te[1:2]),
     }
     for variant, (settings, chosen) in wanted.items():
-        job = reweight_job(task="classification", ratios='source = "labels"', rounds=2, compare=False, **settings)
+        job = reweight_job(
+            task="classification",
+            ratios=f'{PAPER if variant == "all" else ""}source = "labels"',
+            rounds=2,
+            compare=False,
+            **settings,
+        )
         jobs = sharing(rows, tmp_path / variant, CLASSES)
         done = run(job, jobs)
         for i, name in enumerate(NAMES):
@@ -243,7 +250,9 @@ def test_black_box_needs_no_test_labels(tmp_path: Path) -> None:
     """Test labels are changed to nonsense: the weights stay, and are near those of the true counts."""
     rows = label_shifted_rows(600)
     nonsense = {n: type(r)(r.x_train, r.y_train, r.x_test, 0 * r.y_test) for n, r in rows.items()}
-    job = reweight_job(task="classification", ratios='source = "black-box"', rounds=2, compare=False)
+    job = reweight_job(
+        task="classification", ratios=f'{PAPER}source = "black-box"\nclassifier = "own"', rounds=2, compare=False
+    )
     found = []
     for i, given in enumerate((rows, nonsense)):
         jobs = sharing(given, tmp_path / str(i), CLASSES)
@@ -267,7 +276,7 @@ def test_labels_do_not_fit_a_regression(tmp_path: Path) -> None:
 def test_a_job_says_who_refuses_and_offers_own(tmp_path: Path) -> None:
     """By default nothing is sent when one client does not share; the message names it and the ways out."""
     with pytest.raises(JobError) as caught:
-        run(reweight_job(), sharing(shifted_rows(), tmp_path, refusing=("bee",)))
+        run(reweight_job(ratios=PAPER), sharing(shifted_rows(), tmp_path, refusing=("bee",)))
     text = str(caught.value)
     assert "bee: the policy lets no unlabelled samples leave" in text
     assert "ant" not in text
@@ -279,19 +288,19 @@ def test_a_job_says_who_refuses_and_offers_own(tmp_path: Path) -> None:
 def test_a_job_goes_on_as_configured(tmp_path: Path) -> None:
     """leave-out: the pool lacks its points and its rows are weighed all the same; own: nobody's points leave."""
     rows = shifted_rows()
-    out = run(reweight_job(on_refusal="leave-out"), sharing(rows, tmp_path / "a", refusing=("bee",)))
+    out = run(reweight_job(on_refusal="leave-out", ratios=PAPER), sharing(rows, tmp_path / "a", refusing=("bee",)))
     told = {c["client"]: c for c in finding(out)["clients"]}
     assert told["bee"]["shared"] == "nothing"
     assert told["ant"]["shared"] == "80 unlabelled points"
     assert told["bee"]["total"] == pytest.approx(2.0)
     assert "160 unlabelled points of 2 clients" in notes(out)
-    own = run(reweight_job(on_refusal="own"), sharing(rows, tmp_path / "b", refusing=("bee",)))
+    own = run(reweight_job(on_refusal="own", ratios=PAPER), sharing(rows, tmp_path / "b", refusing=("bee",)))
     assert finding(own)["scope"] == "own"
     assert finding(own)["asked_scope"] == "all"
     assert all(c["shared"] == "nothing" for c in finding(own)["clients"])
     assert 'goes on with scope = "own"' in notes(own)
     with pytest.raises(JobError, match="not every client shares"):
-        run(reweight_job(on_refusal="leave-out"), sharing(rows, tmp_path / "c", refusing=NAMES))
+        run(reweight_job(on_refusal="leave-out", ratios=PAPER), sharing(rows, tmp_path / "c", refusing=NAMES))
 
 
 def test_own_scope_asks_for_no_sample(tmp_path: Path) -> None:
@@ -321,7 +330,7 @@ def test_the_policy_caps_the_sample(tmp_path: Path) -> None:
     jobs = sharing(rows, tmp_path)
     section = jobs["ant"].file.policy.model_copy(update={"max_sample_points": 7})
     jobs["ant"].file = jobs["ant"].file.model_copy(update={"policy": section})
-    done = run(reweight_job(), jobs)
+    done = run(reweight_job(ratios=PAPER), jobs)
     assert {c["client"]: c["shared"] for c in finding(done)["clients"]}["ant"] == "7 unlabelled points"
     assert finding(done)["clients"][0]["total"] == pytest.approx(3.0)
 
@@ -369,8 +378,8 @@ def test_ratios_outlive_the_process(tmp_path: Path) -> None:
     again = from_rows(rows, (), tmp_path)["ant"]
     again.durable = True
     again.load("default", jobs["ant"].schema)
-    np.testing.assert_array_equal(ratios_of(again, "all").weights, ratios_of(jobs["ant"], "all").weights)
-    assert ratios_of(again, "all").facts == ratios_of(jobs["ant"], "all").facts
+    np.testing.assert_array_equal(ratios_of(again, "mixture").weights, ratios_of(jobs["ant"], "mixture").weights)
+    assert ratios_of(again, "mixture").facts == ratios_of(jobs["ant"], "mixture").facts
 
 
 def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
@@ -400,7 +409,7 @@ def test_lost_ratios_are_found_again(tmp_path: Path) -> None:
         done = run(job, jobs)
     assert lost
     assert "bee: the density ratios were lost, and are found again" in notes(done)
-    np.testing.assert_array_equal(ratios_of(jobs["bee"], "all").weights, lost[0]["all"].weights)
+    np.testing.assert_array_equal(ratios_of(jobs["bee"], "mixture").weights, lost[0]["mixture"].weights)
 
 
 def test_warnings_reach_the_operator(tmp_path: Path) -> None:
@@ -425,8 +434,8 @@ def test_the_model_that_test_rows_prefer_is_delivered(tmp_path: Path, trainer: s
         wrong.write_text("x0,x1\n" + "\n".join(f"{a},{b}" for a, b in points.tolist()) + "\n")
         section = DatasetSection.model_validate({"train": {"path": str(wrong)}, "unlabelled": {"path": str(wrong)}})
         local.file = local.file.model_copy(update={"datasets": {"default": section}})
-    kept = {**TRAINERS[trainer], "rounds": 20, "ratios": 'clip = "none"'}
-    done = run(reweight_job(**kept), jobs, tmp_path / "out")
+    kept = {**TRAINERS[trainer], "rounds": 20, "ratios": f'{PAPER}clip = "none"'}
+    done = run(reweight_job(**kept, deliver="better-on-test"), jobs, tmp_path / "out")
     assert "the weighted model is worse than the unweighted one: mean squared error" in notes(done)
     assert done.final.pooled["global"] == done.final.pooled["fedavg"] != done.final.pooled["weighted"]
     for name, model in (("", "global"), ("weighted-", "weighted")):

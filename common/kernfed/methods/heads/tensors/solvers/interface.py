@@ -48,11 +48,6 @@ class Solution:
     stop: Stop = Stop.TOLERANCE
     """Why iterations stopped; a solve that was cut short is a regularised one."""
 
-    @property
-    def converged(self) -> bool:
-        """Whether the tolerance was reached."""
-        return self.stop is Stop.TOLERANCE
-
 
 def relative_residual(hessian: HeadHessian, x: Tensor, rhs: Tensor) -> float:
     """Compute |H X - G| over |G|; 0 for G = 0."""

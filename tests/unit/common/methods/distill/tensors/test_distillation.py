@@ -332,6 +332,19 @@ def test_errors_of_left_out_rows_are_those_of_a_fit_without_them(free: bool) -> 
         torch.testing.assert_close(distilled[out], y[out] - again(x[out]), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("repeat", [False, True])
+def test_the_coordinator_undoes_a_fit_with_a_free_intercept(repeat: bool) -> None:
+    """A plain fit of W gives V back, and a constant in V is one in W."""
+    _, _, public, _ = made()
+    rough = KernelSpec(PointKernel.LAPLACE, (0.3,), False)
+    points = torch.cat([public, public[:3]]) if repeat else public
+    v = 100 + torch.sin(3 * points)
+    undo = Deregulariser(gram(rough, points.numpy()), 1e-3, free=True)
+    w = torch.from_numpy(undo(v.numpy()))
+    torch.testing.assert_close(kernel_ridge(rough, points, w, 1e-3, free=True)(points), v, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(undo(v.numpy() + 1e4) - 1e4, w.numpy(), rtol=0, atol=1e-8)
+
+
 def test_the_model_keeps_its_digits_where_the_ridge_is_small() -> None:
     """With a ridge of 1e-10 and targets that the fit nearly meets, both forms agree to ten digits."""
     draw = torch.Generator().manual_seed(1)

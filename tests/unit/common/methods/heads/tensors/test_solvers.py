@@ -89,7 +89,7 @@ def test_cg_cut_short_says_so_and_approaches_the_solution() -> None:
     head, w, g = problem(HeadLoss.SOFTMAX, 40)
     hessian = head.hessian(w).with_damping(0.05)
     cut = solve(HeadSolver.CG, hessian, g, Limits(tolerance=1e-12, max_iterations=3))
-    assert (cut.iterations, cut.converged) == (3, False)
+    assert (cut.iterations, cut.stop) == (3, Stop.ITERATIONS)
     assert cut.residual > 1e-12
     assert float((cut.value * g).sum()) > 0
 
@@ -168,7 +168,7 @@ def test_exact_on_ten_classes_and_1280_features_is_refused_by_the_memory_rule_an
     assert choice.solver is HeadSolver.CG
     assert "12800 rows (2500 MiB), more than the 1024 MiB" in choice.reason
     found = solve(choice.solver, hessian, g, Limits(tolerance=1e-2))
-    assert found.converged
+    assert found.stop is Stop.TOLERANCE
 
 
 def test_auto_takes_exact_where_it_is_cheap() -> None:

@@ -1,0 +1,77 @@
+"""The gate before round 1: each client passes a step with a valid answer, or stops the job, or is left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
+
+from kernfed.errors import JobError, KernfedError
+from kernfed.federation.cohort import Cohort, pass_all
+from kernfed.federation.exchange import NO_ANSWER, Fault
+from kernfed.federation.messages.base import R, Request
+from kernfed_server.jobs.run import Run
+
+
+class Gate:
+    """Asks all clients; one without a valid answer stops the job, or is left out of it."""
+
+    def __init__(self, cohort: Cohort, run: Run, *, strict: bool) -> None:
+        self._cohort = cohort
+        self._run = run
+        self._strict = strict
+
+    async def ask(
+        self,
+        request: Request[R],
+        check: Callable[[str, R], None] = pass_all,
+        clients: Iterable[str] | None = None,
+        *,
+        fresh: bool = False,
+        later: Callable[[str, R], None] | None = None,
+    ) -> dict[str, R]:
+        """Replies by client name.
+
+        Args:
+            request: What to ask.
+            check: Raises a KernfedError where a reply does not hold up.
+            clients: Whom, where not all are asked; the quorum then counts among these.
+            fresh: As in `Cohort.ask`.
+            later: As `check`, for clients that are asked later; unset: the same.
+        """
+        asked = self._cohort.clients if clients is None else tuple(clients)
+        replies = await self._cohort.ask(
+            request,
+            clients=clients,
+            everyone=self._strict,
+            drawn=clients is not None,
+            fresh=fresh,
+            check=later or check,
+        )
+        faults = self._cohort.faults
+        absent: dict[str, Fault] = {}
+        for client in asked:
+            if client not in replies:
+                absent[client] = faults.get(client, NO_ANSWER)
+                continue
+            try:
+                check(client, replies[client])
+            except KernfedError as err:
+                absent[client] = Fault(err.reason, str(err))
+        if absent and self._strict:
+            _refuse(request.step, len(asked), absent)
+        for client, fault in absent.items():
+            replies.pop(client, None)
+            self._cohort.exclude(client, fault)
+            self._run.note(f"{client} is left out of this job: {fault.reason}: {fault.message}")
+        if not replies:
+            _refuse(request.step, len(asked), absent)
+        return replies
+
+
+def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:
+    lines = [f"before round 1, {len(absent)} of {num_clients} clients did not pass {step}; nothing was trained"]
+    for client, fault in sorted(absent.items()):
+        text = fault.message.replace("\n", "\n    ")
+        lines.append(f"  {client}: {fault.reason}: {text}")
+    lines.append('  correct this, leave the client out of cohort.clients, or set cohort.preflight = "quorum"')
+    raise JobError("\n".join(lines))

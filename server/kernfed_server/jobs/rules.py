@@ -1,0 +1,59 @@
+"""Rules of a job file that stand for numbers which depend on the clients' rows: they are resolved after preparation.
+
+A number is resolved once. It is in the run's checkpoints, so a job that goes on after a restart keeps it, also where a
+client has fallen out since; and it is in the job's record and among its notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kernfed.features.ridge_rule import FORMER_RIDGE, ridge_by_rows
+from kernfed.features.spec import FeatureSpec
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.shared_settings import BY_ROWS
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Run
+
+_RIDGE = "ridge"
+
+
+def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
+    """Put numbers in the place of rules.
+
+    Args:
+        job: As submitted.
+        setup: What its clients agreed on.
+        run: Its run.
+
+    Returns:
+        The job with the numbers, and the agreement with each client's own: `local` is what a client reaches without
+        the others, so its ridge follows from its own rows.
+    """
+    method = job.method
+    if getattr(method, _RIDGE, None) != BY_ROWS or _RIDGE in method.idle_keys():
+        return job, setup
+    total = sum(setup.num_rows.values())
+    ridge = _by_rows(method, setup.spec, total) if setup.ridge is None else setup.ridge
+    own = {client: _by_rows(method, setup.spec, rows) for client, rows in setup.num_rows.items()}
+    if run.resumed is not None:
+        kept = run.resolved_before()
+        if _RIDGE not in kept:  # the job began before there was the rule
+            ridge, own = FORMER_RIDGE, {}
+        else:
+            ridge = kept[_RIDGE]
+    run.resolve({_RIDGE: ridge})
+    run.note(f"ridge {ridge:.6g}: by the rule for {total} training rows and {setup.num_features} features")
+    found = job.model_copy(update={"method": method.model_copy(update=dict(run.resolved))})
+    return found, replace(setup, own_ridge=own)
+
+
+def _by_rows(method: Any, spec: FeatureSpec, num_rows: int) -> float:
+    return ridge_by_rows(spec, num_rows, head=getattr(method, "loss", "ridge") != "ridge")
+
+
+def resolved_settings(settings: Any, resolved: Mapping[str, float]) -> Any:
+    """Settings of a method with the numbers that a run resolved."""
+    return settings.model_copy(update=dict(resolved)) if resolved else settings

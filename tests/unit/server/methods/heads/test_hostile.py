@@ -1,0 +1,68 @@
+"""A client of a head that sends absurd but finite numbers, or counts of rows that it has not: left out, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.federation.events import EventKind
+from kernfed_testing.head_jobs import CLASSES, clients, head_job
+from kernfed_testing.heads import one_thread
+from kernfed_testing.in_process import Tamper, bench, label_skewed_rows, scaled, stating
+
+FOE = "site-3"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("method", "step", "change"),
+    [
+        ("fedavg", "head.descent", scaled(1e20)),
+        ("fedprox", "head.descent", scaled(1e290)),
+        ("fedsophia", "head.sophia", scaled(1e20)),
+        ("fednew", "head.direction", scaled(1e20)),
+        ("newton", "head.warm_up", scaled(1e20)),
+        ("newton", "head.warm_up", stating(loss=1e30)),
+        ("newton", "head.gradient", scaled(1e290)),
+        ("newton", "head.gradient", stating(loss=1e30)),
+        ("newton", "head.gradient", stating(validation_loss=1e30)),
+        ("newton", "head.gradient", stating(mean_curvature=1e30)),
+        ("newton", "head.newton_step", scaled(1e20)),
+        ("newton-paper", "head.gradient", scaled(1e20)),
+        ("newton-paper", "head.newton_step", scaled(1e290)),
+        ("newton-paper-lbfgs", "head.losses", scaled(1e20)),
+        ("fedavg", "head.descent", stating(num_rows=10**9)),
+        ("newton", "head.gradient", stating(num_rows=10**9)),
+        ("newton", "head.newton_step", stating(num_rows=10**9)),
+    ],
+)
+def test_a_client_of_absurd_numbers_is_out_and_named(method: str, step: str, change: Tamper, tmp_path: Path) -> None:
+    """The others go on without it, to a model of the size that they give it."""
+    job = head_job(method, rounds=12 if method == "newton" else 4, cohort="min_clients = 2")
+    honest = clients(tmp_path / "honest").run(job)
+    done = clients(tmp_path / "hostile", tamper={(FOE, step): change}).run(job)
+    failed = [e for e in done.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert failed, "nothing was found"
+    assert {e.client for e in failed} == {FOE}
+    assert np.linalg.norm(done.weights) < 10 * np.linalg.norm(honest.weights) + 1
+    assert done.metrics[-1].pooled["global"]["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    "change", [stating(num_rows=10**9), stating(num_validation_rows=10**6), stating(num_fit_rows=1)]
+)
+def test_counts_that_contradict_what_was_stated_leave_their_client_out(change: Tamper, tmp_path: Path) -> None:
+    """At the opening, before round 1, with the client's name."""
+    rows = label_skewed_rows()
+    job = head_job("newton", rounds=3, cohort='min_clients = 2\npreflight = "quorum"')
+    done = bench(rows, tmp_path, CLASSES, tamper={(FOE, "head.open"): change}).run(job)
+    assert any(note.startswith(f"{FOE} is left out of this job: INVALID_REPLY") for note in done.notes)
+    assert FOE not in done.metrics[-1].clients
