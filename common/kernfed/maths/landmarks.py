@@ -10,9 +10,12 @@ from kernfed.arrays import Floats
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.features.spec import FeatureSpec, draw_frequencies
 from kernfed.maths.kernels import gram
+from kernfed.memory import require_bytes
 
 _CUT = 1e-10
 """Eigenvalues below this part of the largest are noise of rounding: their root would raise it above the features."""
+_MATRICES = 5
+"""Matrices of all pairs of landmarks that are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,15 @@ def landmark_root(spec: FeatureSpec, landmarks: Floats | None = None) -> Landmar
         spec: The map.
         landmarks: Its landmarks, shape (D, d), in the units of the columns; unset: drawn as the map says.
 
+    Raises:
+        DataError: The matrices do not fit into memory.
+
     Source: Williams & Seeger (2001); Drineas & Mahoney (2005) for the pseudo-inverse.
     """
+    num = spec.num_frequencies if landmarks is None else len(landmarks)
+    require_bytes(
+        _MATRICES * 8 * num * num, f"a map of {num:,} landmarks", "give features.num_frequencies a lower value"
+    )
     points = draw_frequencies(spec).omega if landmarks is None else landmarks
     values, vectors = np.linalg.eigh(gram(landmark_kernel(spec), points))
     kept = values > _CUT * values[-1]

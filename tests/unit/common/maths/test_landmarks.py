@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, fingerprint, make_spec
 from kernfed.maths.kernels import gram
@@ -48,6 +48,12 @@ def test_smooth_kernels_on_few_columns_depend() -> None:
     x = np.linspace(-2, 2, 40)[:, None]
     made = FeatureMap(spec)(torch.as_tensor(x)).numpy()
     np.testing.assert_allclose(made @ made.T, gram(landmark_kernel(spec), x), atol=1e-4)
+
+
+def test_too_many_landmarks_are_refused() -> None:
+    """Their matrix has a row and a column for each."""
+    with pytest.raises(DataError, match=r"a map of 1,000,000 landmarks needs.*lower value"):
+        landmark_root(make_spec(Kernel.GAUSSIAN, FeatureForm.NYSTROEM, 2, 1.0, 1_000_000, 1))
 
 
 def test_the_landmarks_are_in_the_fingerprint() -> None:
