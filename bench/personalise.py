@@ -20,8 +20,8 @@ from kernfed.features.spec import draw_frequencies
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import View, embed, target_terms, view_spec
-from kernfed.methods.personalise.messages import CandidateGrid
 from kernfed.methods.personalise.q_aggregation import (
     Aggregation,
     default_constants,

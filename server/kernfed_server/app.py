@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
-from kernfed.pki.records import Revocation, live
-from kernfed.pki.registry import Registry
+from kernfed.pki.records import IssuedCertificate, Revocation, live
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
@@ -79,23 +78,24 @@ class Coordinator:
         )
         self.sessions = SessionRegistry(limits, file.data / "spool")
         self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
-        for name in {c.name for c in self._pki.registry.certificates() if c.role is Role.CLIENT and c.revoked_at}:
-            self._leave_out(name)
+        certificates = self._pki.registry.certificates()
+        for name in {c.name for c in certificates if c.role is Role.CLIENT and c.revoked_at}:
+            self._leave_out(name, certificates)
         self._health = Health()
         self._stop_by: float | None = None
         """When a coordinator that stops must be gone, by the loop's clock."""
 
-    def _on_revoked(self, revocation: Revocation) -> None:
+    def _on_revoked(self, revocation: Revocation, certificates: Sequence[IssuedCertificate]) -> None:
         self.sessions.cut(
             frozenset({revocation.serial}),
             "REVOKED",
             "the certificate was revoked: ask the operator for a new token and enrol again",
         )
-        self._leave_out(revocation.name)
+        self._leave_out(revocation.name, certificates)
 
-    def _leave_out(self, client: str) -> None:
+    def _leave_out(self, client: str, certificates: Sequence[IssuedCertificate]) -> None:
         """A client that has no other certificate, as one that was renewed has, is out of every cohort."""
-        if client not in enrolled_clients(self._pki.registry):
+        if client not in enrolled_clients(certificates):
             self.sessions.revoke(client)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Ports], None] = lambda _: None) -> None:
@@ -120,7 +120,7 @@ class Coordinator:
                 self.sessions,
                 self._exchange,
                 file.data,
-                known_clients=lambda: enrolled_clients(self._pki.registry),
+                known_clients=lambda: enrolled_clients(self._pki.registry.certificates()),
                 limits=RunLimits(jobs_per_client=file.jobs_per_client),
             )
             background = [
@@ -211,9 +211,9 @@ class Coordinator:
             await server.stop(self._time_to_stop())
 
 
-def enrolled_clients(registry: Registry) -> set[str]:
+def enrolled_clients(certificates: Iterable[IssuedCertificate]) -> set[str]:
     """Names of the clients that hold a certificate which is neither revoked nor expired."""
-    return {c.name for c in live(registry.certificates(), utc_now()) if c.role is Role.CLIENT}
+    return {c.name for c in live(certificates, utc_now()) if c.role is Role.CLIENT}
 
 
 def _lock(data: Path) -> ProcessLock:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,10 @@ def in_one_process(fed: Federation, folder: Path, text: str, files: Mapping[str,
 
 async def test_the_network_gives_the_bits_of_one_process(tmp_path: Path) -> None:
     """Three daemons; a second job on the same public set sends it to nobody; what was not uploaded is refused."""
-    _, text, files = made_job(tmp_path, rounds=8, num_points=40)
+    chosen: dict[str, Any] = dict.fromkeys(
+        ("ridge", "lengthscale", "intercept")
+    )  # none is given: the clients' rows choose
+    _, text, files = made_job(tmp_path, rounds=8, num_points=40, **chosen)
     text = text.replace("standardise = false", "standardise = false\ntest_fraction = 0.2")
     async with Federation(tmp_path / "fed", csv_of(3, 15)) as fed:
         with pytest.raises(ConfigError, match="not at this coordinator"):
@@ -68,6 +72,7 @@ async def test_the_network_gives_the_bits_of_one_process(tmp_path: Path) -> None
         ended = await fed.run(text)
         notes = [e.message for e in ended.of(EventKind.NOTE)]
         assert any("sent to nobody" in note for note in notes)
+        assert any(note.startswith("ridge ") and "the least error of the clients' rows" in note for note in notes)
         assert networked == await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text, files)
 
 

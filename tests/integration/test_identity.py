@@ -168,7 +168,7 @@ async def test_revoked(coordinator: Coordinator, ids: Identities) -> None:
     folder = ids.client()
     assert await coordinator.call(folder) == "client/cleveland"
     told: asyncio.Queue[Any] = asyncio.Queue()
-    coordinator.watch.on_revoked = told.put_nowait
+    coordinator.watch.on_revoked = lambda revocation, _: told.put_nowait(revocation)
     await asyncio.to_thread(ids.pki.revoke, "cleveland")
     assert (await asyncio.wait_for(told.get(), LIMIT_S)).name == "cleveland"
     with pytest.raises(RevokedError, match="was revoked"):

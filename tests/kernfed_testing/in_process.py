@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -258,3 +258,22 @@ def with_rows(num_rows: int) -> Tamper:
         return replace(reply, **changed)
 
     return change
+
+
+def scaled(factor: float) -> Tamper:
+    """Replies whose arrays are so many times as large."""
+
+    def change(reply: Reply) -> Reply:
+        arrays: dict[str, Any] = {
+            f.name: getattr(reply, f.name) * factor
+            for f in fields(reply)
+            if isinstance(getattr(reply, f.name), np.ndarray)
+        }
+        return replace(reply, **arrays)
+
+    return change
+
+
+def stating(**values: Any) -> Tamper:
+    """Replies with other numbers in these fields."""
+    return lambda reply: replace(reply, **values)

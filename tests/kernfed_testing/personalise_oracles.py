@@ -10,8 +10,8 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.methods.personalise.crossfit import Target
+from kernfed.methods.personalise.crossfit_messages import StageDecision
 from kernfed.methods.personalise.embeddings import Embedding, TargetTerms
-from kernfed.methods.personalise.messages import StageDecision
 
 KernelFunction = Callable[[Floats, Floats], Floats]
 """Gram matrix of two sets of points: (n, d), (m, d) -> (n, m)."""

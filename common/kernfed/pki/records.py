@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -80,6 +80,6 @@ class Revocation:
     why: str
 
 
-def live(certificates: Sequence[IssuedCertificate], now: datetime) -> list[IssuedCertificate]:
+def live(certificates: Iterable[IssuedCertificate], now: datetime) -> list[IssuedCertificate]:
     """Those that are neither revoked nor expired."""
     return [c for c in certificates if c.revoked_at is None and now < c.not_after]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 
@@ -21,6 +22,8 @@ from kernfed.pki.names import Principal, Role, principal_of
 from kernfed.pki.records import FederationInfo, IssuedCertificate, Revocation, TokenRecord
 from kernfed.pki.tokens import hash_secret
 from kernfed.wording import moment
+
+T = TypeVar("T")
 
 REGISTRY = "registry.sqlite"
 _VERSION = 1
@@ -113,17 +116,8 @@ class Registry:
 
     def certificates(self) -> list[IssuedCertificate]:
         """All certificates, by role and name, the newest first."""
-        query = """
-            SELECT c.serial, c.role, c.name, not_before, not_after, issued_at, via, r.revoked_at, coalesce(r.why, '')
-            FROM certificates c LEFT JOIN revocations r ON r.serial = c.serial
-            ORDER BY c.role, c.name, c.issued_at DESC, c.rowid DESC
-        """
         with self._connection() as db:
-            rows = db.execute(query).fetchall()
-        return [
-            IssuedCertificate(s, Role(role), name, _at(nb), _at(na), _at(issued), via, _maybe_at(revoked), why)
-            for s, role, name, nb, na, issued, via, revoked, why in rows
-        ]
+            return _certificates(db)
 
     def add_token(self, secret: str, client: str, *, now: datetime, expires: datetime) -> int:
         """Note a new token; keeps only the SHA-256 of its secret. Returns its id."""
@@ -249,15 +243,6 @@ class Registry:
                     revoked.append(Revocation(int(cursor.lastrowid or 0), serial, Role(role), name, now, why))
             return revoked
 
-    def revocations(self, after: int = 0) -> list[Revocation]:
-        """Revocations with a number above `after`, in order."""
-        with self._connection() as db:
-            rows = db.execute(
-                "SELECT number, serial, role, name, revoked_at, why FROM revocations WHERE number > ? ORDER BY number",
-                (after,),
-            ).fetchall()
-        return [Revocation(n, serial, Role(role), name, _at(when), why) for n, serial, role, name, when, why in rows]
-
     def is_revoked(self, serial: str) -> bool:
         """Whether a certificate was revoked."""
         with self._connection() as db:
@@ -265,29 +250,10 @@ class Registry:
 
     @contextmanager
     def _connection(self, *, check_version: bool = True) -> Iterator[sqlite3.Connection]:
-        try:
-            # mode=rw: a registry that vanished is an error, not a new empty file.
-            db = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
-            )
-        except sqlite3.Error as err:
-            raise ConfigError(f"cannot open {self.path}: {err}; run as the user who owns it") from err
-        try:
+        with _told(self.path), closing(_connect(self.path)) as db:
             if check_version:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version != _VERSION:
-                    raise ConfigError(
-                        f"{self.path} has version {version}, this kernfed reads {_VERSION}: update kernfed"
-                    )
+                _check_version(self.path, db)
             yield db
-        except sqlite3.OperationalError as err:
-            if "locked" in str(err) or "busy" in str(err):
-                raise BusyError(f"{self.path} is in use by another process for more than {_LOCK_WAIT_S:g} s") from err
-            raise ConfigError(f"cannot use {self.path}: {err}; run as the user who owns it") from err
-        except sqlite3.DatabaseError as err:
-            raise ConfigError(f"{self.path} is damaged ({err}): restore it from a backup") from err
-        finally:
-            db.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -299,6 +265,113 @@ class Registry:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
+
+
+class RegistryReader:
+    """Reads revocations and certificates through one connection, for as long as the file is the same one.
+
+    It needs no new descriptors, so it goes on where strangers' connections have used up all that the process may have.
+    One caller at a time, from any thread.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Connect when it is used first."""
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._file = (0, 0)
+
+    def revocations(self, after: int) -> list[Revocation]:
+        """Revocations with a number above `after`, in order.
+
+        Raises:
+            BusyError: Another process holds the file for long.
+            ConfigError: The file cannot be read, or is another release's.
+        """
+        return self._read(lambda db: _revocations(db, after))
+
+    def certificates(self) -> list[IssuedCertificate]:
+        """As `Registry.certificates`.
+
+        Raises:
+            BusyError: Another process holds the file for long.
+            ConfigError: The file cannot be read, or is another release's.
+        """
+        return self._read(_certificates)
+
+    def close(self) -> None:
+        """Let go of the file; the next call opens it again."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with _told(self._path):
+                return query(self._opened())
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            found = self._path.stat()
+        except OSError as err:
+            raise ConfigError(f"cannot open {self._path}: {err.strerror}; run as the user who owns it") from err
+        if self._db is None or (found.st_dev, found.st_ino) != self._file:
+            self.close()
+            self._db = _connect(self._path)
+            self._file = found.st_dev, found.st_ino
+            _check_version(self._path, self._db)
+        return self._db
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        # mode=rw: a registry that vanished is an error, not a new empty file.
+        where = f"{path.absolute().as_uri()}?mode=rw"
+        return sqlite3.connect(where, uri=True, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as err:
+        raise ConfigError(f"cannot open {path}: {err}; run as the user who owns it") from err
+
+
+def _check_version(path: Path, db: sqlite3.Connection) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version != _VERSION:
+        raise ConfigError(f"{path} has version {version}, this kernfed reads {_VERSION}: update kernfed")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, which name the file and the remedy."""
+    try:
+        yield
+    except sqlite3.OperationalError as err:
+        if "locked" in str(err) or "busy" in str(err):
+            raise BusyError(f"{path} is in use by another process for more than {_LOCK_WAIT_S:g} s") from err
+        raise ConfigError(f"cannot use {path}: {err}; run as the user who owns it") from err
+    except sqlite3.DatabaseError as err:
+        raise ConfigError(f"{path} is damaged ({err}): restore it from a backup") from err
+
+
+def _certificates(db: sqlite3.Connection) -> list[IssuedCertificate]:
+    rows = db.execute(
+        """
+        SELECT c.serial, c.role, c.name, not_before, not_after, issued_at, via, r.revoked_at, coalesce(r.why, '')
+        FROM certificates c LEFT JOIN revocations r ON r.serial = c.serial
+        ORDER BY c.role, c.name, c.issued_at DESC, c.rowid DESC
+        """
+    ).fetchall()
+    return [
+        IssuedCertificate(s, Role(role), name, _at(nb), _at(na), _at(issued), via, _maybe_at(revoked), why)
+        for s, role, name, nb, na, issued, via, revoked, why in rows
+    ]
+
+
+def _revocations(db: sqlite3.Connection, after: int) -> list[Revocation]:
+    rows = db.execute(
+        "SELECT number, serial, role, name, revoked_at, why FROM revocations WHERE number > ? ORDER BY number", (after,)
+    ).fetchall()
+    return [Revocation(n, serial, Role(role), name, _at(when), why) for n, serial, role, name, when, why in rows]
 
 
 def _insert(db: sqlite3.Connection, certificate: x509.Certificate, via: str, now: datetime) -> None:

@@ -474,8 +474,8 @@ class LeftOutErrors(google.protobuf.message.Message):
     """
     @property
     def squared_errors(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Sums over rows and outputs, for S lengthscales and R penalties; at least 0, and at most 10 times the sum of
-        predicting the mean. Shape (S, R).
+        """Sums over rows and outputs, for S lengthscales and R penalties; at least 0, and at most twice the sum of predicting
+        the mean. Shape (S, R).
         """
 
     def __init__(

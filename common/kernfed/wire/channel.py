@@ -12,6 +12,9 @@ KEEPALIVE_INTERVAL_S: Final = 20
 KEEPALIVE_TIMEOUT_S: Final = 10
 """A ping unanswered for this long ends the connection."""
 
+HANDSHAKE_TIMEOUT_S: Final = 10
+"""A connection whose TLS handshake is not over by then is closed by the server."""
+
 MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 """Largest frame: a payload header of at most 4 MiB with its envelope; fragments are 1 MiB."""
 
@@ -33,6 +36,8 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_COMMON,
     # Half the interval: a client's ping that comes a little early is not an offence.
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_INTERVAL_S * 500),
+    # Whoever connects and says nothing is shut out soon: each holds a descriptor.
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * 1000),
     # A second coordinator on the same port must fail to start, not share its clients.
     ("grpc.so_reuseport", 0),
 )

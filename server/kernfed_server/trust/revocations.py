@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
 from kernfed.errors import KernfedError
-from kernfed.pki.records import Revocation
-from kernfed.pki.registry import Registry
+from kernfed.pki.records import IssuedCertificate, Revocation
+from kernfed.pki.registry import Registry, RegistryReader
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 POLL_INTERVAL_S = 1.0
 
@@ -22,7 +25,7 @@ class RevocationWatch:
     def __init__(
         self,
         registry: Registry,
-        on_revoked: Callable[[Revocation], None] = lambda revocation: None,
+        on_revoked: Callable[[Revocation, Sequence[IssuedCertificate]], None] = lambda revocation, certificates: None,
         *,
         interval_s: float = POLL_INTERVAL_S,
     ) -> None:
@@ -30,15 +33,17 @@ class RevocationWatch:
 
         Args:
             registry: Registry that the operator's commands write to.
-            on_revoked: Called on the event loop for each new revocation; ends that client's session.
+            on_revoked: Called on the event loop for each new revocation, with all certificates; ends that client's
+                session.
             interval_s: Seconds between two looks.
         """
-        self._registry = registry
+        self._reader = RegistryReader(registry.path)
         self.on_revoked = on_revoked
         self._interval_s = interval_s
         self._serials: set[str] = set()
         self._last = 0
-        self._add(registry.revocations())
+        self._add(self._reader.revocations(self._last))
+        self._reader.close()  # until `run`
 
     def is_revoked(self, serial: str) -> bool:
         """Whether a serial number was revoked; from memory."""
@@ -46,11 +51,18 @@ class RevocationWatch:
 
     async def run(self) -> None:
         """Poll until cancelled. A registry that cannot be read is logged once, and asked again."""
+        try:
+            await self._poll()
+        finally:
+            self._reader.close()
+
+    async def _poll(self) -> None:
         readable = True
         while True:
             await asyncio.sleep(self._interval_s)
             try:
-                new = await asyncio.to_thread(self._registry.revocations, self._last)
+                new = await _to_its_end(asyncio.to_thread(self._reader.revocations, self._last))
+                certificates = await _to_its_end(asyncio.to_thread(self._reader.certificates)) if new else []
             except KernfedError as err:
                 if readable:
                     log.error("revocations cannot be read; still trying", error=str(err))
@@ -67,9 +79,19 @@ class RevocationWatch:
                     serial=revocation.serial,
                     why=revocation.why,
                 )
-                self.on_revoked(revocation)
+                self.on_revoked(revocation, certificates)
 
     def _add(self, revocations: list[Revocation]) -> None:
         for revocation in revocations:
             self._serials.add(revocation.serial)
             self._last = max(self._last, revocation.number)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work in a thread, also where the caller is cancelled meanwhile: what it uses is closed afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

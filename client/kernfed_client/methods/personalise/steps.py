@@ -16,16 +16,14 @@ from kernfed.maths.statistics import moments
 from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.choice import Family, candidates
 from kernfed.methods.personalise.crossfit import Target
+from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest, CrossfitScores
 from kernfed.methods.personalise.embeddings import embed, target_terms
 from kernfed.methods.personalise.messages import (
-    AdoptRequest,
     AllowKeepingRequest,
     ClientEmbedding,
     CollaborationWeights,
     ColumnMoments,
     ColumnMomentsRequest,
-    CrossfitRequest,
-    CrossfitScores,
     EmbedRequest,
     EvaluatePersonalRequest,
     Factor,

@@ -8,6 +8,8 @@ import numpy as np
 
 from kernfed.arrays import Floats
 
+LEAP = 10.0
+"""Scales that a consensus moves in one round, from which on nothing later is good that did not settle."""
 FAR = 100.0
 """Scales from its beginning beyond which a consensus diverges, where it also moves further in each round."""
 ABSURD = 1e6

@@ -87,6 +87,12 @@ class TargetMoments(Reply):
     deviation: Annotated[Array, Shape("C")]
     """Standard deviation per output, at least 0."""
 
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.deviation < 0).any():
+            yield "a deviation is negative"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetMomentsRequest(Request[TargetMoments]):
@@ -109,7 +115,7 @@ class LeftOutErrors(Reply):
     num_used: Annotated[int, Range(0, MOST_LEFT_OUT)]
     """Rows that were used; 0 where the client has fewer than 3 different ones, and the errors say nothing."""
     squared_errors: Annotated[Array, Shape("S", "R"), Exact()]
-    """Sums over rows and outputs, for S lengthscales and R penalties; at least 0, and at most 10 times the sum of
+    """Sums over rows and outputs, for S lengthscales and R penalties; at least 0, and at most twice the sum of
     predicting the mean."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:

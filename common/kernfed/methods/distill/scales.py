@@ -13,7 +13,7 @@ ALARM = 10.0
 IMPLAUSIBLE = 1000.0
 """Deviations from which on targets, predictions and public points are not taken."""
 
-WORST = 10.0
+WORST = 2.0
 """Times the squared error of predicting the mean, from which on an error is as good as any larger one."""
 
 Moments = tuple[Floats, Floats]

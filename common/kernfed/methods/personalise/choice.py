@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
-from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 
 MIN_STAGES, MAX_STAGES = 3, 8
 """Turns of proposing and choosing: embeddings and clusters; losses of the local model and of the choice; losses of the

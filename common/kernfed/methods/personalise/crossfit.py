@@ -27,8 +27,8 @@ from kernfed.maths.folds import deal
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
 from kernfed.methods.personalise.clusters import RIDGE, Clusters, Labels, client_losses, cluster, cluster_models
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.embeddings import embed
-from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
 
 MIN_ROWS = 3
 """Different training rows from which a client scores candidates on held-out ones; with fewer it takes the common

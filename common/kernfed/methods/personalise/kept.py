@@ -25,7 +25,7 @@ from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.spec import FeatureSpec, check_spec
 from kernfed.maths.triangles import packed_size
-from kernfed.methods.personalise.messages import CandidateGrid, StageDecision
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 
 FORMAT: Final = "kernfed.shared/1"
 NAME: Final = "shared"

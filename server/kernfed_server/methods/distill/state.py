@@ -9,7 +9,7 @@ import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.maths.settling import relative_movement
-from kernfed.methods.distill.growth import diverges, rms, scale_of
+from kernfed.methods.distill.growth import LEAP, diverges, rms, scale_of
 from kernfed.methods.distill.messages import PublicPredictions
 from kernfed_server.jobs.state import State, names_array
 
@@ -42,7 +42,7 @@ class Iteration:
     scale: float = 0.0
     """By which movements are judged; see `kernfed.methods.distill.growth`."""
     steadiest: Floats | None = None
-    """V before the least movement."""
+    """V before the least movement, as long as none was a leap."""
     far_rows: dict[str, float] = field(default_factory=dict)
     """Of each client: share of its rows without a public point near them."""
 
@@ -116,7 +116,7 @@ class Iteration:
         if before is not None:
             self.movements.append(relative_movement(before, now))
             self.steps.append(rms(now - before))
-            if self.steps[-1] <= min(self.steps):
+            if self.steps[-1] <= min(self.steps) and max(self.steps) <= LEAP * self.scale:
                 self.steadiest = before
         for client, reply in replies.items():
             distance = rms(reply.predictions - now)

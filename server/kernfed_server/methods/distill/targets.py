@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.errors import DataError, InvalidReplyError
+from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.exchange import Fault
 from kernfed.methods.distill.messages import TargetMomentsRequest
@@ -40,6 +40,8 @@ class AgreedTargets:
 async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets:
     """Pool the clients' means and deviations, and find clients whose targets are of another scale.
 
+    Those of at least half of the clients stand for all; with fewer there are none.
+
     Targets that spread `ALARM` times as much as the others', or lie so many of their deviations off, are noted. From
     `IMPLAUSIBLE` on the client does not pass: the job is refused, or goes on without it, as `cohort.preflight` says.
 
@@ -49,14 +51,13 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets
     otherwise = "scales of the clients' targets are not compared, and targets are not centred"
     asked = cohort.ask(TargetMomentsRequest(num_outputs=setup.num_outputs), optional=True)
     replies = await run.optional(asked, otherwise)
-    for client, reply in replies.items():
-        if (reply.deviation < 0).any():
-            raise InvalidReplyError(f"{client} states a negative deviation of its targets")
-    if len(replies) < len(cohort.clients):
+    missing = [client for client in cohort.clients if client not in replies]
+    if 2 * len(missing) > len(cohort.clients) or not replies:
         if replies:
-            missing = listed([client for client in cohort.clients if client not in replies])
-            run.note(f"{otherwise}: {missing} tell no mean and deviation")
+            run.note(f"{otherwise}: {listed(missing)} tell no mean and deviation")
         return AgreedTargets()
+    if missing:
+        run.note(f"{listed(missing)} tell no mean and deviation of their targets: those of the others stand for all")
     off = how_far({client: (reply.mean, reply.deviation) for client, reply in replies.items()})
     for client, factor in off.items():
         if factor < ALARM:

@@ -311,7 +311,7 @@ class _Distillation:
         message = (
             f"round {round_num}: the consensus moves away instead of settling. It moved by {size:.3g} in this round, "
             f"and the spread of the clients' targets and first predictions is {state.scale:.3g}. Clients keep the "
-            f"models that they had; the job leaves the consensus from before its least movement. Use {remedy}"
+            f"models that they had; the job leaves the last consensus that was steady. Use {remedy}"
         )
         return DivergedRunError(message, model=self._consensus(state.steadiest), measure=self._alone)
 

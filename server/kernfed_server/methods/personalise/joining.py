@@ -16,6 +16,7 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.jobs.job_file import JobFile
 from kernfed.maths.tasks import TASKS
 from kernfed.maths.triangles import packed_size
+from kernfed.methods.personalise.crossfit_messages import AdoptRequest
 from kernfed.methods.personalise.kept import (
     FORMAT,
     Facts,
@@ -25,7 +26,6 @@ from kernfed.methods.personalise.kept import (
     shared_plan,
 )
 from kernfed.methods.personalise.messages import (
-    AdoptRequest,
     AllowKeepingRequest,
     ClientEmbedding,
     EmbedRequest,
@@ -39,6 +39,7 @@ from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Agreed
 from kernfed_server.jobs.state import Arrays
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.weights import Personalisation
 
 KEPT = "kept"
@@ -94,7 +95,7 @@ async def join(job: Personalisation, kept: KeptShared) -> Arrays:
             "The model of all rows alike is that of the earlier job, without the rows of those who join"
         )
         if facts.grid is None:
-            await job.find_weights()
+            await find_weights(job)
             await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
         else:
             await job.hand_on()

@@ -33,6 +33,7 @@ from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -49,7 +50,7 @@ async def train_newton(job: Personalisation, found: Collaboration | None) -> Arr
             return solver.federated
     async for round_num in job.run.rounds(job.settings.rounds):
         if found is None:
-            await job.find_weights()
+            await find_weights(job)
             found = await job.told_weights(needed=True)
             solver = _Solver.start(job, found)
             await job.run.record(round_num, {**found.to_arrays(), **solver.to_arrays()}, RoundMetrics())
@@ -119,12 +120,7 @@ class _Solver:
     @classmethod
     def start(cls, job: Personalisation, found: Collaboration) -> _Solver:
         """Before the first trip."""
-        targets = targets_of(found, job.settings.min_weight)
-        if targets.dropped > 0:
-            job.say(
-                f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
-                f"target loses more than {targets.dropped:.2g} of its weight"
-            )
+        targets = job.targets(found)
         num_inputs = job.setup.num_features + int(job.setup.intercept)
         none = np.zeros((0, num_inputs, job.setup.num_outputs))
         count = len(targets.mix)

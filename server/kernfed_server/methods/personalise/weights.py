@@ -1,4 +1,4 @@
-"""The coordinator's part in finding everyone's weights: collect, hand on, sum scores, decide."""
+"""A personalised job at the coordinator: what its clients have shared, handed on, told and measured."""
 
 from __future__ import annotations
 
@@ -13,42 +13,31 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.maths.aggregate import total
-from kernfed.maths.statistics import pool_moments, pooled_deviation
+from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
     LITE_GRID,
     WIDE_GRID,
-    Family,
-    Scores,
-    Turns,
     default_grid,
-    fedavg_candidates,
 )
-from kernfed.methods.personalise.crossfit import MIN_ROWS
+from kernfed.methods.personalise.crossfit_messages import CandidateGrid, Decisions
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
-    AdoptRequest,
-    CandidateGrid,
     ClientEmbedding,
     Clustering,
     CollaborationWeights,
     ColumnMomentsRequest,
-    CrossfitRequest,
-    Decisions,
     Directions,
     EmbedRequest,
     EvaluatePersonalRequest,
     FactorRequest,
     ProjectRequest,
     ShareRequest,
-    SolveWeightsRequest,
     Statistics,
     StatisticsRequest,
     TellWeightsRequest,
 )
-from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
@@ -65,7 +54,7 @@ from kernfed_server.methods.personalise.directions import (
     pool_factors,
 )
 from kernfed_server.methods.personalise.findings import finding_of
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 
 @dataclass
@@ -81,6 +70,8 @@ class Personalisation:
     """Notes for people, for the job's findings."""
     embeddings: dict[str, ClientEmbedding] = field(default_factory=dict)
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    moments: dict[str, Moments] = field(default_factory=dict)
+    """Each client's, of the columns that networks see and then of the targets."""
     joining: tuple[str, ...] = ()
     """Clients of this job that join those of an earlier one, who are not asked; empty: all are of this job."""
     column_mean: Floats = field(default_factory=lambda: np.zeros(0))
@@ -130,7 +121,8 @@ class Personalisation:
             ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
             check=lambda _, stated: check_moments(stated),
         )
-        pooled = pool_moments([moments_of(m) for m in described.values()])
+        self.moments = {client: moments_of(m) for client, m in described.items()}
+        pooled = pool_moments(list(self.moments.values()))
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,
@@ -274,26 +266,6 @@ class Personalisation:
         solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
         return solved
 
-    async def find_weights(self) -> None:
-        """Hand on what was shared, and let every client find its weights."""
-        await self.hand_on()
-        if self.settings.weights == "crossfit":
-            await self._crossfit()
-            return
-        auto = default_constants(len(self.clients))
-        c_q = auto.c_q if isinstance(self.settings.c_q, str) else self.settings.c_q
-        c_p = auto.c_p if isinstance(self.settings.c_p, str) else self.settings.c_p
-        constants = Constants(c_q, c_p)
-        request = SolveWeightsRequest(
-            exact=self.settings.weights == "exact", c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND
-        )
-        solved = await self.cohort.ask(request, everyone=True)
-        gap = max(reply.gap for reply in solved.values())
-        self.say(
-            f"Q-aggregation with C_Q {constants.c_q:.4g}, C_P {constants.c_p:.4g}: every client's objective is within "
-            f"{gap:.2g} of its optimum"
-        )
-
     async def told_weights(self, *, needed: bool) -> Collaboration:
         """Ask the clients for their weights.
 
@@ -332,6 +304,16 @@ class Personalisation:
             why = f" ({'; '.join(wrong)})" if wrong else ""
             self.say(f"{', '.join(silent)}: collaboration weights not told{why}; {then}")
         return found
+
+    def targets(self, found: Collaboration) -> Targets:
+        """The models to train by the weights that were found; of small weights that are left out it is told."""
+        targets = targets_of(found, self.settings.min_weight)
+        if targets.dropped > 0:
+            self.say(
+                f"weights below {self.settings.min_weight:g} are left out of training, and the others scaled up: no "
+                f"target loses more than {targets.dropped:.2g} of its weight"
+            )
+        return targets
 
     async def measure(self, federated: Array) -> RoundMetrics:
         """Metrics of personal models, of the global one, and of the clients alone.
@@ -404,47 +386,11 @@ class Personalisation:
             return ()
         scale = 1.0 if self.basis is None else self.basis.shape[1] / self.setup.num_features
         statistics = [self.statistics[c] for c in self.clients]
-        return cluster_once(statistics, self._grid().clusters, int(self.setup.intercept), scale)
+        return cluster_once(statistics, self.grid.clusters, int(self.setup.intercept), scale)
 
-    async def _crossfit(self) -> None:
-        """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""
-        grid = self._grid()
-        deviate = self.settings.trainer != "fedavg" if self.settings.deviate == "auto" else self.settings.deviate
-        turns = Turns(grid, bool(deviate))
-        embedded = self.embeddings
-        small = [c for c in self.clients if (embedded[c].num_different or embedded[c].num_rows) < MIN_ROWS]
-        scoring = sorted(set(self.clients) - set(small)) if small else None
-        if scoring == []:
-            raise JobError(
-                f"cross-fitting needs a client of at least {MIN_ROWS} different training rows, and no client has as "
-                'many; add rows, or use weights = "paper"'
-            )
-        if small:
-            self.say(
-                f"{', '.join(small)}: fewer than {MIN_ROWS} different training rows; the choice of the other clients "
-                "is taken"
-            )
-        while not turns.done:
-            listed = turns.listed
-            request = CrossfitRequest(
-                grid=grid,
-                decisions=tuple(turns.decisions),
-                num_candidates=len(listed),
-                num_fedavg=len(fedavg_candidates(listed)),
-            )
-            told = await self.cohort.ask(request, clients=scoring, everyone=True, drawn=scoring is not None)
-            summed = total(list(told.values()))
-            turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
-        chosen = turns.chosen
-        wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"
-        self.say(
-            f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
-            f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
-        )
-        self.chosen = grid, tuple(turns.decisions)
-        await self.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)
-
-    def _grid(self) -> CandidateGrid:
+    @property
+    def grid(self) -> CandidateGrid:
+        """Candidates of cross-fitting."""
         named = {"full": FULL_GRID, "lite": LITE_GRID, "wide": WIDE_GRID}
         grid = named.get(self.settings.grid, default_grid(self.num_inputs))
         return replace(grid, num_folds=self.settings.folds)

@@ -20,6 +20,7 @@ from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import Arrays
 from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge
+from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.joining import KEPT, agreed_before, join, kept_arrays
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
@@ -67,7 +68,7 @@ async def _solve_exactly(job: Personalisation) -> Arrays:
     state: Arrays = {}
     federated = job.federated_model()
     async for round_num in job.run.rounds(1):
-        await job.find_weights()
+        await find_weights(job)
         if job.settings.weights != "crossfit":
             await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
         metrics = await job.measure(federated)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from kernfed.errors import CertificateError, ConfigError, RevokedError, TokenErr
 from kernfed.pki.authority import Authority, certificate_pem, new_key, serial_of
 from kernfed.pki.names import Principal, Role
 from kernfed.pki.records import FederationInfo
-from kernfed.pki.registry import REGISTRY, Registry
+from kernfed.pki.registry import REGISTRY, Registry, RegistryReader
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 CLEVELAND = Principal("hearts", Role.CLIENT, "cleveland")
@@ -30,9 +31,13 @@ def authority() -> Authority:
     return Authority.create("hearts", NOW)
 
 
+def registry_info() -> FederationInfo:
+    return FederationInfo("hearts", "h:1", "h:2", ("h",))
+
+
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
-    return Registry.create(tmp_path / REGISTRY, FederationInfo("hearts", "h:1", "h:2", ("h",)))
+    return Registry.create(tmp_path / REGISTRY, registry_info())
 
 
 @pytest.fixture
@@ -130,11 +135,34 @@ def test_revocation(registry: Registry, issue: Issue) -> None:
     assert [r.serial for r in rest] == [serial_of(second)]
     assert registry.revoke(CLEVELAND, now=NOW) == []
     assert registry.is_revoked(serial_of(first))
-    assert [r.why for r in registry.revocations(after=1)] == ["lost laptop"]
+    with contextlib.closing(RegistryReader(registry.path)) as reader:
+        assert [r.why for r in reader.revocations(after=1)] == ["lost laptop"]
     assert {c.state(NOW) for c in registry.certificates()} == {"revoked"}
     with pytest.raises(RevokedError):
         registry.renew(serial_of(first), now=NOW, issue=issue)
     assert len(registry.certificates()) == 2
+
+
+def test_revocations_are_read_without_a_descriptor_to_spare(registry: Registry, issue: Issue) -> None:
+    """A reader that has read once goes on where nothing can be opened, and sees what others write, and a new file."""
+    registry.record(issue(), "token", NOW)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.closing(RegistryReader(registry.path)) as reader:
+        assert reader.revocations(0) == []
+        registry.revoke(CLEVELAND, now=NOW)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(ConfigError, match="run as the user who owns it"):
+                registry.certificates()
+            assert [r.name for r in reader.revocations(0)] == ["cleveland"]
+            assert [c.name for c in reader.certificates()] == ["cleveland"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        registry.path.unlink()
+        with pytest.raises(ConfigError, match="No such file"):
+            reader.revocations(0)
+        Registry.create(registry.path, registry_info())
+        assert reader.revocations(0) == []
 
 
 def test_revoking_the_unknown_is_an_error(registry: Registry) -> None:

@@ -34,7 +34,7 @@ async def test_new_revocations_are_told_once(tmp_path: Path) -> None:
     old, new = ids.load_client("old"), ids.load_client("new")
     ids.pki.revoke("old")
     told: asyncio.Queue[Revocation] = asyncio.Queue()
-    watch = RevocationWatch(ids.pki.registry, told.put_nowait, interval_s=0.01)
+    watch = RevocationWatch(ids.pki.registry, lambda revocation, _: told.put_nowait(revocation), interval_s=0.01)
     assert watch.is_revoked(old.serial)
     async with running(watch):
         assert not watch.is_revoked(new.serial)
@@ -55,7 +55,9 @@ async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
     path = ids.pki.registry.path
     hidden = path.with_name("hidden")
     with structlog.testing.capture_logs() as logs:
-        async with running(RevocationWatch(ids.pki.registry, told.put_nowait, interval_s=0.01)):
+        async with running(
+            RevocationWatch(ids.pki.registry, lambda revocation, _: told.put_nowait(revocation), interval_s=0.01)
+        ):
             path.rename(hidden)
             async with asyncio.timeout(LIMIT_S):
                 while not logs:

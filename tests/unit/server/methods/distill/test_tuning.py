@@ -112,7 +112,7 @@ def test_the_least_sum_is_taken_and_ties_go_to_the_first() -> None:
 
 
 def test_no_client_alone_rules_out_a_choice() -> None:
-    """Absurd errors count no more than ten times those of the mean, by the deviation of all targets."""
+    """Absurd errors count no more than twice those of the mean, by the deviation of all targets."""
     honest = {name: errors_of([[9.0, 2000.0, 500.0]]) for name in ("a", "b", "c", "d")}
     foe = errors_of([[1e90, 0.0, 0.0]])
     assert least({**honest, "e": foe}, np.array([3.0])) == (0, 0)

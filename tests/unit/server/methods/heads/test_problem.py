@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from kernfed.federation.events import EventKind
-from kernfed.federation.messages.base import Reply
 from kernfed_testing.head_jobs import CLASSES, clients, head_job
 from kernfed_testing.heads import one_thread
-from kernfed_testing.in_process import Tamper, bench, label_skewed_rows
+from kernfed_testing.in_process import Tamper, bench, label_skewed_rows, scaled, stating
 
 FOE = "site-3"
 
@@ -23,25 +20,6 @@ FOE = "site-3"
 def _one_thread() -> Iterator[None]:
     with one_thread():
         yield
-
-
-def scaled(factor: float) -> Tamper:
-    """Replies whose arrays are so many times as large."""
-
-    def change(reply: Reply) -> Reply:
-        arrays: dict[str, Any] = {
-            f.name: getattr(reply, f.name) * factor
-            for f in fields(reply)
-            if isinstance(getattr(reply, f.name), np.ndarray)
-        }
-        return replace(reply, **arrays)
-
-    return change
-
-
-def stating(**values: Any) -> Tamper:
-    """Replies with other numbers in these fields."""
-    return lambda reply: replace(reply, **values)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""Every client finds its weights: by Q-aggregation, or by stages of cross-fitting that all clients score together."""
+
+from __future__ import annotations
+
+from kernfed.errors import JobError
+from kernfed.maths.aggregate import total
+from kernfed.methods.personalise.choice import Family, Scores, Turns, fedavg_candidates
+from kernfed.methods.personalise.crossfit import MIN_ROWS
+from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
+from kernfed.methods.personalise.messages import SolveWeightsRequest
+from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
+from kernfed_server.methods.personalise.weights import Personalisation
+
+
+async def find_weights(job: Personalisation) -> None:
+    """Hand on what was shared, and let every client find its weights."""
+    await job.hand_on()
+    if job.settings.weights == "crossfit":
+        await _crossfit(job)
+        return
+    auto = default_constants(len(job.clients))
+    c_q = auto.c_q if isinstance(job.settings.c_q, str) else job.settings.c_q
+    c_p = auto.c_p if isinstance(job.settings.c_p, str) else job.settings.c_p
+    constants = Constants(c_q, c_p)
+    request = SolveWeightsRequest(
+        exact=job.settings.weights == "exact", c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND
+    )
+    solved = await job.cohort.ask(request, everyone=True)
+    gap = max(reply.gap for reply in solved.values())
+    job.say(
+        f"Q-aggregation with C_Q {constants.c_q:.4g}, C_P {constants.c_p:.4g}: every client's objective is within "
+        f"{gap:.2g} of its optimum"
+    )
+
+
+async def _crossfit(job: Personalisation) -> None:
+    """Stages of proposing, scoring and choosing; then each client adopts what the best one chose."""
+    grid = job.grid
+    deviate = job.settings.trainer != "fedavg" if job.settings.deviate == "auto" else job.settings.deviate
+    turns = Turns(grid, bool(deviate))
+    embedded = job.embeddings
+    small = [c for c in job.clients if (embedded[c].num_different or embedded[c].num_rows) < MIN_ROWS]
+    scoring = sorted(set(job.clients) - set(small)) if small else None
+    if scoring == []:
+        raise JobError(
+            f"cross-fitting needs a client of at least {MIN_ROWS} different training rows, and no client has as "
+            'many; add rows, or use weights = "paper"'
+        )
+    if small:
+        job.say(
+            f"{', '.join(small)}: fewer than {MIN_ROWS} different training rows; the choice of the other clients is "
+            "taken"
+        )
+    while not turns.done:
+        listed = turns.listed
+        request = CrossfitRequest(
+            grid=grid,
+            decisions=tuple(turns.decisions),
+            num_candidates=len(listed),
+            num_fedavg=len(fedavg_candidates(listed)),
+        )
+        told = await job.cohort.ask(request, clients=scoring, everyone=True, drawn=scoring is not None)
+        summed = total(list(told.values()))
+        turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
+    chosen = turns.chosen
+    wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"
+    job.say(
+        f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
+        f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
+    )
+    job.chosen = grid, tuple(turns.decisions)
+    await job.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)

@@ -1,0 +1,94 @@
+"""A client of distillation that sends absurd but finite numbers, or counts that cannot be: left out, and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.federation.events import EventKind
+from kernfed.federation.messages.base import Reply
+from kernfed.methods.distill.messages import LeftOutErrors, TargetMoments
+from kernfed_server.methods.distill.tuning import PENALTIES
+from kernfed_simulation.federation import Rows, from_rows
+from kernfed_testing.distill import Ran, made_job, made_rows, run
+from kernfed_testing.in_process import Bench, Tamper, regression_rows, scaled, stating, with_nan
+
+FOE = "site-3"
+OPEN: dict[str, Any] = {"kernel": "gaussian", "lengthscale": None, "ridge": None, "intercept": None, "rounds": 5}
+QUORUM = 'min_clients = 2\npreflight = "quorum"'
+
+
+def ran(folder: Path, rows: dict[str, Rows], tamper: dict[tuple[str, str], Tamper], from_round: int = 0) -> Ran:
+    """The job under its defaults."""
+    folder.mkdir()
+    job, _, files = made_job(folder, cohort=QUORUM, **OPEN)
+    return run(job, files, Bench(from_rows(rows, (), folder / "s"), tamper=tamper, from_round=from_round))
+
+
+def negative(reply: Reply) -> Reply:
+    """Moments with a deviation below 0."""
+    assert isinstance(reply, TargetMoments)
+    return stating(deviation=-reply.deviation)(reply)
+
+
+@pytest.mark.parametrize(
+    ("step", "change"),
+    [
+        ("distill.distil", scaled(1e5)),
+        ("distill.distil", scaled(1e20)),
+        ("distill.distil", scaled(1e290)),
+        ("distill.distil", stating(num_rows=10**9)),
+        ("distill.describe_targets", scaled(1e20)),
+        ("distill.describe_targets", negative),
+        ("distill.describe_targets", with_nan),
+        ("distill.describe_targets", stating(num_rows=10**9)),
+        ("distill.start", stating(num_rows=10**9)),
+        ("distill.leave_out", stating(num_used=999)),
+        ("distill.leave_out", scaled(-1.0)),
+        ("distill.measure", stating(num_test_rows=10**9)),
+        ("distill.keep_model", stating(num_rows=10**9)),
+    ],
+)
+def test_a_client_of_absurd_answers_is_out_and_named(tmp_path: Path, step: str, change: Tamper) -> None:
+    """The others go on without it, to the consensus and the models that they reach alone, or nearly so."""
+    rows = made_rows(4, 20)
+    honest = ran(tmp_path / "honest", rows, {})
+    done = ran(tmp_path / "hostile", rows, {(FOE, step): change})
+    failed = {e.client for e in done.journal.events if e.kind is EventKind.CLIENT_FAILED}
+    named = [note for note in done.notes if FOE in note]
+    assert failed == {FOE} or (not failed and named), "nothing was found"
+    assert np.abs(done.values).max() < 2 * np.abs(honest.values).max()
+    assert done.metrics().pooled["personal"]["mse"] < 2 * honest.metrics().pooled["personal"]["mse"]
+
+
+def test_a_client_that_turns_hostile_later_is_out_of_those_rounds(tmp_path: Path) -> None:
+    """Its predictions of honest rounds count, and the later ones do not."""
+    done = ran(tmp_path / "a", made_rows(4, 20), {(FOE, "distill.distil"): scaled(1e5)}, from_round=3)
+    (note,) = [note for note in done.notes if note.startswith(f"{FOE} predicts values more than")]
+    assert "its predictions do not count" in note
+    assert np.abs(done.values).max() < 3.0
+
+
+def test_absurd_errors_of_left_out_rows_choose_nothing(tmp_path: Path) -> None:
+    """Errors of 1e90 but for one choice do not make it the job's, where the others' rows say another."""
+    rows = regression_rows({f"site-{i}": 25 for i in range(4)})
+
+    def only_one(reply: Reply) -> Reply:
+        assert isinstance(reply, LeftOutErrors)
+        errors = np.full_like(reply.squared_errors, 1e90)
+        errors[0, 0] = 0.0
+        return stating(squared_errors=errors)(reply)
+
+    def ridge_of(found: Ran) -> float:
+        (finding,) = [e.finding for e in found.journal.events if e.finding is not None and "ridge" in e.finding]
+        return float(finding["ridge"])
+
+    honest = ran(tmp_path / "a", rows, {})
+    foe = ran(tmp_path / "b", rows, {(FOE, "distill.leave_out"): only_one})
+    assert ridge_of(honest) < 0.5
+    assert ridge_of(foe) < 0.5
+    assert PENALTIES[0] == 100.0  # with 100 rows a ridge of 1, which gives the mean
+    assert foe.metrics().pooled["personal"]["mse"] < 2 * honest.metrics().pooled["personal"]["mse"]
