@@ -1,4 +1,4 @@
-"""Tests of heads against a client that sends absurd but finite numbers, or counts of rows that it has not: it is out."""
+"""Tests of heads against a client that sends absurd but finite numbers, or counts of rows that it has not."""
 
 from __future__ import annotations
 
