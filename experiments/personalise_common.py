@@ -65,7 +65,7 @@ def make_job(name: str, num_columns: int, seed: int, method: dict[str, Any], **s
             "name": name,
             "seed": seed,
             **({"evaluate_every": 1_000_000} if method.get("trainer") == "fedavg" else {}),
-            "method": {"name": "personalise", **method},
+            "method": {"name": "personalise", "ridge": 1e-3, **method},
             "data": {**data, **sections.get("data", {})},
             "features": sections.get("features", {}),
         }

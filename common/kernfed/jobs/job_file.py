@@ -214,8 +214,8 @@ class JobFile(Section):
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations at the clients.")
     local_shared: bool = Field(
         False,
-        description="Measure beside `local`, each client's ridge model without the others, also `local-shared`: of its "
-        "own rows, with the scales and lengthscale of all clients.",
+        description="Measure beside `local`, each client's model or head without the others, also `local-shared`: of "
+        "its own rows, with the scales and lengthscale of all clients.",
     )
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
     method: AnyMethod

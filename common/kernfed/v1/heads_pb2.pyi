@@ -688,6 +688,7 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
     INCLUDE_GLOBAL_FIELD_NUMBER: builtins.int
     INCLUDE_LOCAL_FIELD_NUMBER: builtins.int
     CHOOSE_RIDGE_FIELD_NUMBER: builtins.int
+    LOCAL_SHARED_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Of the head that the client trains alone. From 0 to 1,000,000."""
     include_global: builtins.bool
@@ -696,6 +697,8 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
     """Whether the client trains a head alone, once, and measures it."""
     choose_ridge: builtins.bool
     """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""
+    local_shared: builtins.bool
+    """Whether the client also measures a head of its own rows with the scales and features of all clients."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """The global head. Shape (D, C)."""
@@ -708,8 +711,9 @@ class EvaluateHeadRequest(google.protobuf.message.Message):
         include_global: builtins.bool = ...,
         include_local: builtins.bool = ...,
         choose_ridge: builtins.bool = ...,
+        local_shared: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["choose_ridge", b"choose_ridge", "include_global", b"include_global", "include_local", b"include_local", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choose_ridge", b"choose_ridge", "include_global", b"include_global", "include_local", b"include_local", "local_shared", b"local_shared", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___EvaluateHeadRequest: typing_extensions.TypeAlias = EvaluateHeadRequest

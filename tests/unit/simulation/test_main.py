@@ -70,6 +70,32 @@ def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     ]
 
 
+def test_a_stream_of_two_classes_has_tables_of_what_can_be_measured(tmp_path: Path) -> None:
+    """Accuracy and log-loss of predictions made before learning, with what each client reaches alone."""
+    plan = (HEART / "dkrr.toml").read_text()
+    start = plan.index("[method]")
+    rest = plan[plan.index("\n[", start) :] if "\n[" in plan[start:] else ""
+    text = plan[:start] + '[method]\nname = "online"\nbatch_rows = 10\nnum_frequencies = 5\n' + without_features(rest)
+    (tmp_path / "stream.toml").write_text(text)
+    dealt = ("--data", HEART / "data" / "cleveland.csv", "--partition", "iid", "--clients", 3)
+    done = run_module("kernfed_simulation", tmp_path / "stream.toml", *dealt, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    titles = [line.strip() for line in lines if "before learning" in line]
+    assert titles == [f"{metric} of predictions made before learning" for metric in ("accuracy", "log_loss")]
+    assert "test rows" not in done.stdout
+    tables = [line.split() for line in lines if line.startswith(("client-", "pooled"))]
+    assert len(tables) == 8
+    assert all(0.0 < float(value) < 3.0 for row in tables for value in row[1:])
+    assert [line.split() for line in lines if line.startswith("client ")] == [["client", "local", "personal"]] * 2
+
+
+def without_features(text: str) -> str:
+    """A job file's tables without [features], and without keys that streams do not use."""
+    parts = [part for part in text.split("\n[") if not part.startswith("features]")]
+    return "\n".join(line for line in "\n[".join(parts).splitlines() if not line.startswith("test_fraction"))
+
+
 def test_a_job_without_a_report_leaves_none(tmp_path: Path) -> None:
     """`report = false` acts as at a coordinator, and the record lists the settings that act and no others."""
     job = tmp_path / "job.toml"

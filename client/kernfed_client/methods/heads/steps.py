@@ -20,7 +20,7 @@ from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
-from kernfed.maths.folds import keep_apart, units
+from kernfed.maths.folds import deal, keep_apart, units
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.losses import FACTS, start_scores
@@ -45,7 +45,7 @@ from kernfed.methods.heads.messages import (
 )
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
-from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
+from kernfed.methods.heads.tensors.ridge_choice import FOLDS, chosen_ridge, splits
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
@@ -54,9 +54,6 @@ from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
-
-_APART_ALONE = 0.2
-"""Share of its rows that a client keeps apart for the ridge of its own head: it has no others to learn it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +211,17 @@ def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     if request.include_local:
         found = job.memo(("own head", request.ridge, request.choose_ridge), lambda: _predictions_alone(job, request))
         sums.append(measure("local", job.task, found, targets))
+    if request.local_shared:
+        key = ("own head, shared", request.ridge, request.choose_ridge)
+        sums.append(measure("local-shared", job.task, job.memo(key, lambda: _predictions_own(job, request)), targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
+
+
+def folds(job: LocalJob) -> Tensor:
+    """The fold of each training row by which a ridge is chosen, shape (n,): by seed and name, copies together."""
+    request = _opened(job).request
+    order = rng.stream(request.seed, "ridge", job.client).permutation(job.num_rows)
+    return torch.from_numpy(deal(order, units(job.x_train), FOLDS))
 
 
 def predictions(job: LocalJob, weights: Array) -> Array:
@@ -234,21 +241,25 @@ def predictions(job: LocalJob, weights: Array) -> Array:
     return to_array(probabilities(opened.everything.loss, scores))
 
 
-def training_heads(job: LocalJob) -> tuple[Head, Head, Head]:
-    """Rows of an opened head: those that local training sees, those kept apart, and all of them."""
-    opened = _opened(job)
-    return opened.fitting, opened.validation, opened.everything
+def training_head(job: LocalJob) -> Head:
+    """All rows of an opened head."""
+    return _opened(job).everything
 
 
 def _predictions_alone(job: LocalJob, request: EvaluateHeadRequest) -> Array:
     """Predictions of the test rows by the head that this client trains without the others, shape (m, C)."""
     own = alone(job)
-    opening = replace(_opened(job).request, validation_fraction=_APART_ALONE if request.choose_ridge else 0.0)
-    opened = own.memo("head", lambda: _open(own, opening))
-    ridge = request.ridge
+    opening = replace(_opened(job).request, validation_fraction=0.0)
+    own.memo("head", lambda: _open(own, opening))
+    return _predictions_own(own, request)
+
+
+def _predictions_own(job: LocalJob, request: EvaluateHeadRequest) -> Array:
+    """Predictions of the test rows by a head of this client's rows, as they are prepared here, shape (m, C)."""
+    everything, ridge = _opened(job).everything, request.ridge
     if request.choose_ridge:
-        ridge = chosen_ridge(opened.fitting, opened.validation, ridge)
-    return predictions(own, to_array(fit(replace(opened.everything, ridge=ridge))))
+        ridge = chosen_ridge(splits(everything, folds(job).to(everything.z.device)), ridge)
+    return predictions(job, to_array(fit(replace(everything, ridge=ridge))))
 
 
 def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:

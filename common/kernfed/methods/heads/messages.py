@@ -336,3 +336,5 @@ class EvaluateHeadRequest(Request[Evaluation]):
     """Whether the client trains a head alone, once, and measures it."""
     choose_ridge: bool = False
     """Whether the client chooses the ridge of its own head by rows that it keeps apart, from `ridge` on."""
+    local_shared: bool = False
+    """Whether the client also measures a head of its own rows with the scales and features of all clients."""

@@ -6,12 +6,11 @@ which further keys exist.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, Ridge, Rounds
+from kernfed.methods.shared_settings import BY_ROWS, Ridge, Rounds
 from kernfed.section import Above, MethodSection, Only
 
 ClientFraction = Annotated[
@@ -42,13 +41,9 @@ PenaliseBias = Annotated[
 HEAD = ("cross-entropy", "squared")
 """Losses that make a head."""
 
-_HEAD_ALONE = replace(NO_RIDGE_ALONE, where=Only(loss=HEAD))
-
 
 class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
-
-    unused = (_HEAD_ALONE,)
 
     name: Literal["newton"]
     ridge: Ridge = BY_ROWS
@@ -146,8 +141,6 @@ class NewtonSettings(MethodSection):
 class FedAvgSettings(MethodSection):
     """Federated averaging of local gradient steps, on the ridge objective or on a head."""
 
-    unused = (_HEAD_ALONE,)
-
     name: Literal["fedavg"]
     ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
@@ -168,8 +161,6 @@ class FedAvgSettings(MethodSection):
 class FedProxSettings(MethodSection):
     """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
 
-    unused = (_HEAD_ALONE,)
-
     name: Literal["fedprox"]
     ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
@@ -188,8 +179,6 @@ class FedProxSettings(MethodSection):
 class FedSophiaSettings(MethodSection):
     """FedSophia on a head: clipped local steps, preconditioned by estimates of the Hessian's diagonal."""
 
-    unused = (NO_RIDGE_ALONE,)
-
     name: Literal["fedsophia"]
     ridge: Ridge = BY_ROWS
     rounds: Rounds = 50
@@ -207,8 +196,6 @@ class FedSophiaSettings(MethodSection):
 
 class FedNewSettings(MethodSection):
     """FedNew on a head: one step of an inner ADMM on the Newton direction in each round."""
-
-    unused = (NO_RIDGE_ALONE,)
 
     name: Literal["fednew"]
     ridge: Ridge = BY_ROWS

@@ -12,13 +12,14 @@ rows alone, over the rows that all clients have for one of its own: where client
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Indices
 from kernfed.errors import InvalidTensorError
 from kernfed.maths import triangles
 from kernfed.methods.online.losses import LOSSES, Loss, StreamLoss
@@ -60,7 +61,7 @@ def factor(z: Floats, y: Floats, f: Floats, loss: StreamLoss) -> Floats:
     whole: Floats = np.asarray(np.linalg.qr(rows, mode="r"))
     r = whole[:, : min(n, num_features)]
     signs = np.where(np.diagonal(r, axis1=1, axis2=2) < 0.0, -1.0, 1.0)  # so that R says no more than H and b
-    at = np.triu_indices(r.shape[1], 0, num_features + 1)
+    at = _places(r.shape[1], num_features + 1)
     packed: Floats = (signs[..., None] * r)[:, at[0], at[1]]
     return packed
 
@@ -77,9 +78,15 @@ def unpack(packed: Floats, num_rows: int, num_features: int) -> Floats:
             f"a factor of {packed.shape[1]} numbers for {num_rows} rows, want {packed_size(num_rows, num_features)}"
         )
     r = np.zeros((len(packed), rows, num_features + 1))
-    at = np.triu_indices(rows, 0, num_features + 1)
+    at = _places(rows, num_features + 1)
     r[:, at[0], at[1]] = packed
     return r
+
+
+@functools.lru_cache(maxsize=8)
+def _places(rows: int, columns: int) -> tuple[Indices, Indices]:
+    """Rows and columns of the entries from the diagonal on."""
+    return np.triu_indices(rows, 0, columns)
 
 
 def most_target(loss: Loss, spans: float) -> float:

@@ -199,6 +199,7 @@ class HeadProblem:
                 include_global=False,
                 include_local=True,
                 choose_ridge=self.choose_ridge,
+                local_shared=self.setup.local_shared,
             )
             for client in self.cohort.clients
         }

@@ -12,10 +12,10 @@ import torch
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.heads.settings import has_head
 from kernfed.methods.heads.tensors.losses import Head, fit
-from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
+from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge, splits
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.heads.steps import predictions, training_heads
+from kernfed_client.methods.heads.steps import folds, predictions, training_head
 from kernfed_simulation.central import measure_central_ridge, measured
 
 
@@ -26,11 +26,11 @@ def measure_central_head(jobs: Mapping[str, LocalJob], settings: Any) -> RoundMe
         jobs: Prepared alike, with a head opened.
         settings: Of the job.
     """
-    parts = [training_heads(jobs[name]) for name in sorted(jobs)]
-    fitting, validation, everything = (_pooled(heads) for heads in zip(*parts, strict=True))
+    names = sorted(jobs)
+    everything = _pooled([training_head(jobs[name]) for name in names])
     ridge = ridge_of(settings)
     if getattr(settings, "chooses_ridge", False):
-        ridge = chosen_ridge(fitting, validation, ridge)
+        ridge = chosen_ridge(splits(everything, torch.cat([folds(jobs[name]) for name in names])), ridge)
     weights = np.ascontiguousarray(fit(replace(everything, ridge=ridge)).numpy())
     return measured(jobs, lambda job: predictions(job, weights))
 

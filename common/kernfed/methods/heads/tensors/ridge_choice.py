@@ -2,43 +2,99 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
 
 from kernfed.methods.heads.ridge_path import RIDGE_GAIN, following
 from kernfed.methods.heads.tensors.losses import Head, fit
 
+FOLDS = 5
+"""Parts of the rows, each of which may be kept apart."""
+ENOUGH_APART = 100
+"""Rows kept apart by which a ridge is chosen: where a part has fewer, more parts are kept apart in turn."""
 _TOLERANCE, _MAX_ITERATIONS = 1e-4, 60
 """Of the fits on the way."""
 
 
-def chosen_ridge(fitting: Head, validation: Head, ridge: float) -> float:
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows to train on, and rows kept apart."""
+
+    fitting: Head
+    validation: Head
+
+
+def num_splits(num_rows: int) -> int:
+    """How many of the `FOLDS` parts are kept apart in turn: as many as hold `ENOUGH_APART` rows, at most all."""
+    return min(FOLDS, math.ceil(ENOUGH_APART * FOLDS / max(num_rows, 1)))
+
+
+def splits(everything: Head, fold: Tensor) -> list[Split]:
+    """The rows parted by their folds, as many times as `num_splits` says.
+
+    Args:
+        everything: All rows.
+        fold: Of each row, from 0 on, shape (n,).
+    """
+    found = []
+    for i in range(num_splits(everything.num_rows)):
+        apart = fold == i
+        found.append(Split(everything.take((~apart).nonzero()[:, 0]), everything.take(apart.nonzero()[:, 0])))
+    return found
+
+
+def chosen_ridge(parted: Sequence[Split], ridge: float) -> float:
     """The ridge, from `ridge` on by factors of 10, with which rows kept apart are predicted best.
 
     Ridges grow where rows kept apart gain by a smaller W, and go down elsewhere. The first step may be longer: up to
     the ridge that makes up for that gain, or down to the mean curvature, above which every ridge is too strong.
 
     Args:
-        fitting: Rows to train on.
-        validation: Rows kept apart; without any, `ridge` stays.
-        ridge: Where to begin.
+        parted: The rows, parted in several ways; what is said by each counts by its rows kept apart.
+        ridge: Where to begin; it stays where no row is kept apart, or none is left.
     """
-    if validation.num_rows == 0 or fitting.num_rows == 0:
+    usable = [s for s in parted if s.validation.num_rows > 0 and s.fitting.num_rows > 0]
+    if not usable:
         return ridge
-    weights = fit(replace(fitting, ridge=ridge), tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
-    level, apart = validation.loss_and_slope(weights)
-    _, trained = fitting.loss_and_slope(weights)
-    shrunk = weights[:-1] if fitting.free_bias else weights
-    square = float(shrunk.square().sum())
-    missing = (apart - trained) / square if square > 0 else 0.0
+    weights: list[Tensor] = []
+
+    def worth(tried: float) -> float:
+        """Mean loss of the rows kept apart."""
+        total = 0.0
+        begin: Sequence[Tensor | None] = weights or [None] * len(usable)
+        weights[:] = [
+            fit(replace(part.fitting, ridge=tried), w, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
+            for part, w in zip(usable, begin, strict=True)
+        ]
+        for part, w in zip(usable, weights, strict=True):
+            total += part.validation.num_rows * part.validation.loss_and_slope(w)[0]
+        return total / sum(part.validation.num_rows for part in usable)
+
+    level = worth(ridge)
+    missing = _missing(usable, weights)
     up, best = missing > ridge, ridge
     while True:
-        curvature = fitting.hessian(weights).mean_diagonal()
+        curvatures = [p.fitting.hessian(w).mean_diagonal() for p, w in zip(usable, weights, strict=True)]
+        curvature = sum(curvatures) / len(curvatures)
         candidate = following(best, up=up, missing=missing, curvature=curvature)
         if candidate is None:
             return best
-        tried = replace(fitting, ridge=candidate)
-        weights = fit(tried, weights, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
-        worth, _ = validation.loss_and_slope(weights)
-        if not worth < (1.0 - RIDGE_GAIN) * level:
+        reached = worth(candidate)
+        if not reached < (1.0 - RIDGE_GAIN) * level:
             return best
-        level, best = worth, candidate
+        level, best = reached, candidate
+
+
+def _missing(parted: Sequence[Split], weights: Sequence[Tensor]) -> float:
+    """The ridge by which rows trained on would pull at W as hard as those kept apart."""
+    gap = square = 0.0
+    for part, w in zip(parted, weights, strict=True):
+        num = part.validation.num_rows
+        gap += num * (part.validation.loss_and_slope(w)[1] - part.fitting.loss_and_slope(w)[1])
+        shrunk = w[:-1] if part.fitting.free_bias else w
+        square += num * float(torch.square(shrunk).sum())
+    return gap / square if square > 0 else 0.0

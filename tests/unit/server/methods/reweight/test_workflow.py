@@ -434,8 +434,8 @@ def test_the_model_that_test_rows_prefer_is_delivered(tmp_path: Path, trainer: s
         wrong.write_text("x0,x1\n" + "\n".join(f"{a},{b}" for a, b in points.tolist()) + "\n")
         section = DatasetSection.model_validate({"train": {"path": str(wrong)}, "unlabelled": {"path": str(wrong)}})
         local.file = local.file.model_copy(update={"datasets": {"default": section}})
-    kept = {**TRAINERS[trainer], "rounds": 20, "ratios": 'clip = "none"'}
-    done = run(reweight_job(**kept), jobs, tmp_path / "out")
+    kept = {**TRAINERS[trainer], "rounds": 20, "ratios": f'{PAPER}clip = "none"'}
+    done = run(reweight_job(**kept, deliver="better-on-test"), jobs, tmp_path / "out")
     assert "the weighted model is worse than the unweighted one: mean squared error" in notes(done)
     assert done.final.pooled["global"] == done.final.pooled["fedavg"] != done.final.pooled["weighted"]
     for name, model in (("", "global"), ("weighted-", "weighted")):

@@ -10,7 +10,7 @@ import torch
 
 from kernfed.methods.heads.messages import HeadLoss
 from kernfed.methods.heads.tensors.losses import Head, fit
-from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge
+from kernfed.methods.heads.tensors.ridge_choice import Split, chosen_ridge, num_splits, splits
 from kernfed_testing.heads import tensor
 
 
@@ -25,7 +25,7 @@ def noisy(num: int, seed: int) -> Head:
 def test_the_ridge_that_predicts_best_is_found_from_both_sides(begin: float) -> None:
     """Its loss on the rows kept apart is within a tenth of the least, however far off the search begins."""
     fitting, validation = noisy(40, 1), noisy(40, 2)
-    found = chosen_ridge(fitting, validation, begin)
+    found = chosen_ridge([Split(fitting, validation)], begin)
     grid = np.logspace(-4, 3, 15)
     losses = [validation.loss_and_slope(fit(replace(fitting, ridge=r)))[0] for r in (*grid, found)]
     assert losses[-1] < 1.1 * min(losses)
@@ -35,4 +35,26 @@ def test_the_ridge_that_predicts_best_is_found_from_both_sides(begin: float) -> 
 def test_without_rows_kept_apart_the_ridge_stays() -> None:
     """There is nothing to choose by."""
     head = noisy(20, 1)
-    assert chosen_ridge(head, head.take(torch.zeros(0, dtype=torch.long)), 0.3) == 0.3
+    assert chosen_ridge([Split(head, head.take(torch.zeros(0, dtype=torch.long)))], 0.3) == 0.3
+
+
+def test_few_rows_are_kept_apart_in_turn() -> None:
+    """As many fifths as hold a hundred rows, all of them below a hundred rows; each row is kept apart at most once."""
+    assert [num_splits(n) for n in (20, 100, 250, 400, 500, 10_000)] == [5, 5, 2, 2, 1, 1]
+    head = noisy(40, 1)
+    parted = splits(head, torch.arange(40) % 5)
+    assert [(s.fitting.num_rows, s.validation.num_rows) for s in parted] == [(32, 8)] * 5
+    assert torch.equal(torch.cat([s.validation.y for s in parted]).sort(0).values, head.y.sort(0).values)
+
+
+def test_all_fifths_choose_better_than_one() -> None:
+    """Mean loss on new rows over ten draws of 30 rows: with one fifth kept apart it is higher."""
+    new = noisy(500, 99)
+    lost = {1: 0.0, 5: 0.0}
+    for seed in range(10):
+        head = noisy(30, seed)
+        parted = splits(head, torch.arange(30) % 5)
+        for num in lost:
+            ridge = chosen_ridge(parted[:num], 1e-3)
+            lost[num] += new.loss_and_slope(fit(replace(head, ridge=ridge)))[0] / 10
+    assert lost[5] < 0.97 * lost[1]
