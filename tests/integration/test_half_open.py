@@ -37,3 +37,4 @@ async def test_a_client_is_revoked_while_strangers_hold_all_descriptors(tmp_path
             async with asyncio.timeout(LIMIT_S):
                 while len(list(files.iterdir())) >= most - SPARE // 2:
                     await asyncio.sleep(0.1)
+        assert files.exists()
