@@ -19,8 +19,6 @@ ROOMS = {
 }
 SCENARIOS = {
     "common/wire/test_recorded_frames.py": "frames of the version before, recorded for every message",
-    "server/methods/distill/test_hostile.py": "clients of a distillation that answer absurdly, in every step",
-    "server/methods/heads/test_hostile.py": "clients of a head that answer absurdly, in every step",
     "server/methods/ridge/test_workflows.py": "all methods on a ridge, held against each other",
     "simulation/test_invariances.py": "what constants in a target and names of classes do to every method: nothing",
     "simulation/test_keys_act.py": "all methods and variants, and which of their settings are read",
