@@ -40,9 +40,9 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
 
 METHODS = table(
     _on_streams(OnlineSettings, DrawDictionaryRequest, OnlineStepRequest, PooledStepRequest),
-    _on_streams(OfsklSettings, DrawDictionaryRequest, SharedStepRequest),
-    _on_streams(OfmklAvgSettings, DrawDictionaryRequest, SharedStepRequest),
-    _on_streams(VmKoflSettings, DrawDictionaryRequest, LocalStepRequest),
+    _on_streams(OfsklSettings, DrawDictionaryRequest, OnlineStepRequest),
+    _on_streams(OfmklAvgSettings, DrawDictionaryRequest, OnlineStepRequest),
+    _on_streams(VmKoflSettings, DrawDictionaryRequest, SharedStepRequest),
     _on_streams(EmKoflSettings, DrawDictionaryRequest, LocalStepRequest),
     _on_streams(PerFedAvgSettings, MetaStepRequest),
 )
