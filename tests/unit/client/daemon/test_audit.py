@@ -234,6 +234,14 @@ def test_facts_of_a_request_are_bounded() -> None:
         test_fraction=0.2,
         seed=1,
     )
+        task=LearningTask.REGRESSION,
+        target="y" * 5000,
+        features=names,
+        classes=(),
+        missing=MissingRule.REFUSE,
+        test_fraction=0.2,
+        seed=1,
+    )
     facts = facts_of(DescribeDataRequest(dataset="d" * 5000, schema=schema))
     assert facts["dataset"] == "d" * MAX_TEXT
     assert facts["schema.features"]["items"] == 1000
@@ -241,7 +249,7 @@ def test_facts_of_a_request_are_bounded() -> None:
     assert len(json.dumps(facts)) < 10_000
 
 
-@pytest.mark.parametrize("cls", request_classes())
+@pytest.mark.parametrize("cls", list(request_classes()), ids=lambda cls: cls.step)
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_facts_of_every_request_fit_into_a_line(cls: type[Request[Any]], data: st.DataObject) -> None:
