@@ -234,14 +234,6 @@ def test_facts_of_a_request_are_bounded() -> None:
         test_fraction=0.2,
         seed=1,
     )
-        task=LearningTask.REGRESSION,
-        target="y" * 5000,
-        features=names,
-        classes=(),
-        missing=MissingRule.REFUSE,
-        test_fraction=0.2,
-        seed=1,
-    )
     facts = facts_of(DescribeDataRequest(dataset="d" * 5000, schema=schema))
     assert facts["dataset"] == "d" * MAX_TEXT
     assert facts["schema.features"]["items"] == 1000
