@@ -35,9 +35,10 @@ class OwnNetwork:
     target_deviation: Floats
     """(C,); ones for classes."""
 
-    def scores(self, job: LocalJob) -> Floats:
-        """Scores of the client's test rows, (m, C)."""
-        scores: Floats = network_scorer(self._arrays(), self._details())(job.x_test, str(job.device))
+    def scores(self, job: LocalJob, rows: Floats | None = None) -> Floats:
+        """Scores of standardised rows, (m, C); unset: of the client's test rows."""
+        x = job.x_test if rows is None else rows
+        scores: Floats = network_scorer(self._arrays(), self._details())(x, str(job.device))
         return scores
 
     def keep(self, job: LocalJob, facts: Mapping[str, Any] | None = None) -> None:

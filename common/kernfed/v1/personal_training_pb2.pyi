@@ -353,6 +353,10 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
     BATCH_SIZE_FIELD_NUMBER: builtins.int
     WEIGHT_DECAY_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    OWN_CENTRE_FIELD_NUMBER: builtins.int
+    OWN_SPREAD_FIELD_NUMBER: builtins.int
+    OWN_TARGET_CENTRE_FIELD_NUMBER: builtins.int
+    OWN_TARGET_SPREAD_FIELD_NUMBER: builtins.int
     local_rounds: builtins.int
     """Rounds of the client alone, with the same steps; 0: do not train or measure a local network. From 0 to 1,000,000."""
     adam: builtins.bool
@@ -385,6 +389,24 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
     def start(self) -> kernfed.v1.tensor_pb2.Tensor:
         """From where the client alone trains. Shape (P)."""
 
+    @property
+    def own_centre(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Means of this client's columns, by which the network alone is scaled; empty: by nothing, as those below. At most
+        1,000,000 items.
+        """
+
+    @property
+    def own_spread(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Deviations of the columns. Above 0. At most 1,000,000 items."""
+
+    @property
+    def own_target_centre(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Means of the targets, as networks learn them. At most 1,000,000 items."""
+
+    @property
+    def own_target_spread(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Deviations of the targets. Above 0. At most 1,000,000 items."""
+
     def __init__(
         self,
         *,
@@ -400,9 +422,13 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
         batch_size: builtins.int = ...,
         weight_decay: builtins.float = ...,
         seed: builtins.int = ...,
+        own_centre: collections.abc.Iterable[builtins.float] | None = ...,
+        own_spread: collections.abc.Iterable[builtins.float] | None = ...,
+        own_target_centre: collections.abc.Iterable[builtins.float] | None = ...,
+        own_target_spread: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["federated", b"federated", "network", b"network", "personal", b"personal", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adam", b"adam", "batch_size", b"batch_size", "federated", b"federated", "learning_rate", b"learning_rate", "local_rounds", b"local_rounds", "network", b"network", "num_steps", b"num_steps", "personal", b"personal", "seed", b"seed", "start", b"start", "step_size", b"step_size", "weight_decay", b"weight_decay"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adam", b"adam", "batch_size", b"batch_size", "federated", b"federated", "learning_rate", b"learning_rate", "local_rounds", b"local_rounds", "network", b"network", "num_steps", b"num_steps", "own_centre", b"own_centre", "own_spread", b"own_spread", "own_target_centre", b"own_target_centre", "own_target_spread", b"own_target_spread", "personal", b"personal", "seed", b"seed", "start", b"start", "step_size", b"step_size", "weight_decay", b"weight_decay"]) -> None: ...
 
 Global___EvaluateNetworksRequest: typing_extensions.TypeAlias = EvaluateNetworksRequest
 

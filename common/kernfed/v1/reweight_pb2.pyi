@@ -1338,3 +1338,110 @@ class ClassifyRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["features", b"features", "map", b"map", "num_folds", b"num_folds", "num_points", b"num_points", "seed", b"seed", "weights", b"weights"]) -> None: ...
 
 Global___ClassifyRequest: typing_extensions.TypeAlias = ClassifyRequest
+
+@typing.final
+class Compared(google.protobuf.message.Message):
+    """Weighted losses of two models on the rows kept apart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_APART_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    SQUARE_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_apart: builtins.int
+    """Rows kept apart. From 0 to 2^53."""
+    square: builtins.float
+    """Mean of the squared difference of the two, row by row. At least 0."""
+    @property
+    def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Mean of weight times squared error (over outputs its sum) of each model; the weighted one is first. Shape (2)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_apart: builtins.int = ...,
+        losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        square: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["losses", b"losses"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["losses", b"losses", "num_apart", b"num_apart", "num_rows", b"num_rows", "square", b"square"]) -> None: ...
+
+Global___Compared: typing_extensions.TypeAlias = Compared
+
+@typing.final
+class CompareLinearRequest(google.protobuf.message.Message):
+    """Compare two linear models on the feature map, each with its means, on the rows kept apart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VARIANT_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    FEATURE_MEANS_FIELD_NUMBER: builtins.int
+    TARGET_MEANS_FIELD_NUMBER: builtins.int
+    variant: builtins.str
+    """Variant whose ratios weigh the rows. At most 256 characters."""
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """On centred features. Shape (2, M, C)."""
+
+    @property
+    def feature_means(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Subtracted from the features. Shape (2, M)."""
+
+    @property
+    def target_means(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Added to predictions. Shape (2, C)."""
+
+    def __init__(
+        self,
+        *,
+        variant: builtins.str = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        feature_means: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        target_means: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["feature_means", b"feature_means", "target_means", b"target_means", "weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["feature_means", b"feature_means", "target_means", b"target_means", "variant", b"variant", "weights", b"weights"]) -> None: ...
+
+Global___CompareLinearRequest: typing_extensions.TypeAlias = CompareLinearRequest
+
+@typing.final
+class CompareNetworksRequest(google.protobuf.message.Message):
+    """Compare two networks on the rows kept apart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VARIANT_FIELD_NUMBER: builtins.int
+    NETWORK_FIELD_NUMBER: builtins.int
+    SCALE_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    variant: builtins.str
+    """Variant whose ratios weigh the rows. At most 256 characters."""
+    @property
+    def network(self) -> kernfed.v1.personal_training_pb2.NetworkSpec:
+        """A network, up to the values of its parameters."""
+
+    @property
+    def scale(self) -> Global___NetworkScale:
+        """Of a regression's targets; zeros and ones for classes."""
+
+    @property
+    def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Parameters of each network. Shape (2, Q)."""
+
+    def __init__(
+        self,
+        *,
+        variant: builtins.str = ...,
+        network: kernfed.v1.personal_training_pb2.NetworkSpec | None = ...,
+        scale: Global___NetworkScale | None = ...,
+        networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale", "variant", b"variant"]) -> None: ...
+
+Global___CompareNetworksRequest: typing_extensions.TypeAlias = CompareNetworksRequest

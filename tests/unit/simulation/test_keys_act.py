@@ -56,6 +56,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},
     "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
     "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
+    "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
     "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
     "reweight": WEIGHED,
     "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},

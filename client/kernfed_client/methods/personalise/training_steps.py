@@ -16,6 +16,7 @@ from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
+from kernfed.methods.personalise.network_scales import Scales
 from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
     KeepModelRequest,
@@ -121,6 +122,10 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,)."""
     x, y = _training_rows(job, request.network)
+    scales = _own_scales(request)
+    if scales is not None:
+        x = (x - x.new_tensor(scales.centre)) / x.new_tensor(scales.spread)
+        y = (y - y.new_tensor(scales.target_centre)) / y.new_tensor(scales.target_spread)
     current = np.asarray(request.start, np.float64)[None]
     state = Adam.start(current.shape)
     for round_num in range(1, request.local_rounds + 1):
@@ -141,8 +146,24 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
             current, state = state.step(current, (current - moved) / request.learning_rate, request.step_size)
         else:
             current = moved
-    alone: Floats = current[0]
+    alone: Floats = (current if scales is None else scales.to_rows(request.network, current))[0]
     return alone
+
+
+def _own_scales(request: EvaluateNetworksRequest) -> Scales | None:
+    """The scale in which this client trains alone; None: that of all rows.
+
+    Raises:
+        WireError: It has another number of columns or outputs than the network.
+    """
+    told = (request.own_centre, request.own_spread, request.own_target_centre, request.own_target_spread)
+    if not any(told):
+        return None
+    spec = request.network
+    columns, outputs = spec.num_columns, spec.num_outputs
+    if [len(numbers) for numbers in told] != [columns, columns, outputs, outputs]:
+        raise WireError(f"{request.step}: scales that do not fit {columns} columns and {outputs} outputs")
+    return Scales(*(np.array([numbers]) for numbers in told))
 
 
 def _target_scale(job: LocalJob) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ Of the points that others gave nothing is kept: only the ratio of each own train
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
-from kernfed import files
+from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
-from kernfed.methods.reweight.messages import UNWEIGHTED
+from kernfed.maths.folds import keep_apart, units
+from kernfed.methods.reweight.messages import APART, APART_SHARE, UNWEIGHTED
 from kernfed_client.data.local_job import LocalJob
 
 LAST_ROUND = 2**53
@@ -79,11 +80,16 @@ def held_variants(job: LocalJob) -> tuple[str, ...]:
 
 
 def ratios_of(job: LocalJob, variant: str) -> Ratios:
-    """Ratios of a variant; equal weights for `fedavg`.
+    """Ratios of a variant; equal weights for `fedavg`. A variant that ends in `APART` has none on rows kept apart.
 
     Raises:
         JobStateMissingError: There are none, or they are of other rows.
     """
+    if variant.endswith(APART):
+        whole, inside = ratios_of(job, variant.removesuffix(APART)), ~rows_apart(job)
+        mean = float(whole.weights[inside].mean())
+        weights = whole.weights * inside if mean > 0 else inside.astype(np.float64)
+        return Ratios(weights / weights.mean(), replace(whole.facts, mean=whole.facts.mean * mean))
     if variant == UNWEIGHTED:
         return Ratios(np.ones(job.num_rows), Facts(1.0, 1.0))
     found = _found(job, variant)
@@ -92,6 +98,12 @@ def ratios_of(job: LocalJob, variant: str) -> Ratios:
             f"this client holds no density ratios {variant!r} of this job; reweight.match_ratios comes first"
         )
     return found
+
+
+def rows_apart(job: LocalJob) -> Array:
+    """Mark the training rows that are kept apart to compare models on, (n,): copies of a row go together."""
+    order = rng.stream(job.schema.seed, "reweight", "apart", job.client).permutation(job.num_rows)
+    return keep_apart(order, units(job.x_train), round(APART_SHARE * job.num_rows))
 
 
 def own_norm(job: LocalJob, round_num: int, start: Floats) -> Floats:

@@ -129,6 +129,14 @@ class PersonaliseSettings(MethodSection):
     optimiser: Annotated[Literal["adam", "average"], Only(trainer="fedavg")] = Field(
         "adam", description="What becomes of the clients' mean movement: a step of Adam, or it is taken as it is."
     )
+    network_scale: Annotated[
+        Literal["all", "mixture"],
+        Only({"network.kind": ("linear", "mlp")}, trainer="fedavg", optimiser="adam"),
+    ] = Field(
+        "mixture",
+        description="Means and deviations that scale columns and targets of a personal network in training: of all "
+        "clients' rows, or of the rows that the network learns from, by their weights.",
+    )
     step_size: Annotated[Positive, Only(trainer="fedavg", optimiser="adam")] = Field(0.01, description="Of Adam.")
 
     @model_validator(mode="after")

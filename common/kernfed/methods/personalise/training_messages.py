@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, MaxLength, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.models.network_spec import NetworkSpec
@@ -20,6 +20,7 @@ Columns = Annotated[Array, Shape("M", "N")]
 """The C columns of each model, side by side."""
 Networks = Annotated[Array, Shape("N", "P")]
 """Parameters of each network, in the order of `kernfed.models.network_spec.layout`."""
+Numbers = Annotated[tuple[float, ...], MaxLength(1_000_000)]
 Ridge = Annotated[float, Range(1e-300)]
 
 
@@ -181,3 +182,11 @@ class EvaluateNetworksRequest(Request[Evaluation]):
     """λ of loss + (λ/2) |θ|²."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of the batches of the rounds alone."""
+    own_centre: Numbers = ()
+    """Means of this client's columns, by which the network alone is scaled; empty: by nothing, as those below."""
+    own_spread: Annotated[Numbers, Range(1e-300)] = ()
+    """Deviations of the columns."""
+    own_target_centre: Numbers = ()
+    """Means of the targets, as networks learn them."""
+    own_target_spread: Annotated[Numbers, Range(1e-300)] = ()
+    """Deviations of the targets."""

@@ -37,6 +37,10 @@ _ROUNDING = 1e-5
 
 UNWEIGHTED = "fedavg"
 """The variant where all rows weigh the same."""
+APART = "-apart"
+"""Ends the name of a variant whose model is fitted without the rows that each client keeps apart."""
+APART_SHARE = 0.2
+"""Share of a client's training rows that it keeps apart."""
 MIXTURE = "mixture"
 """The variant of all test points over the mixture of all clients' training rows."""
 

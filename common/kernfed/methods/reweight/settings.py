@@ -315,10 +315,11 @@ class ReweightSettings(MethodSection):
         True,
         description="Train without weights (fedavg) and with own ratios (own) beside, from the same start and batches.",
     )
-    deliver: Annotated[Literal["better", "weighted"], Only(compare=True)] = Field(
+    deliver: Annotated[Literal["better", "better-on-test", "weighted"], Only(compare=True)] = Field(
         "better",
-        description="better: the job's model is the weighted or the unweighted one, whichever is better on the "
-        "clients' test rows, and the other lies beside it; weighted: the weighted one in any case.",
+        description="better: the job's model is the weighted or the unweighted one, as training rows say to which "
+        "neither was fitted, weighed for the test points; both are then fitted to all rows, and the other lies beside. "
+        "better-on-test: as the test rows say whose metrics are shown; weighted: the weighted one in any case.",
     )
     network: Annotated[NormedNetworkSection, NETWORK] = Field(NormedNetworkSection(), description="What is trained.")
     ratios: RatiosSection = Field(RatiosSection(), description="How density ratios are found.")
@@ -326,7 +327,8 @@ class ReweightSettings(MethodSection):
     def as_before(self) -> ReweightSettings:
         """The settings by which a job goes on that an earlier release began: with the rules of then, by their names."""
         ratios = self.ratios.model_copy(update={"denominator": "client", "classifier": "own"})
-        return self.model_copy(update={"ratios": ratios})
+        deliver = "better-on-test" if self.deliver == "better" else self.deliver
+        return self.model_copy(update={"ratios": ratios, "deliver": deliver})
 
     @model_validator(mode="before")
     @classmethod
@@ -346,8 +348,10 @@ class ReweightSettings(MethodSection):
 
     @property
     def num_models(self) -> int:
-        """Models that are trained: the job's own, and those that it is compared with."""
-        return 1 + (self.compare + (self.compare and self.scope != "own"))
+        """Models that are trained: the job's own, those that it is compared with, and two that choose."""
+        if not self.compare:
+            return 1
+        return 2 + (self.scope != "own") + 2 * (self.deliver == "better")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -13,7 +13,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.maths.statistics import pool_moments, pooled_deviation
+from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
@@ -54,7 +54,7 @@ from kernfed_server.methods.personalise.directions import (
     pool_factors,
 )
 from kernfed_server.methods.personalise.findings import finding_of
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 
 @dataclass
@@ -70,6 +70,8 @@ class Personalisation:
     """Notes for people, for the job's findings."""
     embeddings: dict[str, ClientEmbedding] = field(default_factory=dict)
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    moments: dict[str, Moments] = field(default_factory=dict)
+    """Each client's, of the columns that networks see and then of the targets."""
     joining: tuple[str, ...] = ()
     """Clients of this job that join those of an earlier one, who are not asked; empty: all are of this job."""
     column_mean: Floats = field(default_factory=lambda: np.zeros(0))
@@ -119,7 +121,8 @@ class Personalisation:
             ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
             check=lambda _, stated: check_moments(stated),
         )
-        pooled = pool_moments([moments_of(m) for m in described.values()])
+        self.moments = {client: moments_of(m) for client, m in described.items()}
+        pooled = pool_moments(list(self.moments.values()))
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,
@@ -301,6 +304,16 @@ class Personalisation:
             why = f" ({'; '.join(wrong)})" if wrong else ""
             self.say(f"{', '.join(silent)}: collaboration weights not told{why}; {then}")
         return found
+
+    def targets(self, found: Collaboration) -> Targets:
+        """The models to train by the weights that were found; of small weights that are left out it is told."""
+        targets = targets_of(found, self.settings.min_weight)
+        if targets.dropped > 0:
+            self.say(
+                f"weights below {self.settings.min_weight:g} are left out of training, and the others scaled up: no "
+                f"target loses more than {targets.dropped:.2g} of its weight"
+            )
+        return targets
 
     async def measure(self, federated: Array) -> RoundMetrics:
         """Metrics of personal models, of the global one, and of the clients alone.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Request
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.reweight.messages import UNWEIGHTED
+from kernfed.methods.reweight.choice_messages import Compared
+from kernfed.methods.reweight.messages import MIXTURE, UNWEIGHTED
 from kernfed.metric_names import METRICS
 from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.reweight.rules import Choice
 
 GLOBAL = "global"
 WEIGHTED = "weighted"
@@ -42,34 +46,82 @@ def unweighted_wins(job: Reweighting, metrics: RoundMetrics) -> bool:
     """Whether the unweighted model is delivered."""
     if not job.chooses:
         return False
+    if job.settings.deliver == "better":
+        return job.choice is not None and job.choice.plain
     values = _values(job, metrics)
     return bool(values) and float(np.mean([with_ - without for with_, without in values.values()])) > 0
 
 
+async def compare(job: Reweighting, request: Request[Compared]) -> None:
+    """Choose between the two models by the rows that clients kept apart, and say what was found.
+
+    The weighted risk of the rows kept apart is that of the test points, Σ_k p_k mean_i w_ki ℓ(x_ki, y_ki). Where no
+    training row is, it says nothing, and there weighted models gain most. So with ratios to the mixture, which reach
+    all test points that any row reaches, the unweighted model is delivered where its risk is lower by more than a
+    standard error; with ratios to a client's own rows where it is lower. Without rows kept apart it is not.
+
+    Args:
+        job: Takes the choice.
+        request: Carries both models, the weighted one first.
+    """
+    replies = await job.run.optional(job.cohort.ask(request), "no choice between the weighted and the unweighted model")
+    shares = job.client_weights(job.variant)
+    found = {c: reply for c, reply in replies.items() if reply.num_apart > 0 and c in shares}
+    whole = sum(shares[c] for c in found)
+    if not whole > 0:
+        job.choice = Choice(math.nan, math.nan, math.nan)
+        job.say("no client has rows to keep apart to tell whether weights help; the weighted model is the job's")
+        return
+    losses, variance = np.zeros(2), 0.0
+    for client in sorted(found):
+        reply, share = found[client], shares[client] / whole
+        own = np.asarray(reply.losses, np.float64)
+        losses += share * own
+        variance += share**2 * max(0.0, reply.square - float(own[0] - own[1]) ** 2) / reply.num_apart
+    margin = 1.0 if job.variant == MIXTURE else 0.0
+    choice = job.choice = Choice(float(losses[0]), float(losses[1]), variance**0.5, margin)
+    better = "unweighted" if choice.plain else "weighted"
+    job.say(
+        f"on training rows kept apart, weighed for the test points, the mean squared error of the weighted model is "
+        f"{choice.weighted:.4g} and that of the unweighted one {choice.unweighted:.4g} (difference "
+        f"{choice.weighted - choice.unweighted:+.2g}, standard error {choice.error:.2g}): the {better} one, fitted "
+        "again to all rows, is the job's model"
+        + ("; the other lies beside it as weighted-model.safetensors" if choice.plain else "")
+    )
+
+
 def tell(job: Reweighting, metrics: RoundMetrics) -> None:
-    """Say which model is delivered, and how both did; of a model that loses no word is kept back."""
+    """Say how both models did on the test rows; of a model that loses no word is kept back."""
     if UNWEIGHTED not in job.variants:
         return
     values = _values(job, metrics)
     if not values:
-        job.say(
-            "no client measured both models on test rows, so nothing tells whether weights help; the weighted model is "
-            "the job's"
-        )
+        if job.settings.deliver == "better-on-test":
+            job.say(
+                "no client measured both models on test rows, so nothing tells whether weights help; the weighted "
+                "model is the job's"
+            )
         return
     metric, sign = _metric(job)
     with_, without = (float(np.mean([pair[i] for pair in values.values()])) for i in (0, 1))
-    worse = [client for client, (a, b) in sorted(values.items()) if a > b]
+    plain = unweighted_wins(job, metrics)
+    names = ["the weighted model", "the unweighted one"]
+    if job.settings.deliver == "better" and plain:
+        with_, without, names = without, with_, ["the unweighted model", "the weighted one"]
+    worse = [
+        client for client, (a, b) in sorted(values.items()) if (b > a if names[0] != "the weighted model" else a > b)
+    ]
     if with_ <= without:
         return
+    if job.settings.deliver == "better":
+        end = "It is the job's model all the same, for the test rows that are shown do not choose"
+    elif plain:
+        end = "The unweighted one is therefore the job's model; the other lies beside it as weighted-model.safetensors"
+    else:
+        end = "The weighted one is the job's model all the same"
     job.say(
-        f"on the test rows the weighted model is worse than the unweighted one: {METRICS[metric]} {sign * with_:.4g} "
-        f"against {sign * without:.4g}, clients counted alike, and worse at {', '.join(worse)}. "
-        + (
-            "The unweighted one is therefore the job's model; the other lies beside it as weighted-model.safetensors"
-            if unweighted_wins(job, metrics)
-            else "The weighted one is the job's model all the same"
-        )
+        f"on the test rows {names[0]} is worse than {names[1]}: {METRICS[metric]} {sign * with_:.4g} against "
+        f"{sign * without:.4g}, clients counted alike, and worse at {', '.join(worse)}. {end}"
     )
 
 

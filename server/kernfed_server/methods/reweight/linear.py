@@ -14,7 +14,8 @@ from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
 from kernfed.maths.aggregate import Weighted, weighted_mean
-from kernfed.methods.reweight.messages import UNWEIGHTED
+from kernfed.methods.reweight.choice_messages import CompareLinearRequest
+from kernfed.methods.reweight.messages import APART, UNWEIGHTED
 from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.beside import ModelsBeside
 from kernfed_server.jobs.arrival import Arrival
@@ -23,14 +24,16 @@ from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import PART, Model
 from kernfed_server.jobs.state import State, json_array
-from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, tell, unweighted_wins
+from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 from kernfed_server.methods.ridge import newton
 from kernfed_server.methods.ridge.newton import NewtonPlan
 
-_UNWEIGHTED = ("unweighted", "unweighted.feature_mean", "unweighted.target_mean")
-"""Names of the unweighted model in checkpoints."""
+_PARTS = ("", ".feature_mean", ".target_mean")
+"""Endings of the names of a model's weights and means in checkpoints."""
+_NAMES = {UNWEIGHTED: "unweighted", f"{UNWEIGHTED}{APART}": "unweighted-apart"}
+"""Models that later phases need, and their names in checkpoints."""
 
 _MODELS = {
     UNWEIGHTED: "without weights, to compare with",
@@ -46,7 +49,7 @@ async def train_linear(job: Reweighting) -> Model:
 
     A client's weighted rows are rows times the roots of their weights, so its steps are those of `newton`.
     """
-    order = (*job.variants[1:], job.variants[0])
+    order = (*reversed(job.apart), *job.variants[1:], job.variants[0])
     phase, start = 0, 0
     told: dict[str, RoundMetrics] = {}
     inner: State | None = None
@@ -54,7 +57,7 @@ async def train_linear(job: Reweighting) -> Model:
         phase, start, told, inner = _resume(job.run.resumed)
     weights: Array | None = None
     arrivals = _arrivals(job)
-    unweighted = _kept(job)
+    kept = _kept(job)
     setup = job.setup
     for i in range(phase, len(order)):
         variant = order[i]
@@ -62,14 +65,14 @@ async def train_linear(job: Reweighting) -> Model:
         if inner is None:
             start = job.run.round_num
             if len(order) > 1:
-                job.run.note(f"model {i + 1} of {len(order)}: {_MODELS[variant]}")
+                job.run.note(f"model {i + 1} of {len(order)}: {_told_as(variant)}")
         keep = {
             "phase": np.array([i]),
             "start": np.array([start]),
             "told": json_array({k: asdict(v) for k, v in told.items()}),
             **job.kept(),
             "arrivals": json_array({k: v.to_json() for k, v in arrivals.items()}),
-            **({} if unweighted is None else dict(zip(_UNWEIGHTED, unweighted, strict=True))),
+            **{f"{_NAMES[v]}{part}": a for v, m in kept.items() for part, a in zip(_PARTS, m, strict=True)},
         }
         run = job.run.part(keep, inner, partial(_shown, job=job, variant=variant, told=dict(told)))
         inner = None
@@ -80,12 +83,19 @@ async def train_linear(job: Reweighting) -> Model:
         weights = await newton.run(setup, plan, job.cohort, run)
         if weights is None:
             raise JobError("no round was closed, so there is no model; submit the job again")
+        if variant in _NAMES:
+            kept[variant] = weights, setup.feature_mean, setup.target_mean
+        if variant in job.apart:
+            if variant == job.apart[0]:
+                pair = (weights, setup.feature_mean, setup.target_mean), kept.pop(job.apart[1])
+                whole, feature_means, target_means = (np.stack(parts) for parts in zip(*pair, strict=True))
+                models = {"weights": whole, "feature_means": feature_means, "target_means": target_means}
+                await compare(job, CompareLinearRequest(variant=job.variant, **models))
+            continue
         measured = await evaluate(setup, job.cohort, job.run, weights)
         told[variant] = _named(measured, variant=variant, told=told, own=job.variant)
         if run.arrival is not None:
             arrivals[variant] = run.arrival
-        if variant == UNWEIGHTED:
-            unweighted = weights, setup.feature_mean, setup.target_mean
     assert weights is not None  # noqa: S101  # there is at least one variant
     found = told[job.variant]
     tell(job, found)
@@ -94,21 +104,31 @@ async def train_linear(job: Reweighting) -> Model:
     if delivered_as in arrivals:
         job.run.ends(arrivals[delivered_as])
     model = feature_model(setup, weights, job_facts(setup, job.settings))
-    if unweighted is None or not unweighted_wins(job, found):
+    if UNWEIGHTED not in kept or not unweighted_wins(job, found):
         return model
-    plain, feature_mean, target_mean = unweighted
+    plain, feature_mean, target_mean = kept[UNWEIGHTED]
     centred = replace(setup, feature_mean=feature_mean, target_mean=target_mean)
     delivered = feature_model(centred, plain, {**job_facts(centred, job.settings), "variant": UNWEIGHTED})
     return ModelsBeside(delivered, {WEIGHTED: model})
 
 
-def _kept(job: Reweighting) -> tuple[Array, Array, Array] | None:
-    """The unweighted model of an earlier life of the run: weights, and the means that belong to them."""
+def _told_as(variant: str) -> str:
+    """A model in words."""
+    words = _MODELS[variant.removesuffix(APART)]
+    return f"{words}, on all rows but those kept apart" if variant.endswith(APART) else words
+
+
+def _kept(job: Reweighting) -> dict[str, tuple[Array, Array, Array]]:
+    """Models of an earlier life of the run by variant: weights, and the means that belong to them."""
     state = job.run.resumed
-    if state is None or _UNWEIGHTED[0] not in state:
-        return None
-    weights, feature_mean, target_mean = (state[name] for name in _UNWEIGHTED)
-    return weights, feature_mean, target_mean
+    if state is None:
+        return {}
+    found = {}
+    for variant, name in _NAMES.items():
+        if name in state:
+            weights, feature_mean, target_mean = (state[f"{name}{part}"] for part in _PARTS)
+            found[variant] = weights, feature_mean, target_mean
+    return found
 
 
 def _arrivals(job: Reweighting) -> dict[str, Arrival]:
@@ -119,7 +139,9 @@ def _arrivals(job: Reweighting) -> dict[str, Arrival]:
 
 
 def _shown(metrics: RoundMetrics, *, job: Reweighting, variant: str, told: Mapping[str, RoundMetrics]) -> RoundMetrics:
-    """Metrics of a round as people see them."""
+    """Metrics of a round as people see them; of models that only serve a choice there are none."""
+    if variant in job.apart:
+        return RoundMetrics(training=metrics.training)
     found = _named(metrics, variant=variant, told=told, own=job.variant)
     return chosen(job, found) if variant == job.variant else found
 

@@ -14,6 +14,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.maths.adam import Adam
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.reweight.choice_messages import CompareNetworksRequest
 from kernfed.methods.reweight.messages import (
     UNWEIGHTED,
     KeepOwnNetworkRequest,
@@ -28,7 +29,7 @@ from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries,
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
-from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, tell, unweighted_wins
+from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.ratios import Reweighting
 
@@ -49,6 +50,7 @@ async def train_networks(job: Reweighting) -> Model | None:
         if last or job.run.evaluates(round_num, settings.rounds):
             metrics = metrics.merged(await networks.measure())
         if last:
+            await networks.compare()
             networks.plain = unweighted_wins(job, metrics)
             if networks.own_norm:
                 await networks.keep_at_clients()
@@ -94,7 +96,8 @@ class _Networks:
             adam, num_summed = Adam.from_arrays(found), int(found["num_summed"][0])
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
-        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.class_order), (len(job.variants), 1))
+        count = len(job.variants) + len(job.apart)
+        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.class_order), (count, 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
     async def turn(self, round_num: int) -> float:
@@ -139,7 +142,7 @@ class _Networks:
 
     async def _mean(self, found: Mapping[str, Array]) -> Floats:
         """Mean of what clients sent, (V, Q), each variant by its own weights of the clients."""
-        clients, variants = sorted(found), self.job.variants
+        clients, variants = sorted(found), (*self.job.variants, *self.job.apart)
         weights = np.array([[float(self.job.client_weights(v)[c]) for c in clients] for v in variants])
 
         def make() -> Floats:
@@ -163,7 +166,7 @@ class _Networks:
             return
         self.job.run.note(f"{', '.join(lost)}: the density ratios were lost, and are found again")
         await self.job.weigh()
-        await self.job.use(self.job.variants)
+        await self.job.use((*self.job.variants, *self.job.apart))
 
     @property
     def result(self) -> Floats:
@@ -173,10 +176,20 @@ class _Networks:
     async def measure(self) -> RoundMetrics:
         """Metrics of the job's own network (`global`), and of those beside it."""
         names = ("global", *self.job.variants[1:])
+        networks = self.result[: len(names)]
         request = MeasureNetworksRequest(
-            network=self.spec, scale=self.scale, networks=self.result, names=names, own_norm=self.own_norm
+            network=self.spec, scale=self.scale, networks=networks, names=names, own_norm=self.own_norm
         )
         return await measured(self.job.cohort.ask(request), self.job.setup.schema.task, self.job.run)
+
+    async def compare(self) -> None:
+        """Choose between the weighted and the unweighted network, where the job is to."""
+        if self.job.apart:
+            networks = self.result[len(self.job.variants) :]
+            request = CompareNetworksRequest(
+                variant=self.job.variant, network=self.spec, scale=self.scale, networks=networks
+            )
+            await compare(self.job, request)
 
     async def keep_at_clients(self) -> None:
         """Have each client keep a model of its own; name those that failed, or have only the start's normalisation."""

@@ -16,6 +16,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.label_shift import LabelShift
 from kernfed.methods.reweight.messages import (
+    APART,
     MIXTURE,
     UNWEIGHTED,
     ClassPriorRequest,
@@ -72,6 +73,8 @@ class Reweighting:
     """Clients whose rows make the mixture, each with the bounds of its mean ratio."""
     looked: Mapping[str, RatiosHeld] = field(default_factory=dict)
     """What clients told of themselves."""
+    choice: rules.Choice | None = None
+    """Between the weighted and the unweighted model, once it was made."""
 
     def __post_init__(self) -> None:
         """Begin with the scope asked for, by the rules that the run began with."""
@@ -79,6 +82,7 @@ class Reweighting:
         if state is not None:
             self.settings = rules.of_stored(self.settings, state)
             self.mixed = rules.mixture_of(state)
+            self.choice = rules.choice_of(state)
         self.scope = self.scope or self.settings.scope
 
     @property
@@ -88,7 +92,7 @@ class Reweighting:
 
     def kept(self) -> dict[str, Array]:
         """What every checkpoint holds, so that a run goes on by the rules that it began with."""
-        return rules.kept(self.mixed)
+        return rules.kept(self.mixed, self.choice)
 
     @property
     def gate(self) -> Gate:
@@ -105,17 +109,24 @@ class Reweighting:
     def chooses(self) -> bool:
         """Whether the unweighted model can be the job's; with normalisation that clients keep there is no choice."""
         settings = self.settings
-        return settings.deliver == "better" and UNWEIGHTED in self.variants and settings.network.batch_norm != "own"
+        return settings.deliver != "weighted" and UNWEIGHTED in self.variants and settings.network.batch_norm != "own"
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """Variants that are fitted without the rows kept apart, which then choose; the weighted one is first."""
+        choosing = self.chooses and self.settings.deliver == "better"
+        return (f"{self.variant}{APART}", f"{UNWEIGHTED}{APART}") if choosing else ()
 
     def client_weights(self, variant: str) -> Mapping[str, float]:
         """Weight of each client in means of a variant's training; unweighted rows are all worth themselves."""
+        plain = variant.removesuffix(APART) == UNWEIGHTED
         rule = self.settings.client_weights
         shares = dict.fromkeys(self.setup.num_rows, 1.0) if rule == "equal" else self.setup.num_rows
-        if variant == MIXTURE:  # weights have mean 1 at each client, and its mean ratio is what it counts for
+        if variant.removesuffix(APART) == MIXTURE:  # weights have mean 1 at each client, whose mean ratio is its worth
             found = self.summaries[variant]
             each = {c: f.mean / f.total if c in self.mixed or not self.mixed else 0.0 for c, f in found.items()}
             return {c: shares[c] * max(value, LEAST_SHARE) for c, value in each.items()}
-        if rule != "effective" or variant == UNWEIGHTED:
+        if rule != "effective" or plain:
             return shares
         return {client: found.effective_rows for client, found in self.summaries[variant].items()}
 
@@ -156,7 +167,9 @@ class Reweighting:
                     await self._mix()
                 elif lacking:
                     await self._fit(variant, lacking, self.looked)
-        self.summaries = {v: await self.use((v,)) for v in self.variants if v != UNWEIGHTED}
+        weighted = [v for v in (*self.variants, *self.apart) if v.removesuffix(APART) != UNWEIGHTED]
+        for variant in weighted:
+            await self.use((variant,))
         self._warn()
 
     async def use(self, variants: tuple[str, ...]) -> dict[str, RatioSummary]:
@@ -165,7 +178,8 @@ class Reweighting:
             found = await self.gate.ask(
                 UseRatiosRequest(variants=variants), self._check_summary(variants[0]), fresh=True
             )
-            if MIXTURE not in variants or self._still_mixed():
+            if not any(v.removesuffix(APART) == MIXTURE for v in variants) or self._still_mixed():
+                self.summaries = {**self.summaries, variants[0]: found}
                 return found
             gone = sorted(set(self.mixed) - set(self.cohort.clients))
             self.say(f"{listed(gone)}: out of the job, so the mixture is that of the others, and ratios are found anew")
@@ -177,9 +191,11 @@ class Reweighting:
 
     def _check_summary(self, variant: str) -> Callable[[str, RatioSummary], None]:
         def check(client: str, reply: RatioSummary) -> None:
-            if variant != MIXTURE:
+            if variant.removesuffix(APART) != MIXTURE:
                 return
             allowed = self.mixed.get(client)
+            if allowed is not None and variant.endswith(APART):  # of half of the rows at least
+                allowed = (0.0, 2.0 * allowed[1])
             if reply.total != 1.0 or (allowed is not None and not in_range(reply.mean, allowed)):
                 raise InvalidReplyError(
                     f"{client} states a mean ratio of {reply.mean:.3g}, which cannot be by the sums that it sent"

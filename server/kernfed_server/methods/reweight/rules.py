@@ -3,21 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_server.jobs.state import State, json_array
 
 _NAME = "mixture"
+_CHOICE = "choice"
 
 
-def kept(mixed: Mapping[str, tuple[float, float]]) -> dict[str, Array]:
-    """For a checkpoint; a run of a release before has no such entry.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Weighted squared errors on rows kept apart, or NaN where there are none."""
+
+    weighted: float
+    unweighted: float
+    error: float
+    """Standard error of the difference."""
+    margin: float = 0.0
+    """By how many standard errors the unweighted model must be better to be the job's."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether the unweighted model is the job's."""
+        return self.weighted - self.unweighted > self.margin * self.error
+
+
+def kept(mixed: Mapping[str, tuple[float, float]], choice: Choice | None) -> dict[str, Array]:
+    """For a checkpoint; a run of a release before has no such entries.
 
     Args:
         mixed: Clients whose rows make the mixture, each with the bounds of its mean ratio.
+        choice: Between the models, once it was made.
     """
-    return {_NAME: json_array({client: list(bounds) for client, bounds in mixed.items()})}
+    found = {_NAME: json_array({client: list(bounds) for client, bounds in mixed.items()})}
+    if choice is not None:
+        found[_CHOICE] = np.array([choice.weighted, choice.unweighted, choice.error, choice.margin])
+    return found
+
+
+def choice_of(state: State) -> Choice | None:
+    """What `kept` was given."""
+    return Choice(*map(float, state[_CHOICE])) if _CHOICE in state else None
 
 
 def mixture_of(state: State) -> dict[str, tuple[float, float]]:

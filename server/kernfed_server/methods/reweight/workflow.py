@@ -35,7 +35,7 @@ async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run
     await job.weigh()
     if settings.trainer == "newton":
         return await train_linear(job)
-    await job.use(job.variants)
+    await job.use((*job.variants, *job.apart))
     return await train_networks(job)
 
 

@@ -28,6 +28,7 @@ from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.personalise.newton import _Solver
 from kernfed_server.methods.personalise.state import SCALES, Collaboration, targets_of
+from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, with_nan
 from kernfed_testing.personalise import (
     NAMES,
@@ -48,6 +49,7 @@ TRAINERS: dict[str, dict[str, Any]] = {
     "newton": {"trainer": "newton", "rounds": 20},
     "fedavg": {"trainer": "fedavg", "rounds": 8, "num_frequencies": 30},
 }
+ALIKE = {"alike": {**TRAINERS["fedavg"], "network_scale": "all"}}
 
 
 def by_hand(rows: Any, job: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -221,11 +223,11 @@ def test_order_of_clients_and_of_replies_does_not_matter(tmp_path: Path, trainer
 
 
 @pytest.mark.parametrize(
-    ("trainer", "stop"), [("exact", 1), ("newton", 1), ("newton", 3), ("fedavg", 1), ("fedavg", 5)]
+    ("trainer", "stop"), [("exact", 1), ("newton", 1), ("newton", 3), ("fedavg", 1), ("fedavg", 5), ("alike", 5)]
 )
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, trainer: str, stop: int) -> None:
     """Stopped in any round, resumed with clients that lost their memory: models and metrics are the same."""
-    rows, job = concept_rows(), personal_job(**TRAINERS[trainer])
+    rows, job = concept_rows(), personal_job(**{**TRAINERS, **ALIKE}[trainer])
     whole = bench(rows, tmp_path / "whole").run(job)
     first = bench(rows, tmp_path / "parts").run(job, stop_before=stop)
     assert first.stopped
@@ -333,16 +335,45 @@ def test_a_client_that_fails_in_training_is_left_out(tmp_path: Path, trainer: st
         assert any("bee is out of training" in note for note in outcome.notes)
 
 
-def test_kept_networks_predict_as_they_were_measured(tmp_path: Path) -> None:
-    """Each client's network, loaded from its folder, has the error that the job reports; classes get probabilities."""
+@pytest.mark.parametrize("scale", ["all", "mixture"])
+def test_kept_networks_predict_as_they_were_measured(tmp_path: Path, scale: str) -> None:
+    """Each client's network, loaded from its folder, has the error that the job reports, whatever its scale was."""
     rows = concept_rows()
-    done = run(personal_job(**TRAINERS["fedavg"]), clients(rows, tmp_path))
+    done = run(personal_job(network_scale=scale, **TRAINERS["fedavg"]), clients(rows, tmp_path))
     for name, r in rows.items():
         kept = load_kept_model(tmp_path / name / "model")
         scores = kept.predict_scores(pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"]))[:, 0]
         assert done.final.clients[name]["personal"]["mse"] == pytest.approx(float(np.square(scores - r.y_test).mean()))
     facts = json.loads((tmp_path / "ant" / "model" / "model.json").read_text())
     assert facts["kind"] == "personal-network"
+
+
+def test_a_run_that_began_in_the_scale_of_all_rows_goes_on_in_it(tmp_path: Path) -> None:
+    """A checkpoint of before has no scales of mixtures; it ends as one of that rule."""
+    rows = concept_rows()
+    alike, now = personal_job(**ALIKE["alike"]), personal_job(**TRAINERS["fedavg"])
+    whole = bench(rows, tmp_path).run(alike)
+    first = bench(rows, tmp_path).run(alike, stop_before=4)
+    resumed = bench(rows, tmp_path).run(now, resumed=first.journal.last)
+    assert resumed.metrics[-1] == whole.metrics[-1]
+    assert resumed.metrics[-1] != bench(rows, tmp_path).run(now).metrics[-1]
+
+
+def test_networks_of_clients_in_other_places_gain_by_their_mixtures_scale(tmp_path: Path) -> None:
+    """Two groups far apart: in the scale of its own group a network gets nearer in as many rounds."""
+    random = np.random.default_rng(5)
+    rows = {}
+    for i, name in enumerate(NAMES):
+        x = 0.2 * random.normal(size=(90, 3)) + (3.0 if i % 2 else -3.0)
+        y = np.sin(8 * x[:, 0]) + 0.05 * random.normal(size=90)
+        rows[name] = Rows(x[:50], y[:50], x[50:], y[50:])
+    common: dict[str, Any] = {"trainer": "fedavg", "rounds": 50, "weights": "paper", "num_frequencies": 30, "view": "x"}
+    found = {}
+    for scale in ("all", "mixture"):
+        job = personal_job(network_scale=scale, top="evaluate_every = 1000", **common)
+        found[scale] = run(job, clients(rows, tmp_path / scale)).final.pooled
+    assert found["mixture"]["personal"]["mse"] < 0.8 * found["all"]["personal"]["mse"]
+    assert found["mixture"]["global"] == found["all"]["global"]
 
 
 def test_covariate_view_and_random_features_work(tmp_path: Path) -> None:

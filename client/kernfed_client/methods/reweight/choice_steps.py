@@ -1,0 +1,59 @@
+"""The client's half of the choice between two models: their weighted losses on rows that neither was fitted to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernfed.arrays import Array, Floats
+from kernfed.errors import InvalidTensorError
+from kernfed.methods.reweight.choice_messages import Compared, CompareLinearRequest, CompareNetworksRequest
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.reweight.state import ratios_of, rows_apart
+from kernfed_client.models.small_network import OwnNetwork, check_network
+from kernfed_client.steps.evaluation import encode_targets
+
+
+def compare_linear(job: LocalJob, request: CompareLinearRequest) -> Compared:
+    """Losses of two linear models."""
+    want = (2, job.z_train.shape[1], job.num_outputs)
+    if request.weights.shape != want:
+        raise InvalidTensorError(f"{request.step}: models of shape {request.weights.shape}, this client has {want}")
+    apart = rows_apart(job)
+    z = job.z_train[torch.as_tensor(apart)].cpu().numpy() + job.feature_mean
+    scores = [
+        (z - np.asarray(mean, np.float64)) @ np.asarray(weights, np.float64) + np.asarray(target, np.float64)
+        for weights, mean, target in zip(request.weights, request.feature_means, request.target_means, strict=True)
+    ]
+    return _compared(job, request.variant, apart, scores)
+
+
+def compare_networks(job: LocalJob, request: CompareNetworksRequest) -> Compared:
+    """Losses of two networks, in the units of the targets, or of the classes' probabilities."""
+    check_network(job, request.network)
+    apart = rows_apart(job)
+    mean, deviation = (np.asarray(array, np.float64) for array in (request.scale.mean, request.scale.deviation))
+    networks = [OwnNetwork(request.network, p, mean, deviation) for p in np.array(request.networks, dtype=np.float64)]
+    scores = [network.scores(job, job.x_train[apart]) for network in networks] if apart.any() else []
+    return _compared(job, request.variant, apart, scores)
+
+
+def _compared(job: LocalJob, variant: str, apart: Array, scores: list[Floats]) -> Compared:
+    count = int(apart.sum())
+    if count == 0:
+        return Compared(num_rows=job.num_rows, num_apart=0, losses=np.zeros(2), square=0.0)
+    y = encode_targets(job, job.targets_train[apart])
+    weights = ratios_of(job, variant).weights[apart]
+    losses = np.stack([weights * np.square(found - y).sum(axis=1) for found in scores])
+    return Compared(
+        num_rows=job.num_rows,
+        num_apart=count,
+        losses=losses.mean(axis=1),
+        square=float(np.square(losses[0] - losses[1]).mean()),
+    )
+
+
+STEPS: dict[type[Any], Any] = {CompareLinearRequest: compare_linear, CompareNetworksRequest: compare_networks}
+"""Steps of this module, by the request that they answer."""
