@@ -175,6 +175,17 @@ async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path: Pa
         assert len((await operator.list_jobs()).jobs) == 1
 
 
+async def test_clients_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that fits no message comes whole; the revoked are told apart."""
+    monkeypatch.setattr("kernfed_server.services.operator.PAGE_BYTES", 1)
+    names = [f"site-{number:02}" for number in range(12)]
+    async with serving(tmp_path, *names) as service, service.dial() as operator:
+        service.world.sessions.gone = frozenset({"site-03"})
+        assert [(c.name, c.revoked) for c in await operator.clients()] == [(n, n == "site-03") for n in names]
+        _, out, _ = await service.command("client", "list")
+        assert [line.split()[:2] for line in out.splitlines() if "site-03" in line] == [["site-03", "revoked"]]
+
+
 async def test_no_coordinator_is_said_in_words(tmp_path: Path) -> None:
     """The diagnosis names the address and what to check."""
     async with serving(tmp_path) as service:

@@ -47,6 +47,8 @@ class FakeSessions:
         self.devices: dict[str, str] = {}
         """What clients report that they compute on; `cpu` where a test says nothing else."""
         self.ended: list[tuple[str, str]] = []
+        self.gone: frozenset[str] = frozenset()
+        """Clients whose certificates were revoked."""
         self._change = asyncio.Event()
         self.connect(*names)
 
@@ -66,6 +68,9 @@ class FakeSessions:
 
     def clients(self) -> dict[str, ClientInfo]:
         return self.infos
+
+    def revoked(self) -> frozenset[str]:
+        return self.gone
 
     async def wait_change(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):

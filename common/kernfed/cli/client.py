@@ -34,7 +34,7 @@ def list_clients(
     rows = [
         [
             client.name,
-            "connected" if client.connected else "away" if client.last_seen_at else "never seen",
+            _state(client),
             clean(", ".join(client.datasets)),
             clean(split_platform(client.device)[0]),
             clean(client.software_version),
@@ -46,6 +46,12 @@ def list_clients(
     ]
     columns = ["client", "state", "data sets", "device", "release", "last seen", "certificate", "jobs"]
     print_table(columns, rows)
+
+
+def _state(client: ClientInfo) -> str:
+    if client.revoked:
+        return "revoked"
+    return "connected" if client.connected else "away" if client.last_seen_at else "never seen"
 
 
 def _days_left(client: ClientInfo, now: datetime) -> str:

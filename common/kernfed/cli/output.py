@@ -79,7 +79,7 @@ def run_app(app: Callable[[], Any]) -> NoReturn:
     sys.exit(code)
 
 
-def log_to_stderr(level: int = logging.WARNING) -> None:
+def log_to_stderr() -> None:
     """Send log lines of this process to stderr, for commands whose stdout is their result."""
     import structlog  # noqa: PLC0415  # commands that log nothing do without
 
@@ -89,7 +89,7 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
             structlog.processors.EventRenamer("event"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 

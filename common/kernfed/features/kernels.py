@@ -141,6 +141,14 @@ def check_points(spec: KernelSpec, scaled: Any) -> None:
         )
 
 
+def fill_gram(spec: KernelSpec, a: Any, b: Any, out: Any, by: Operations) -> Any:
+    """Compute k for all pairs into `out`, (n, m), block by block; arguments as of `values`. Returns `out`."""
+    step = max(1, BLOCK // max(1, len(b)))
+    for start in range(0, len(a), step):
+        out[start : start + step] = values(spec, a[start : start + step], b, by)
+    return out
+
+
 def values(spec: KernelSpec, a: Any, b: Any, by: Operations) -> Any:
     """Compute k for all pairs of points whose columns are divided by the lengthscales.
 

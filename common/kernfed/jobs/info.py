@@ -80,6 +80,8 @@ class ClientInfo:
     last_seen_at: datetime | None = None
     job_ids: tuple[str, ...] = ()
     """Jobs that it works for now."""
+    revoked: bool = False
+    """Whether its certificates were revoked, and it holds no other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.features.kernels import BLOCK, KernelSpec, Operations, check_kernel, check_points, values
+from kernfed.features.kernels import KernelSpec, Operations, check_kernel, check_points, fill_gram
 
 
 def gram(spec: KernelSpec, x: Floats, y: Floats | None = None) -> Floats:
@@ -29,11 +29,8 @@ def gram(spec: KernelSpec, x: Floats, y: Floats | None = None) -> Floats:
     """
     a = _scaled(spec, x)
     b = a if y is None else _scaled(spec, y)
-    out = np.empty((len(a), len(b)))
-    step = max(1, BLOCK // max(1, len(b)))
-    for start in range(0, len(a), step):
-        out[start : start + step] = values(spec, a[start : start + step], b, _NUMPY)
-    return out
+    gram: Floats = fill_gram(spec, a, b, np.empty((len(a), len(b))), _NUMPY)
+    return gram
 
 
 def _scaled(spec: KernelSpec, x: Floats) -> Floats:

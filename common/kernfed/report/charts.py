@@ -275,9 +275,9 @@ def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _keep_in_proportion(axes: Axes, low: float, high: float, least: float = 0.1) -> None:
+def _keep_in_proportion(axes: Axes, low: float, high: float) -> None:
     """Show at least a tenth of the range from 0 to 1, or noise would look like news."""
-    margin = max(least - (high - low), 0.1 * (high - low)) / 2
+    margin = max(0.1 - (high - low), 0.1 * (high - low)) / 2
     axes.set_ylim(max(low - margin, -0.01), min(high + margin, 1.01))
 
 
@@ -293,8 +293,8 @@ def _legend_above(axes: Axes) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.6)
 
 
-def _short(name: str, limit: int = 24) -> str:
-    return name if len(name) <= limit else f"{name[: limit - 1]}…"
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def _svg(figure: Figure, title: str) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kernfed.features.kernels import BLOCK, KernelSpec, Operations, check_kernel, check_points, values
+from kernfed.features.kernels import BLOCK, KernelSpec, Operations, check_kernel, check_points, fill_gram, values
 
 _TORCH = Operations(partial(torch.cdist, compute_mode="donot_use_mm_for_euclid_dist"), torch.exp, torch.minimum)
 
@@ -29,11 +29,8 @@ def gram(spec: KernelSpec, x: Tensor, y: Tensor | None = None) -> Tensor:
     """
     a = _scaled(spec, x)
     b = a if y is None else _scaled(spec, y)
-    out = x.new_empty((len(a), len(b)))
-    step = max(1, BLOCK // max(1, len(b)))
-    for start in range(0, len(a), step):
-        out[start : start + step] = values(spec, a[start : start + step], b, _TORCH)
-    return out
+    filled: Tensor = fill_gram(spec, a, b, x.new_empty((len(a), len(b))), _TORCH)
+    return filled
 
 
 def lower_gram(spec: KernelSpec, x: Tensor, out: Tensor) -> Tensor:

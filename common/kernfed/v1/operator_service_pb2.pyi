@@ -563,9 +563,15 @@ class ListClientsRequest(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_token: builtins.str
+    """Where the page before ended; empty: from the first."""
     def __init__(
         self,
+        *,
+        page_token: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_token", b"page_token"]) -> None: ...
 
 Global___ListClientsRequest: typing_extensions.TypeAlias = ListClientsRequest
 
@@ -576,16 +582,20 @@ class ListClientsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CLIENTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Where this page ends; empty: it is the last."""
     @property
     def clients(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Client]:
-        """Sorted by name."""
+        """Sorted by name; at most about 1 MiB of them."""
 
     def __init__(
         self,
         *,
         clients: collections.abc.Iterable[Global___Client] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["clients", b"clients"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clients", b"clients", "next_page_token", b"next_page_token"]) -> None: ...
 
 Global___ListClientsResponse: typing_extensions.TypeAlias = ListClientsResponse
 
@@ -604,6 +614,7 @@ class Client(google.protobuf.message.Message):
     CERTIFICATE_EXPIRES_AT_FIELD_NUMBER: builtins.int
     JOB_IDS_FIELD_NUMBER: builtins.int
     PEER_FIELD_NUMBER: builtins.int
+    REVOKED_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name in its certificate."""
     connected: builtins.bool
@@ -614,6 +625,8 @@ class Client(google.protobuf.message.Message):
     """Its release of kernfed."""
     peer: builtins.str
     """Where it connects from."""
+    revoked: builtins.bool
+    """Whether its certificates were revoked, and it holds no other."""
     @property
     def last_seen_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was last heard of."""
@@ -642,9 +655,10 @@ class Client(google.protobuf.message.Message):
         certificate_expires_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         job_ids: collections.abc.Iterable[builtins.str] | None = ...,
         peer: builtins.str = ...,
+        revoked: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "last_seen_at", b"last_seen_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "software_version", b"software_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "revoked", b"revoked", "software_version", b"software_version"]) -> None: ...
 
 Global___Client: typing_extensions.TypeAlias = Client
 

@@ -144,6 +144,7 @@ def client_to_proto(client: ClientInfo) -> pb.Client:
         certificate_expires_at=_timestamp(client.certificate_expires_at),
         job_ids=client.job_ids,
         peer=client.peer,
+        revoked=client.revoked,
     )
 
 
@@ -159,6 +160,7 @@ def client_from_proto(msg: pb.Client) -> ClientInfo:
         peer=msg.peer,
         last_seen_at=_datetime(msg, "last_seen_at"),
         job_ids=tuple(msg.job_ids),
+        revoked=msg.revoked,
     )
 
 

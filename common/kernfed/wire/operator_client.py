@@ -134,8 +134,14 @@ class OperatorClient:
 
     async def clients(self) -> list[ClientInfo]:
         """Clients of the federation, sorted by name."""
-        response = await self._call(self._stub.ListClients, pb.ListClientsRequest())
-        return [client_from_proto(client) for client in response.clients]
+        found: list[ClientInfo] = []
+        token = ""
+        while True:
+            response = await self._call(self._stub.ListClients, pb.ListClientsRequest(page_token=token))
+            found += [client_from_proto(client) for client in response.clients]
+            if response.next_page_token <= token:  # the last page; names are sorted
+                return found
+            token = response.next_page_token
 
     async def artifacts(self, job_id: str) -> list[ArtifactInfo]:
         """Files that a job left, sorted by name."""

@@ -25,6 +25,10 @@ class Sessions(Protocol):
         """Every client that is connected or was, since the coordinator started."""
         ...
 
+    def revoked(self) -> Collection[str]:
+        """Names of the clients whose certificates were revoked, and who did not connect with a new one."""
+        ...
+
     async def wait_change(self, timeout_s: float) -> None:
         """Wait until a client comes, goes or reports something, at most `timeout_s` seconds."""
         ...
@@ -62,11 +66,17 @@ class ClientBook:
         Args:
             running: Cohorts of the running jobs, by job id.
         """
-        found = {name: ClientInfo(name) for name in await self.enrolled() or ()}
+        enrolled = await self.enrolled() or set()
+        found = {name: ClientInfo(name) for name in enrolled}
         found |= await self._store.clients()
         found |= self._sessions.clients()
+        jobs: dict[str, list[str]] = {}
+        for job_id, cohort in sorted(running.items()):
+            for name in cohort:
+                jobs.setdefault(name, []).append(job_id)
+        revoked = set(self._sessions.revoked()) - enrolled
         return [
-            replace(client, job_ids=tuple(sorted(job_id for job_id, cohort in running.items() if name in cohort)))
+            replace(client, job_ids=tuple(jobs.get(name, ())), revoked=name in revoked)
             for name, client in sorted(found.items())
         ]
 

@@ -7,14 +7,14 @@ import itertools
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
-from kernfed.errors import AlreadyConnectedError, VersionMismatchError
+from kernfed.errors import AlreadyConnectedError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
@@ -27,6 +27,10 @@ log = structlog.get_logger(__name__)
 
 ON_THEIR_WAY_S = 50.0
 """After a start of the coordinator, the time in which clients dial again, whose pauses have grown up to 30 s."""
+
+MAX_NAMES = 1000
+MAX_NAME = 128
+"""Data sets and steps that a client may offer, and characters of their names."""
 
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
@@ -69,6 +73,7 @@ class SessionRegistry:
         """Begin a session.
 
         Raises:
+            WireError: The client states more, or longer names, than any client has.
             VersionMismatchError: The client speaks another protocol version.
             AlreadyConnectedError: Another daemon is connected under this identity.
         """
@@ -77,6 +82,7 @@ class SessionRegistry:
                 f"client {info.name} ({hello.software_version[:40]}) speaks protocol {hello.protocol_version}, "
                 f"this coordinator speaks {PROTOCOL_VERSION}; install matching releases of kernfed"
             )
+        _check_bounds(info.name, hello)
         held = self._sessions.get(info.name)
         if held is not None and held.instance_id != hello.instance_id and self._alive(held):
             since = held.info.last_seen_at
@@ -93,7 +99,7 @@ class SessionRegistry:
                 connected=True,
                 datasets=tuple(d.name for d in hello.datasets),
                 steps=tuple(sorted(hello.steps)),
-                software_version=hello.software_version,
+                software_version=hello.software_version[:MAX_NAME],
                 last_seen_at=datetime.now(UTC),
             ),
             instance_id=hello.instance_id,
@@ -160,6 +166,10 @@ class SessionRegistry:
     def clients(self) -> Mapping[str, ClientInfo]:
         """Every client that is connected or was, since the coordinator started."""
         return dict(sorted(self._seen.items()))
+
+    def revoked(self) -> Collection[str]:
+        """Names of the clients whose certificates were revoked, and who did not connect with a new one."""
+        return frozenset(self._revoked)
 
     async def wait_change(self, timeout_s: float) -> None:
         """Wait until a client comes, goes or reports something, at most `timeout_s` seconds."""
@@ -259,3 +269,13 @@ class SessionRegistry:
         self.draining = True
         for session in list(self._sessions.values()):
             session.end("UNAVAILABLE", message)
+
+
+def _check_bounds(client: str, hello: pb.Hello) -> None:
+    """Hellos stay in memory and in the store for good, and each is shown to operators."""
+    stated = {"data sets": [d.name for d in hello.datasets], "steps": hello.steps, "instance": [hello.instance_id]}
+    for what, names in stated.items():
+        if len(names) > MAX_NAMES or any(len(name) > MAX_NAME for name in names):
+            raise WireError(
+                f"client {client}: its {what} are more than {MAX_NAMES}, or longer than {MAX_NAME} characters"
+            )

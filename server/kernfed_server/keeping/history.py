@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -93,13 +93,11 @@ class History:
         last_sequence: int = 0,
         *,
         watcher_limit: int = WATCHER_LIMIT,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._sequence = last_sequence
         self._limit = watcher_limit
-        self._now = now
         self._subscriptions: list[Subscription] = []
         self._ended = False
         self._error: KernfedError | None = None
@@ -108,14 +106,14 @@ class History:
         """Store an event, unless it is a passing one, and tell the watchers."""
         if event.kind in PASSING:
             if self._subscriptions:
-                self.tell(JobUpdate(NumberedEvent(0, self._now(), event)))
+                self.tell(JobUpdate(NumberedEvent(0, datetime.now(UTC), event)))
             return
         self.tell(JobUpdate(self.store(event)))
 
     def store(self, event: JobEvent) -> NumberedEvent:
         """Number and store an event without telling of it yet."""
         self._sequence += 1
-        numbered = NumberedEvent(self._sequence, self._now(), event)
+        numbered = NumberedEvent(self._sequence, datetime.now(UTC), event)
         self._store.add_event(self._job_id, numbered)
         return numbered
 

@@ -19,6 +19,9 @@ from kernfed_server.keeping.artifacts import read_pieces
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+PAGE_BYTES = 1 << 20
+"""Of clients in one answer; a client's texts are bounded when they come in, so that each fits."""
+
 PIECE_S = 60.0
 """A piece of an upload that takes longer ends it."""
 
@@ -76,9 +79,18 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
                 yield pb.FetchArtifactResponse(data=piece)
 
     async def ListClients(self, request: pb.ListClientsRequest, context: Context) -> pb.ListClientsResponse:
-        """Clients of the federation."""
+        """Clients of the federation, as many as fit a message; the next page begins behind the last."""
         require(context, Role.OPERATOR)
-        return pb.ListClientsResponse(clients=map(client_to_proto, await self._runs.clients()))
+        rest = [c for c in await self._runs.clients() if c.name > request.page_token]
+        response, num_bytes = pb.ListClientsResponse(), 0
+        for client in rest:
+            encoded = client_to_proto(client)
+            num_bytes += encoded.ByteSize()
+            if response.clients and num_bytes > PAGE_BYTES:
+                response.next_page_token = response.clients[-1].name
+                break
+            response.clients.append(encoded)
+        return response
 
     async def UploadFile(
         self, request_iterator: AsyncIterator[pb.UploadFileRequest], context: Context

@@ -175,17 +175,18 @@ def _write_all(handle: int, data: bytes) -> None:
             return  # stderr is closed; there is nobody to tell
 
 
-def failure_reporter(clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:
+def failure_reporter() -> Callable[[str], None]:
     """Make the function that logs a failure: of each kind one per interval, with the number left out since."""
     last: dict[str, float] = {}
     left_out: dict[str, int] = {}
 
     def report(line: str) -> None:
         what, remedy = explain(line) or ("a peer's handshake failed", _ASK_DOCTOR)
-        if clock() - last.get(what, -_INTERVAL_S) < _INTERVAL_S:
+        now = time.monotonic()
+        if now - last.get(what, -_INTERVAL_S) < _INTERVAL_S:
             left_out[what] = left_out.get(what, 0) + 1
             return
-        last[what] = clock()
+        last[what] = now
         log.warning(
             "TLS handshake failed",
             why=what,

@@ -7,12 +7,14 @@ by the distance travelled, once noise dominates. No theorem covers it, for the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernfed.arrays import Floats, Indices
+from kernfed.methods.online.losses import Loss
 
 MOST_PARAMETER = 1e9
 """Targets lie in [0, 1] and features have norm 1, so no sound parameter is larger."""
@@ -50,6 +52,22 @@ class Pooled:
     pull: Floats
     """s: sum over the clients that sent a kernel of their share of the rows over the least probability, shape (N,).
     The loss of kernel i in this round has a curvature of at most s_i times that of one row."""
+
+
+def most_gradient(theta: Floats, loss: Loss, spans: float, least_probability: float, regularisation: float) -> Floats:
+    """Largest norm of a gradient that rows can give for each kernel, shape (N,): features have norm 1.
+
+    Args:
+        theta: Where the gradient is taken, (N, 2 D).
+        loss: Of the job.
+        spans: How far beyond [0, 1] targets may lie; 0: there is no limit.
+        least_probability: By which a gradient is divided at most.
+        regularisation: λ of loss + λ |theta|².
+    """
+    norms = np.sqrt(np.square(theta).sum(axis=1))
+    slope = 1.0 if loss is Loss.LOGISTIC else 2.0 * (norms + 1.0 + spans) if spans else math.inf
+    most: Floats = (slope + 2.0 * regularisation * norms) / least_probability
+    return most
 
 
 def pool(steps: Sequence[ClientStep], num_kernels: int, num_features: int, least_probability: float) -> Pooled:

@@ -160,7 +160,12 @@ class _SharedWeights:
     def absorb(self, round_num: int, replies: Mapping[str, SharedStep]) -> None:
         """See `online_rounds.Method.absorb`."""
         n = self.kernels.dictionary.num_kernels
-        counted = [reply for reply in replies.values() if len(reply.losses) == n]
+        every = np.arange(n)
+        counted = [
+            reply
+            for client, reply in replies.items()
+            if len(reply.losses) == n and self.kernels.sound(client, every, reply.gradient)
+        ]
         if counted:
             steps = [ClientStep(np.arange(n), reply.gradient, reply.num_samples) for reply in counted]
             self.kernels.move(round_num, pool(steps, n, self.kernels.dictionary.num_features, 1.0))

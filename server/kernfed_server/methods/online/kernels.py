@@ -16,8 +16,8 @@ from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
 from kernfed.methods.online.parameters import OnlineParameters
-from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, paper_step, pool
-from kernfed.methods.online.settings import GRADIENT_BUDGET, OnlineSettings, StreamSettings
+from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, most_gradient, paper_step, pool
+from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSettings, OnlineSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened
@@ -85,7 +85,7 @@ class KernelParameters:
     def __init__(
         self,
         setup: Setup,
-        settings: StreamSettings,
+        settings: KernelStreamSettings,
         opened: Opened,
         dictionary: Dictionary,
         run: Run,
@@ -112,6 +112,8 @@ class KernelParameters:
         self._least = least_probability
         self._bin_size = bin_size
         self._told = False
+        self._named: set[str] = set()
+        """Clients whose gradients cannot be."""
         n = dictionary.num_kernels
         resumed = run.resumed
         if resumed is not None:
@@ -152,9 +154,27 @@ class KernelParameters:
             ):
                 self._run.note(f"{client} sent kernels that it cannot have drawn; its step does not count")
                 continue
-            steps.append(ClientStep(kernels, reply.gradient, reply.num_samples))
+            if self.sound(client, kernels, reply.gradient):
+                steps.append(ClientStep(kernels, reply.gradient, reply.num_samples))
         if steps:
             self.move(round_num, pool(steps, n, self.dictionary.num_features, self._least))
+
+    def sound(self, client: str, kernels: Array, gradient: Array) -> bool:
+        """Whether rows can give these gradients, (B, 2 D); else they do not count, and the job names the client."""
+        opened = self._opened
+        most = most_gradient(
+            self.state.theta, opened.loss, opened.outlier_spans, self._least, self._settings.regularisation
+        )
+        norms = np.sqrt(np.square(gradient).sum(axis=1))
+        if bool((norms <= most[kernels] * (1.0 + 1e-3)).all()):  # parameters may have travelled in float32
+            return True
+        if client not in self._named:
+            self._named.add(client)
+            self._run.note(
+                f"{client} sent gradients that its rows cannot have, which do not count: of norm {norms.max():.3g}, "
+                f"where rows within the agreed ranges give at most {most[kernels].max():.3g}"
+            )
+        return False
 
     def move(self, round_num: int, pooled: Pooled) -> None:
         """Step along what clients sent."""

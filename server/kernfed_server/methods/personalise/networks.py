@@ -93,12 +93,7 @@ class _Networks:
     @classmethod
     def start(cls, job: Personalisation, spec: NetworkSpec, found: Collaboration) -> _Networks:
         """All from the same parameters."""
-        targets = targets_of(found, job.settings.min_weight)
-        if targets.dropped > 0:
-            job.say(
-                f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
-                f"target loses more than {targets.dropped:.2g} of its weight"
-            )
+        targets = job.targets(found)
         start = initial_parameters(spec, job.seed("network"), job.setup.class_order)
         parameters = np.tile(start, (len(targets.mix), 1))
         scales = None

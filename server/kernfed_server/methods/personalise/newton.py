@@ -120,12 +120,7 @@ class _Solver:
     @classmethod
     def start(cls, job: Personalisation, found: Collaboration) -> _Solver:
         """Before the first trip."""
-        targets = targets_of(found, job.settings.min_weight)
-        if targets.dropped > 0:
-            job.say(
-                f"weights below {job.settings.min_weight:g} are left out of training, and the others scaled up: no "
-                f"target loses more than {targets.dropped:.2g} of its weight"
-            )
+        targets = job.targets(found)
         num_inputs = job.setup.num_features + int(job.setup.intercept)
         none = np.zeros((0, num_inputs, job.setup.num_outputs))
         count = len(targets.mix)

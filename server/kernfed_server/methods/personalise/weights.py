@@ -54,7 +54,7 @@ from kernfed_server.methods.personalise.directions import (
     pool_factors,
 )
 from kernfed_server.methods.personalise.findings import finding_of
-from kernfed_server.methods.personalise.state import Collaboration
+from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 
 @dataclass
@@ -304,6 +304,16 @@ class Personalisation:
             why = f" ({'; '.join(wrong)})" if wrong else ""
             self.say(f"{', '.join(silent)}: collaboration weights not told{why}; {then}")
         return found
+
+    def targets(self, found: Collaboration) -> Targets:
+        """The models to train by the weights that were found; of small weights that are left out it is told."""
+        targets = targets_of(found, self.settings.min_weight)
+        if targets.dropped > 0:
+            self.say(
+                f"weights below {self.settings.min_weight:g} are left out of training, and the others scaled up: no "
+                f"target loses more than {targets.dropped:.2g} of its weight"
+            )
+        return targets
 
     async def measure(self, federated: Array) -> RoundMetrics:
         """Metrics of personal models, of the global one, and of the clients alone.

@@ -66,7 +66,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = KernelSpec(PointKernel.LAPLACE, (0.8,), True)
     x = torch.from_numpy(X)
     whole, here = kernels.gram(spec, x), gram(spec, X)
-    monkeypatch.setattr("kernfed.maths.kernels.BLOCK", 1)
+    monkeypatch.setattr("kernfed.features.kernels.BLOCK", 1)
     monkeypatch.setattr("kernfed.tensors.kernels.BLOCK", 1)
     np.testing.assert_allclose(gram(spec, X), here, rtol=0, atol=1e-15)
     torch.testing.assert_close(kernels.gram(spec, x), whole, rtol=0, atol=1e-15)

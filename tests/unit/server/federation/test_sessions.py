@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.errors import AlreadyConnectedError, InvalidTensorError, QuorumNotMetError, VersionMismatchError
+from kernfed.errors import AlreadyConnectedError, InvalidTensorError, QuorumNotMetError, VersionMismatchError, WireError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Fault
@@ -131,6 +131,22 @@ def test_other_version(registry: SessionRegistry) -> None:
     with pytest.raises(VersionMismatchError, match="speaks protocol 9, this coordinator speaks 1"):
         connect(registry, "a", protocol_version=9)
     assert registry.present() == frozenset()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"datasets": [pb.OfferedDataset(name="x" * 129)]},
+        {"datasets": [pb.OfferedDataset(name=str(i)) for i in range(1001)]},
+        {"steps": [str(i) for i in range(1001)]},
+        {"instance": "x" * 129},
+    ],
+)
+def test_a_hello_beyond_all_bounds_is_refused(registry: SessionRegistry, hello: dict[str, Any]) -> None:
+    """What no client file can hold never gets into the coordinator's memory, store and lists."""
+    with pytest.raises(WireError, match=r"client a: its .* are more than 1000, or longer than 128 characters"):
+        connect(registry, "a", **hello)
+    assert registry.clients() == {}
 
 
 async def test_cut_and_drain(registry: SessionRegistry) -> None:

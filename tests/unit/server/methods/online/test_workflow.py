@@ -15,7 +15,7 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.exchange import Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.dictionary import predictions
-from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
+from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest, SharedStep
 from kernfed.methods.online.own_model import own_features
 from kernfed.methods.online.parameters import load_parameters
 from kernfed_client.data.local_job import LocalJob
@@ -368,6 +368,30 @@ def test_absurd_targets_of_one_client_leave_the_others_alone(tmp_path: Path) -> 
     before, after = (finding(made.run(job)[1])["clients"] for made in (clean, spoiled))
     assert [c["rows"] for c in after.values()] == [40, 38, 40]
     assert all(after[name]["mse"] < 1.3 * before[name]["mse"] for name in before)
+
+
+class Lying(InProcessExchange):
+    """One client sends gradients of a size that no rows have."""
+
+    async def ask(self, call: Any) -> Any:
+        found = dict(await super().ask(call))
+        reply = found.get("c1")
+        if isinstance(reply, OnlineStep | SharedStep):
+            found["c1"] = replace(reply, gradient=1e9 * np.ones_like(reply.gradient))
+        return found
+
+
+@pytest.mark.parametrize("method", ["online", "ofskl", "ofmkl-avg", "vm-kofl"])
+def test_gradients_that_cannot_be_do_not_count(tmp_path: Path, method: str) -> None:
+    """They are finite; their client is named once, and the parameters are those of the others."""
+    settings: dict[str, Any] = {"num_kernels": 5, "num_frequencies": 4} if method != "ofskl" else {}
+    job = stream_job(method, **settings, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false")
+    made, rest = clients(tmp_path / "lied", num_rows=10), clients(tmp_path / "rest", num_rows=10)
+    model, journal = made.run(job, exchange=Lying(STEPS, made.jobs))
+    assert len([text for text in notes(journal) if text.startswith("c1 sent gradients that its rows cannot")]) == 1
+    del rest.jobs["c1"]
+    want, _ = rest.run(job)
+    np.testing.assert_array_equal(model.theta, want.theta)
 
 
 def test_rows_that_were_left_out_are_noted(tmp_path: Path) -> None:
