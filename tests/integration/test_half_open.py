@@ -33,7 +33,8 @@ async def test_a_client_is_revoked_while_strangers_hold_all_descriptors(tmp_path
                 while len(list(files.iterdir())) < most:
                     await asyncio.sleep(0.01)
             fed.identities.pki.revoke("client/a")
-            await fed.coordinator.saw("session cut", client="a", reason="REVOKED")
+            cut = await fed.coordinator.saw("session cut", client="a", reason="REVOKED")
+            assert cut["client"] == "a"
             async with asyncio.timeout(LIMIT_S):
                 while len(list(files.iterdir())) >= most - SPARE // 2:
                     await asyncio.sleep(0.1)

@@ -56,6 +56,13 @@ async def test_float32_equals_one_process(tmp_path: Path) -> None:
         assert await fed.model_sha256(await fed.run(text)) == await simulated_sha256(fed, text)
 
 
+async def test_features_of_landmarks_equal_one_process(tmp_path: Path) -> None:
+    """Every end draws the same landmarks, and none is sent."""
+    async with Federation(tmp_path, ABC) as fed:
+        text = fed.job("dkrr") + 'form = "nystroem"\n'
+        assert await fed.model_sha256(await fed.run(text)) == await simulated_sha256(fed, text)
+
+
 async def test_processes_are_killed(tmp_path: Path) -> None:
     """A job in which the coordinator and a client were killed leaves the model of one left in peace."""
     async with Federation(tmp_path, ABC, processes=True, proxied=["a"]) as fed:

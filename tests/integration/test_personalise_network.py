@@ -93,6 +93,14 @@ async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) ->
         assert "who learns from whom" in shown.stdout
         assert "itself" in shown.stdout
         as_json = await run_command("kernfed", "job", "show", ended.info.job_id, "--json", *arguments)
+        assert "how the job ended" in shown.stdout
+        assert "end: arrived: " in shown.stdout
+        end = json.loads(as_json.stdout)["end"]
+        assert end["arrived"] is True
+        assert [(c["model"], c["against"]) for c in end["comparisons"]] == [
+            ("personal", "local"),
+            ("personal", "global"),
+        ]
         learning = json.loads(as_json.stdout)["learns_from"]
         assert [c["client"] for c in learning] == sorted(fed.data)
         assert all(sum(t["weight"] for t in c["learns_from"]) == pytest.approx(1, abs=1e-3) for c in learning)

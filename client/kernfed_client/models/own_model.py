@@ -46,7 +46,7 @@ def keep_own_model(
         job={"job_id": job.job_id, "client": job.client, **(facts or {})},
     )
     folder = job.folder / "model"
-    model.save(folder)
+    model.save(folder, durable=job.durable)
     log.info("own model kept", path=str(folder))
     return folder
 

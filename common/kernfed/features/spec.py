@@ -28,12 +28,14 @@ class FeatureForm(enum.StrEnum):
 
     COSINE: sqrt(2/D) cos(Wx + b), D numbers. SINE_COSINE: D^-1/2 [sin Wx, cos Wx], 2 D numbers, unit norm.
     HALF_COSINE: D^-1/2 cos(Wx + b) as the FedNewton paper prints it; approximates half the kernel, so its
-    ridge counts double.
+    ridge counts double. NYSTROEM: K^-1/2 k(L, x), D numbers, of D landmarks L that are drawn from N(0, I): their inner
+    products are those of the kernel between landmarks, and less elsewhere.
     """
 
     COSINE = "cosine"
     SINE_COSINE = "sine-cosine"
     HALF_COSINE = "half-cosine"
+    NYSTROEM = "nystroem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,10 @@ class Frequencies:
     """The random part of a feature map, float64."""
 
     omega: npt.NDArray[np.float64]
-    """Frequencies W, shape (D, d), columns already divided by the lengthscales; D = 0 for exact maps."""
+    """Frequencies W, shape (D, d), columns already divided by the lengthscales; D = 0 for exact maps. Of a Nyström map
+    the landmarks, in the units of the columns."""
     phase: npt.NDArray[np.float64]
-    """Phases b in (0, 2 pi), shape (D,); the sine-cosine form does not use them."""
+    """Phases b in (0, 2 pi), shape (D,); the sine-cosine form does not use them, and a Nyström map has zeros."""
 
 
 _MAX_FEATURES = 20_000_000
@@ -154,7 +157,8 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     """Draw a map's frequencies and phases; the same bits everywhere.
 
     Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom, divided
-    by ℓ. The first D frequencies of a larger map of the same seed are those of the smaller one.
+    by ℓ. Landmarks of a Nyström map: N(0, I). The first D frequencies of a larger map of the same seed are those of the
+    smaller one.
 
     Raises:
         ConfigError: The specification contradicts itself.
@@ -165,6 +169,8 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     num, d = spec.num_frequencies, spec.num_columns
     if num == 0:
         return Frequencies(np.empty((0, d)), np.empty(0))
+    if spec.form is FeatureForm.NYSTROEM:
+        return Frequencies(rng.stream(spec.seed, "features", "landmarks").normal(num, d), np.zeros(num))
     omega = rng.stream(spec.seed, "features", "omega").normal(num, d)
     degrees = RADIAL[spec.kernel].degrees_of_freedom
     if degrees is not None:

@@ -173,10 +173,12 @@ class FeaturesSection(Section):
 
     kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
     form: Annotated[FeatureForm, Only(kernel=RANDOM_KERNELS)] = Field(
-        FeatureForm.COSINE, description="Map from frequencies to features."
+        FeatureForm.COSINE,
+        description="Map from frequencies to features; nystroem: from landmarks, drawn by the seed, that stand for "
+        "standardised rows.",
     )
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
-        500, ge=1, le=1_000_000, description="Random frequencies."
+        500, ge=1, le=1_000_000, description="Random frequencies, or landmarks."
     )
     lengthscale: Positive | list[Positive] | MedianRule | Literal["columns"] = Field(
         "median",
@@ -275,6 +277,12 @@ class JobFile(Section):
     def _may_scale(self, info: ValidationInfo) -> Self:
         reason = method_of(self.method).unscaled(self.method)
         accepted = bool(info.context and info.context.get(ACCEPTED))
+        landmarks = "features" not in self.unused_keys() and self.features.form is FeatureForm.NYSTROEM
+        if landmarks and self.data is not None and not self.data.standardise:
+            raise ValueError(
+                'features.form is "nystroem", whose landmarks stand for standardised rows, but data.standardise is '
+                'false; remove that key, or use form = "sine-cosine"'
+            )
         if reason and self.data is not None and self.data.standardise and not accepted:
             raise ValueError(f"data.standardise is true, but {reason}; set data.standardise = false")
         return self

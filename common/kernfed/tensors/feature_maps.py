@@ -11,6 +11,8 @@ from torch import Tensor
 from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, draw_frequencies
+from kernfed.maths.landmarks import landmark_kernel, landmark_root
+from kernfed.tensors.kernels import gram
 
 _BLOCK = 1 << 18
 """Numbers of a block of features on CPU: projection, cosine and scaling of a block find it in the cache."""
@@ -48,6 +50,10 @@ class FeatureMap:
         self.num_features = spec.num_features
         self._omega = torch.as_tensor(drawn.omega, dtype=dtype, device=device)
         self._phase = torch.as_tensor(drawn.phase, dtype=dtype, device=device)
+        self._root: Tensor | None = None
+        if spec.form is FeatureForm.NYSTROEM and spec.num_frequencies:
+            root = landmark_root(spec, drawn.omega).matrix
+            self._root = torch.as_tensor(root, dtype=torch.float64, device=device)
         self._lengthscales = torch.as_tensor(spec.lengthscales, dtype=dtype, device=device)
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -58,7 +64,7 @@ class FeatureMap:
             out: Where to write the features, shape (n, M), contiguous; new memory where not given.
 
         Returns:
-            Features, shape (n, M). No other memory of that size is used.
+            Features, shape (n, M). No other memory of that size is used, but by a Nyström map: twice as much.
 
         Raises:
             DataError: `x` has another number of columns than the map.
@@ -74,6 +80,10 @@ class FeatureMap:
             return torch.div(x, self._lengthscales, out=out)
         if self.spec.kernel is Kernel.POLYNOMIAL2:
             return polynomial_features(x / self._lengthscales, out)
+        if self._root is not None:  # in float64: the root may be 1e5, and raises the rounding of the kernel by as much
+            kernel = gram(landmark_kernel(self.spec), x.double(), self._omega.double())
+            out.copy_(kernel @ self._root)
+            return out
         return random_features(x, self._omega, self._phase, self.spec.form, out)
 
     @property

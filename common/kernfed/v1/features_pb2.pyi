@@ -77,12 +77,16 @@ class _FeatureFormEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """`sine-cosine`."""
     FEATURE_FORM_HALF_COSINE: _FeatureForm.ValueType  # 3
     """`half-cosine`."""
+    FEATURE_FORM_NYSTROEM: _FeatureForm.ValueType  # 4
+    """`nystroem`."""
 
 class FeatureForm(_FeatureForm, metaclass=_FeatureFormEnumTypeWrapper):
     """Map from random frequencies to features.
 
     COSINE: sqrt(2/D) cos(Wx + b), D numbers. SINE_COSINE: D^-1/2 [sin Wx, cos Wx], 2 D numbers, unit norm. HALF_COSINE:
     D^-1/2 cos(Wx + b) as the FedNewton paper prints it; approximates half the kernel, so its ridge counts double.
+    NYSTROEM: K^-1/2 k(L, x), D numbers, of D landmarks L that are drawn from N(0, I): their inner products are those of
+    the kernel between landmarks, and less elsewhere.
     """
 
 FEATURE_FORM_UNSPECIFIED: FeatureForm.ValueType  # 0
@@ -93,6 +97,8 @@ FEATURE_FORM_SINE_COSINE: FeatureForm.ValueType  # 2
 """`sine-cosine`."""
 FEATURE_FORM_HALF_COSINE: FeatureForm.ValueType  # 3
 """`half-cosine`."""
+FEATURE_FORM_NYSTROEM: FeatureForm.ValueType  # 4
+"""`nystroem`."""
 Global___FeatureForm: typing_extensions.TypeAlias = FeatureForm
 
 @typing.final

@@ -118,10 +118,11 @@ def implausible(sums: Mapping[str, tuple[MetricSums, ...]]) -> dict[str, str]:
             for s in parts
             if s.model == model and s.num_rows
         }
+        falling = sorted(means, key=lambda other: max(means[other]), reverse=True)
         for client, own in means.items():
-            others = [max(mean) for other, mean in means.items() if other != client and other not in found]
-            known = max(others, default=0.0)
-            allowed = known * (SPREAD**2 if len(others) > 1 else SPREAD**4)
+            left_out = len(found.keys() & means.keys() - {client})
+            known = next((max(means[other]) for other in falling if other != client and other not in found), 0.0)
+            allowed = known * (SPREAD**2 if len(means) - 1 - left_out > 1 else SPREAD**4)
             for name, mean in zip(names, own, strict=True):
                 if known > 0 and mean > allowed:
                     found.setdefault(

@@ -13,11 +13,13 @@ from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.preparation import prepare
+from kernfed_server.jobs.preparation import Setup, prepare
 from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.verdict import end_of
+from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
 
 _STEP_KEYS = ("learning_rate", "step_size", "local_steps")
@@ -75,14 +77,20 @@ async def execute(
             err.args = (f"{err}; lower {' or '.join(keys)}",)
         if isinstance(err, DivergedRunError):
             await _measure_what_is_left(err, run)
+            run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
+            _tell_end(run, setup, workflow)
         raise
+    _tell_end(run, setup, workflow)
+    if isinstance(left, np.ndarray):
+        return await asyncio.to_thread(workflow.model, job, setup, left)
+    return left
+
+
+def _tell_end(run: Run, setup: Setup, workflow: Workflow) -> None:
     end = end_of(run.measured, run.arrival, setup.schema.task, workflow.compared)
     if end is not None:
         run.publish(end)
         run.note(f"end: {end.words}")
-    if isinstance(left, np.ndarray):
-        return await asyncio.to_thread(workflow.model, job, setup, left)
-    return left
 
 
 async def _measure_what_is_left(err: DivergedRunError, run: Run) -> None:

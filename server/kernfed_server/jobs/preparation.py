@@ -20,7 +20,7 @@ from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import DataError, InvalidReplyError
 from kernfed.features.kernels import EXACT_KERNELS
-from kernfed.features.spec import FeatureSpec, fingerprint, make_spec
+from kernfed.features.spec import FeatureForm, FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import (
@@ -35,6 +35,7 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale_key
 from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.maths.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
@@ -222,7 +223,8 @@ async def prepare(
     if map_features:
         intercept, shared = job.features.intercept, job.local_shared
         setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
-        setup = await _map_features(setup, gate, agreed, feature_copies)
+        await _tell_rank(spec, run)
+    setup = await _map_features(setup, gate, agreed, feature_copies)
     return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
@@ -369,6 +371,15 @@ def agree_features(
                 run.note(_told_parts(job.data.features if job.data else [], parts))
     assert job.data is not None  # noqa: S101  # checked by the caller
     return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+
+
+async def _tell_rank(spec: FeatureSpec, run: Run) -> None:
+    """Note how many dimensions the landmarks of a Nyström map span."""
+    if spec.form is not FeatureForm.NYSTROEM or not spec.num_frequencies:
+        return
+    rank = (await asyncio.to_thread(landmark_root, spec)).rank
+    depend = "" if rank == spec.num_frequencies else "; the others depend on these, and add nothing"
+    run.note(f"{spec.num_frequencies} landmarks span {rank} dimensions{depend}")
 
 
 def _told_parts(names: Sequence[str], parts: Array) -> str:

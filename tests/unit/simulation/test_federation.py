@@ -11,6 +11,7 @@ import pytest
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile, load_job
+from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.central import central_weights, measure_central
 from kernfed_simulation.federation import from_client_files, from_data_file, from_rows, open_cohort
 from kernfed_simulation.partition import parse_partitioning
@@ -116,3 +117,26 @@ def test_a_diverged_run_leaves_its_diagnosis_and_the_last_good_model(tmp_path: P
     assert done.error.reason == "DIVERGED"
     assert (out / "model.safetensors").exists()
     assert '"DIVERGED"' in (out / "job.json").read_text()
+
+
+def limited(tmp_path: Path, most: int | None) -> dict[str, LocalJob]:
+    """Two clients, of which one has a limit on the memory of a job's matrices."""
+    jobs = from_rows(regression_rows({"ant": 900, "bee": 700}), (), tmp_path / str(most))
+    jobs["ant"].file = jobs["ant"].file.model_copy(update={"max_memory_bytes": most})
+    return jobs
+
+
+def test_a_limit_refuses_what_cannot_fit_and_changes_no_bit_of_what_can(tmp_path: Path) -> None:
+    """700 features of 900 rows need 5 MB at once, and 4 MB as the sums that ridge needs."""
+    job = make_job("newton", frequencies=700, rounds=2)
+    free = simulate(job, limited(tmp_path, None))
+    within = simulate(job, limited(tmp_path, 4_000_000))
+    assert free.model is not None
+    assert within.model is not None
+    assert free.model.weights.tobytes() == within.model.weights.tobytes()
+    refused = simulate(job, limited(tmp_path, 3_000_000))
+    assert isinstance(refused.error, JobError)
+    assert "ridge matrices for 700 features of 900 training rows" in str(refused.error)
+    head = simulate(make_job("newton", frequencies=700, loss="squared"), limited(tmp_path, 4_000_000))
+    assert "2 matrices of 700 features of 900 training rows" in str(head.error)
+    assert all(event.event.round_num == 0 for event in head.events), "before round 1"

@@ -28,6 +28,9 @@ from kernfed_client.steps.evaluation import encode_targets
 
 _STATE = "personalise"
 
+MAX_TEACHERS = 30
+"""Teachers that `model.json` names."""
+
 Scorer = Callable[[LocalJob], Floats]
 """Scores of the test rows in the units of encoded targets, (m, C)."""
 
@@ -138,12 +141,17 @@ class Personal:
         return pack(x.T @ x / len(x)), x.T @ y / len(x), float(np.square(y).sum()) / len(x)
 
     def facts(self) -> dict[str, Any]:
-        """From whom the model was learned, for its `model.json`: teachers and their weights, most first."""
+        """From whom the model was learned, for its `model.json`: teachers and their weights, most first.
+
+        Beyond `MAX_TEACHERS` their number and sum: every client has such a file.
+        """
         if self.weights is None or self.shared is None:
             return {}
         order = [int(k) for k in np.argsort(-self.weights, kind="stable") if self.weights[k] > 0]
-        return {
-            "learns_from": [{"client": self.shared.clients[k], "weight": float(self.weights[k])} for k in order],
+        named, rest = order[:MAX_TEACHERS], order[MAX_TEACHERS:]
+        others = {"others": {"clients": len(rest), "weight": float(self.weights[rest].sum())}} if rest else {}
+        return others | {
+            "learns_from": [{"client": self.shared.clients[k], "weight": float(self.weights[k])} for k in named],
             "found_by": self.choice or "Q-aggregation",
         }
 

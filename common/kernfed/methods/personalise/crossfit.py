@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.lapack import dposv
 
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
@@ -35,6 +36,10 @@ MIN_ROWS = 3
 choice."""
 
 _TINY = 1e-300
+_MIXED = 1 << 22
+"""Numbers of normal equations (32 MiB) that are mixed at once."""
+_Leaning = tuple[Family, float]
+"""Family and width of candidates that lean alike."""
 _CLUSTER_WIDTH = 0.25
 """h of clusters: decay of their weight, in units of the best cluster's loss on the target's rows."""
 
@@ -55,8 +60,13 @@ class Shared:
     """g_k = X'Y/n_k, shape (B, p, C)."""
     squares: Floats
     """Mean of |y|², shape (B,)."""
+    mean_squares: Floats = field(init=False)
+    """Squared norms of the embeddings, shape (B,)."""
     labels: Mapping[int, Labels] = field(default_factory=dict)
     """Clusters of all clients by their number, shape (B,), where they were found once for everyone."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean_squares", np.einsum("bm,bm->b", self.means, self.means))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +103,8 @@ class _Block:
     """Held-out, shape (J', n)."""
     models: Floats
     """Per part, the last of all rows; shape (J', parts, p, C)."""
-    leanings: Floats
-    """Direction v from all rows, shape (J', B)."""
+    leanings: Mapping[_Leaning, Floats]
+    """Direction v from all rows, shape (B,), by how a candidate leans: few directions for many candidates."""
 
 
 def needed_errors(num_rows: int) -> float:
@@ -203,7 +213,7 @@ class Target:
         index = self.choose(decisions)
         blocks = self._of_stage(decisions[:stage])
         listed = candidates(self.grid, stage)
-        leaning = np.concatenate([block.leanings for block in blocks])[index]
+        leaning = next(b.leanings[key] for b in reversed(blocks) if (key := _leaning(listed[index])) in b.leanings)
         model = np.concatenate([block.models for block in blocks])[index, -1]
         loss = decisions[-1].loss if self.is_small else float(self.errors(decisions[:stage])[index].mean())
         return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
@@ -231,19 +241,18 @@ class Target:
         n, (p, c) = len(self.x), (self.x.shape[1], self.y.shape[1])
         errors = np.empty((len(new), n))
         models = np.empty((len(new), len(self._parts), p, c))
-        leanings = np.zeros((len(new), len(self.shared.num_rows)))
-        start = 0
-        while start < len(new):  # candidates that lean alike are neighbours
-            family, width = new[start].family, new[start].width
-            alike = [j for j in range(start, len(new)) if (new[j].family, new[j].width) == (family, width)]
-            directions = self._directions(family, width, sources)
-            # Of all parts at once: what others shared is much, and is read once.
-            grams, moments = directions @ self.shared.grams, np.tensordot(directions, self.shared.moments, 1)
-            for i, (part, direction) in enumerate(zip(self._parts, directions, strict=True)):
-                into = models[start : start + len(alike), i]
-                self._solve(part, direction, (grams[i], moments[i]), [new[j] for j in alike], into)
-            leanings[alike] = directions[-1]
-            start += len(alike)
+        leanings: dict[_Leaning, Floats] = {}
+        for group in self._groups(new):
+            leaned = [self._directions(*key, sources) for key in group]
+            # Of all parts and several families at once: what others shared is much, and is read once.
+            stacked = np.concatenate(leaned)
+            grams, moments = stacked @ self.shared.grams, np.tensordot(stacked, self.shared.moments, 1)
+            for k, (key, directions) in enumerate(zip(group, leaned, strict=True)):
+                alike = [j for j, candidate in enumerate(new) if _leaning(candidate) == key]
+                mine = slice(k * len(self._parts), (k + 1) * len(self._parts))
+                mixed = grams[mine], moments[mine]
+                models[alike] = self._solve(directions, mixed, [new[j] for j in alike])
+                leanings[key] = directions[-1].copy()
         for i, part in enumerate(self._parts):
             if part.held.size:
                 predicted = np.einsum("ip,jpc->jic", self.x[part.held], models[:, i])
@@ -278,10 +287,10 @@ class Target:
         directions = np.zeros((len(parts), len(s.num_rows)))
         if family is Family.LOCAL:
             return directions
-        if family in (Family.POOLED, Family.FEDAVG):
+        if family is Family.POOLED:
             decays = np.zeros_like(directions)
         elif family is Family.EMBEDDING:
-            decays = np.array([self._embedding_decay(width, part) for part in parts])
+            decays = self._embedding_decays(width)
         elif family is Family.CLUSTER:
             decays = np.array([self._cluster_decay(int(width), part) for part in parts])
         else:
@@ -297,12 +306,20 @@ class Target:
                 direction[:] = v / v.sum()
         return directions
 
-    def _embedding_decay(self, width: float, part: _Part) -> Floats:
-        """Squared distance of each client's embedding from a part's, less its noise, shape (B,)."""
+    def _embedding_decays(self, width: float) -> Floats:
+        """Squared distance of each client's embedding from each part's, less its noise, shape (parts, B)."""
         s = self.shared
-        noise = np.maximum(s.traces / s.num_rows + part.trace / part.num_rows, _TINY)
-        distance = np.square(s.means - part.mean).sum(axis=1) - noise
-        decay: Floats = np.maximum(distance, 0.0) / (width * noise / 2.0)
+        means = np.array([part.mean for part in self._parts])
+        own_noise = np.array([part.trace / part.num_rows for part in self._parts])
+        noise = np.maximum(own_noise[:, None] + s.traces / s.num_rows, _TINY)
+        # Around this client's mean, so that little cancels, and without an array of the size of all means.
+        centre = means[-1]
+        spread = s.mean_squares - 2.0 * (s.means @ centre) + centre @ centre
+        offsets = means - centre
+        distance = (
+            spread - 2.0 * (offsets @ s.means.T - (offsets @ centre)[:, None]) + np.square(offsets).sum(1)[:, None]
+        )
+        decay: Floats = np.maximum(distance - noise, 0.0) / (width * noise / 2.0)
         return decay
 
     def _cluster_decay(self, num_clusters: int, part: _Part) -> Floats:
@@ -345,17 +362,40 @@ class Target:
         weights[self.index] = 1.0 - lean
         return weights
 
-    def _solve(
-        self, part: _Part, direction: Floats, mixed: tuple[Floats, Floats], alike: Sequence[Candidate], out: Floats
-    ) -> None:
-        """Ridge models of candidates that lean in one direction, whose normal equations are mixed."""
-        gram, moment = unpack(mixed[0], self.x.shape[1]), mixed[1]
-        lean = self._lean(part, direction, np.array([c.share for c in alike]))[:, None, None]
-        left = (1.0 - lean) * part.gram + lean * gram
-        right = (1.0 - lean) * part.moment + lean * moment
-        mean = np.einsum("jpp->jp", left) @ self.penalised / max(1.0, float(self.penalised.sum()))
-        mean = mean * self.ridge_scale
-        ridge = np.array([c.ridge for c in alike]) * np.maximum(mean, _TINY)
-        diagonal = left.reshape(len(alike), -1)[:, :: left.shape[1] + 1]
-        diagonal += ridge[:, None] * self.penalised
-        out[:] = np.linalg.solve(left, right)
+    def _groups(self, new: Sequence[Candidate]) -> list[list[_Leaning]]:
+        """The ways to lean of candidates, as many together as may be mixed at once."""
+        keys = list(dict.fromkeys(_leaning(c) for c in new))
+        size = max(1, _MIXED // (len(self._parts) * self.shared.grams.shape[1]))
+        return [keys[i : i + size] for i in range(0, len(keys), size)]
+
+    def _solve(self, directions: Floats, mixed: tuple[Floats, Floats], alike: Sequence[Candidate]) -> Floats:
+        """Ridge models of candidates that lean in one direction, whose normal equations are mixed, (J, parts, p, C)."""
+        size, count = self.x.shape[1], max(1.0, float(self.penalised.sum()))
+        shares, ridges = np.array([c.share for c in alike]), np.array([c.ridge for c in alike])
+        models = np.empty((len(alike), len(self._parts), size, self.y.shape[1]))
+        for i, (part, direction) in enumerate(zip(self._parts, directions, strict=True)):
+            gram, moment = unpack(mixed[0][i], size), mixed[1][i]
+            leans = self._lean(part, direction, shares)
+            own, others = (matrix.diagonal() @ self.penalised / count for matrix in (part.gram, gram))
+            added = ridges * np.maximum(((1.0 - leans) * own + leans * others) * self.ridge_scale, _TINY)
+            before = math.nan
+            for j, lean in enumerate(leans.tolist()):
+                if lean != before:  # neighbours differ in their ridge alone
+                    left = (1.0 - lean) * part.gram + lean * gram
+                    right = (1.0 - lean) * part.moment + lean * moment
+                    diagonal, before = left.diagonal().copy(), lean
+                left.reshape(-1)[:: size + 1] = diagonal + added[j] * self.penalised
+                models[j, i] = _solved(left, right)
+        return models
+
+
+def _leaning(candidate: Candidate) -> _Leaning:
+    """All rows alike is where part of the way towards all others ends."""
+    return Family.POOLED if candidate.family is Family.FEDAVG else candidate.family, candidate.width
+
+
+def _solved(left: Floats, right: Floats) -> Floats:
+    """Solve a symmetric system; by elimination where rounding has made it indefinite."""
+    _, found, info = dposv(left.T, right, lower=1)
+    solved: Floats = found if info == 0 else np.asarray(np.linalg.solve(left, right), np.float64)
+    return solved

@@ -16,6 +16,8 @@ import pytest
 from kernfed.errors import DataError
 from kernfed.federation.events import RoundMetrics
 from kernfed.jobs.metrics_file import write_metrics
+from kernfed.methods.ending import Comparison, EndFinding, Loser
+from kernfed.methods.heads.finding import HeadFinding
 from kernfed.report.charts import bar_chart
 from kernfed.report.page import render, write_report
 
@@ -218,3 +220,16 @@ def test_what_is_no_job_is_refused_by_name(tmp_path: Path) -> None:
         [sys.executable, "-m", "kernfed.report.page", str(tmp_path)], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+
+
+def test_the_end_of_the_job_is_told_first() -> None:
+    """In one line and a table: arrived or not, how far, and the clients at which the model loses."""
+    worse = (Loser("<b>", 0.5, 0.25),)
+    pair = Comparison("global", "local", "the client's model alone", "mse", 3, 1, worse, 0.4, 0.3)
+    end = EndFinding("not arrived: far", False, 0.25, "relative distance, at most", (pair,))
+    head = HeadFinding(method="newton")
+    page = render(record(), [], {HeadFinding.name: head.to_json(), EndFinding.name: end.to_json()})
+    assert page.index("How the job ended") < page.index("Head on frozen features")
+    assert "Not arrived: far." in page
+    assert "better at 1, level at 1, worse at 1: &lt;b&gt; (0.5 against 0.25)" in page
+    assert "0.4 against 0.3" in page

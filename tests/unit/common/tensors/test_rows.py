@@ -35,7 +35,8 @@ def test_blocks_have_the_bits_of_all_rows_at_once(form: FeatureForm) -> None:
     assert torch.equal(torch.cat(blocks), phi(x) - mean)
     assert torch.equal(mapped.whole(), torch.cat(blocks))
     index = torch.tensor([7, 0, 999])
-    torch.testing.assert_close(mapped.take(index), mapped.whole()[index], rtol=0, atol=1e-14)
+    rounding = 1e-11 if form is FeatureForm.NYSTROEM else 1e-14  # its root raises that of the kernel
+    torch.testing.assert_close(mapped.take(index), mapped.whole()[index], rtol=0, atol=rounding)
 
 
 @pytest.mark.parametrize("kernel", [Kernel.LINEAR, Kernel.POLYNOMIAL2, Kernel.GAUSSIAN])

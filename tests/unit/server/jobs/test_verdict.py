@@ -129,3 +129,6 @@ def test_a_diverged_run_shows_the_model_that_is_left(tmp_path: Path) -> None:
     assert shown == pytest.approx(of_model, rel=1e-6)
     notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
     assert "the metrics shown last are of what the job leaves, from before it diverged" in notes
+    assert notes[-1].startswith(
+        "end: not arrived: the run diverged, and the job leaves the last good model; the global"
+    )

@@ -1,4 +1,4 @@
-"""The secret of a client's noise: made once, for its owner alone, and never empty."""
+"""What a client keeps: the secret of its noise, made once and never empty, and the names of its teachers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed_client.methods.personalise.state import noise_stream
+from kernfed_client.methods.personalise.state import MAX_TEACHERS, Personal, noise_stream
 
 REQUEST: Any = SimpleNamespace(
     view="x", features=None, noise_factor=1.0, mean=np.zeros(2), deviation=np.ones(2), seed=3
@@ -38,3 +38,21 @@ def test_an_empty_secret_is_made_anew(tmp_path: Path) -> None:
     noise = drawn(state)
     assert len((state / "noise.key").read_bytes()) == 64
     assert drawn(state) == noise
+
+
+def test_a_model_names_its_largest_teachers_and_sums_up_the_others() -> None:
+    """A thousand clients' files do not hold a million names; all weight is told."""
+    num, weights = MAX_TEACHERS + 5, np.arange(1.0, MAX_TEACHERS + 6)
+    shared: Any = SimpleNamespace(clients=tuple(f"c{i}" for i in range(num)))
+    empty = np.empty((0, 0))
+    kept = Personal(
+        REQUEST, empty, empty, empty, np.empty(0, dtype=np.int64), shared=shared, weights=weights / weights.sum()
+    )
+    facts = kept.facts()
+    named = facts["learns_from"]
+    assert [one["client"] for one in named[:2]] == [f"c{num - 1}", f"c{num - 2}"]
+    assert len(named) == MAX_TEACHERS
+    assert facts["others"]["clients"] == 5
+    np.testing.assert_allclose(facts["others"]["weight"] + sum(one["weight"] for one in named), 1.0)
+    kept.weights = np.eye(num)[0]
+    assert "others" not in kept.facts()

@@ -1,4 +1,4 @@
-"""A client of a head that sends absurd but finite numbers, or counts of rows that it has not: left out, and named."""
+"""Tests of heads against a client that sends absurd but finite numbers, or counts of rows that it has not."""
 
 from __future__ import annotations
 

@@ -1,0 +1,97 @@
+"""FedNewton in a simulation beside scikit-learn on the pooled rows: seconds and peak memory of both, in one run.
+
+`kernfed-simulate` deals the rows out to clients and trains three models: the global one, each client's own with its own
+scales, and the pooled reference. scikit-learn (`RBFSampler` and `Ridge`) trains one model of the pooled rows. Each is a
+process of its own with one thread, start and reading of the file included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+COLUMNS, RIDGE, TEST = 20, 1e-3, 0.1
+
+
+def write_inputs(folder: Path, num_rows: int, num_features: int) -> None:
+    """Rows and the job file."""
+    draw = np.random.default_rng(5)
+    x = draw.standard_normal((num_rows, COLUMNS))
+    y = np.sin(x @ draw.standard_normal((COLUMNS, 3)) / 4).sum(1) + x[:, 0] * x[:, 1] / 2
+    np.savez(folder / "rows.npz", x=x, y=y + 0.3 * draw.standard_normal(num_rows))
+    (folder / "job.toml").write_text(
+        f'name = "pooled"\n[method]\nname = "newton"\nridge = {RIDGE}\n[data]\ntask = "regression"\ntarget = "y"\n'
+        f'features = ["x[0:{COLUMNS}]"]\ntest_fraction = {TEST}\n[features]\nnum_frequencies = {num_features}\n'
+    )
+
+
+def pooled(folder: Path, num_features: int) -> None:
+    """The model of all rows by scikit-learn; prints its error on held-out rows."""
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.linear_model import Ridge
+
+    with np.load(folder / "rows.npz") as rows:
+        x, y = rows["x"], rows["y"]
+    n = int(len(y) * (1 - TEST))
+    sampler = RBFSampler(gamma=1 / (2 * 6.2**2), n_components=num_features, random_state=0).fit(x[:n])
+    model = Ridge(alpha=RIDGE * n, solver="cholesky").fit(sampler.transform(x[:n]), y[:n])
+    error = float(np.square(model.predict(sampler.transform(x[n:])) - y[n:]).mean())
+    print(json.dumps({"pooled": {"global": {"mse": error}}}))
+
+
+def measured(command: list[str]) -> dict[str, float]:
+    """Wall and CPU seconds, peak memory in GiB, and the error that the command prints."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.read())
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} ended with {process.returncode}")
+    return {
+        "wall": time.perf_counter() - began,
+        "cpu": used.ru_utime + used.ru_stime,
+        "memory": used.ru_maxrss / 2**20,
+        "mse": told["pooled"]["global"]["mse"],
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", nargs="?", default="all")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--features", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=10)
+    args = parser.parse_args()
+    if args.role == "pooled":
+        pooled(args.folder, args.features)
+        return
+    with tempfile.TemporaryDirectory(prefix="kernfed-bench-") as name:
+        folder = Path(name)
+        write_inputs(folder, args.rows, args.features)
+        simulate = [str(Path(sys.executable).with_name("kernfed-simulate")), str(folder / "job.toml"), "--json"]
+        simulate += ["--data", str(folder / "rows.npz"), "--partition", "iid", "--clients", str(args.clients)]
+        ours = measured(simulate)
+        alone = [sys.executable, __file__, "pooled", "--folder", name, "--features", str(args.features)]
+        plain = measured(alone)
+    print(f"\n{args.rows} rows, {args.features} features, {args.clients} clients, one thread, whole processes")
+    print(f"{'':<14} {'wall s':>8} {'CPU s':>8} {'peak GiB':>9} {'test mse':>9}")
+    for label, found in (("kernfed", ours), ("scikit-learn", plain)):
+        print(f"{label:<14} {found['wall']:>8.1f} {found['cpu']:>8.1f} {found['memory']:>9.2f} {found['mse']:>9.4f}")
+    ratios = [ours[key] / plain[key] for key in ("wall", "cpu", "memory")]
+    print(f"{'ratio':<14} {ratios[0]:>8.2f} {ratios[1]:>8.2f} {ratios[2]:>9.2f}")
+
+
+if __name__ == "__main__":
+    main()
