@@ -10,7 +10,7 @@ import pytest
 
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.messages import PooledStep, PooledStepRequest
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 
