@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -84,7 +85,7 @@ async def _match(job: Reweighting, variant: str, clients: list[str], looked: Map
     wanted = [job.settings.target] if job.settings.target else list(job.cohort.clients)
     givers = [c for c in wanted if c is not None and looked[c].shares and looked[c].num_points > 0]
     sample = ShareSampleRequest(num_points=job.settings.num_points, seed=job.seed("sample"), features=job.features)
-    shared = await job.gate.ask(sample, job._check_sample, clients=givers)
+    shared = await job.gate.ask(sample, partial(_check_sample, job.num_columns), clients=givers)
     form = "" if job.features.as_they_are else f", each as {job.num_columns} features"
     job.sharing = {
         c: f"{len(shared[c].points)} unlabelled points{form}" if c in shared else "nothing" for c in job.cohort.clients
@@ -107,9 +108,9 @@ async def _match(job: Reweighting, variant: str, clients: list[str], looked: Map
     await _kept(job, request, clients)
 
 
-def _check_sample(job: Reweighting, client: str, sample: UnlabelledSample) -> None:
-    if sample.points.shape[1] != job.num_columns:
-        raise InvalidReplyError(f"{client} gave points of {sample.points.shape[1]} columns, not {job.num_columns}")
+def _check_sample(num_columns: int, client: str, sample: UnlabelledSample) -> None:
+    if sample.points.shape[1] != num_columns:
+        raise InvalidReplyError(f"{client} gave points of {sample.points.shape[1]} columns, not {num_columns}")
 
 
 def shuffled_pool(shared: Mapping[str, UnlabelledSample]) -> tuple[Floats, Floats]:
