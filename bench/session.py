@@ -176,6 +176,7 @@ async def session_client(args: argparse.Namespace) -> None:
         lambda _job_id, _folder: object(),
         lambda _request, _task, _rows: None,
         lambda _task, _request, _reply, _payload: None,
+        lambda _task, _err: None,
         Path(tempfile.gettempdir()),
         8 << 30,
     )

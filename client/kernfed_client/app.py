@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from kernfed import files
-from kernfed.errors import KernfedError
+from kernfed.errors import KernfedError, PolicyError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import ClientFile, DatasetSection
@@ -80,6 +80,7 @@ class ClientDaemon:
             self._open_job,
             self._permit,
             self._record,
+            self._refused,
             file.state,
             max_body_bytes=file.max_body_bytes,
         )
@@ -107,6 +108,8 @@ class ClientDaemon:
             step=task.step,
             operator=task.submitted_by,
             kinds=request.kinds,
+            request=request,
+            request_sha256=task.request_sha256,
             reply=reply,
             header=payload.header,
             body=payload.segments(),
@@ -115,6 +118,18 @@ class ClientDaemon:
         )
         if self._metrics is not None:
             self._metrics.replied(task.step, len(payload.header) + payload.body_size)
+
+    def _refused(self, task: task_pb2.Task, err: PolicyError) -> None:
+        self._audit.refused(
+            job_id=task.job_id,
+            task_id=task.task_id,
+            step=task.step,
+            operator=task.submitted_by,
+            method=task.method,
+            request_sha256=task.request_sha256,
+            reason=err.reason,
+            message=str(err),
+        )
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is set.

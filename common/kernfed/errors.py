@@ -1,7 +1,8 @@
 """The exception tree of kernfed: one root, six families, leaves with a stable `reason`.
 
-A leaf's message says what happened, where, and what to do next. It is public text: it may cross the wire and
-reach an operator at another institution, so it never holds a row, a label of a row, or a key.
+A leaf's message says what happened, where, and what to do next. It never holds a row, a label of a row, or a key. What
+crosses the wire and reaches an operator at another institution is `public`: the message, or less where the message
+tells of a site's files what is its own business, such as line numbers and names of other columns.
 """
 
 from __future__ import annotations
@@ -15,10 +16,21 @@ class KernfedError(Exception):
     Attributes:
         reason: Stable code in SCREAMING_SNAKE_CASE; scripts and peers may rely on it.
         exit_code: Exit status of a command that ends with this error.
+        public: The message as it may leave this machine.
     """
 
     reason: ClassVar[str] = "INTERNAL"
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str = "", *, public: str | None = None) -> None:
+        """Make an error.
+
+        Args:
+            message: For whoever sits at this machine.
+            public: For others, where that is less.
+        """
+        super().__init__(message)
+        self.public = message if public is None else public
 
 
 class ConfigError(KernfedError):

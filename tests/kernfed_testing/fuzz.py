@@ -23,7 +23,7 @@ from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRu
 from kernfed.jobs.client_file import PartitionFile, load_client_file
 from kernfed.jobs.job_file import parse_job
 from kernfed.methods.distill.public_set import pack, read_points, unpack
-from kernfed.methods.probe.messages import Echo
+from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.ridge.messages import LocalModel
 from kernfed.models.global_model import load_model
 from kernfed.pki.tokens import Token, decode_token, encode_token, new_secret
@@ -292,6 +292,8 @@ def _state(folder: Path) -> dict[str, Target]:
             step="probe.echo",
             operator="ann",
             kinds=(),
+            request=EchoRequest(values=np.ones(3)),
+            request_sha256=bytes(32),
             reply=reply,
             header=b"h",
             body=[b"b"],

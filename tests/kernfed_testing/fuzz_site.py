@@ -68,6 +68,7 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
         _no_job,
         _forget,
         _forget,
+        _forget,
         folder / "tasks",
         1 << 20,
     )

@@ -1,4 +1,4 @@
-"""`kernfed-client audit`: what left this site, by job and kind, from the audit log alone; needs no network."""
+"""`kernfed-client audit`: what left this site and what was refused, from the audit log alone; needs no network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
 from kernfed.wording import clean
-from kernfed_client.daemon.audit import AUDIT_FILE, read_line, verify
+from kernfed_client.daemon.audit import AUDIT_FILE, REFUSED, read_line, verify
 
 
 @dataclass
@@ -35,16 +35,29 @@ class KindPart:
 
 
 @dataclass
+class RefusedPart:
+    """Tasks of a job that the policy refused, of one step."""
+
+    step: str
+    method: str
+    """The job's method, as the coordinator stated it with the last of them."""
+    message: str
+    """Why the last of them was refused."""
+    times: int = 0
+
+
+@dataclass
 class JobPart:
-    """Messages that left in a job."""
+    """Messages that left in a job, and what was refused of it."""
 
     job: str
     operators: list[str]
     first: str
-    """When the first reply left, ISO 8601 in UTC."""
+    """When the first reply left or was refused, ISO 8601 in UTC."""
     last: str
-    """When the last one did."""
+    """When the last one was."""
     parts: list[KindPart]
+    refusals: list[RefusedPart] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -61,6 +74,11 @@ class JobPart:
         """Replies that left."""
         return sum(part.replies for part in self.parts)
 
+    @property
+    def refused(self) -> int:
+        """Tasks that the policy refused."""
+        return sum(part.times for part in self.refusals)
+
 
 @dataclass
 class AuditReport:
@@ -75,7 +93,7 @@ class AuditReport:
     verified: bool = False
     """Whether the chain was checked; a report is not made of a log whose chain is broken."""
     jobs: list[JobPart] = field(default_factory=list)
-    """In the order of their first replies."""
+    """In the order of their first lines."""
 
 
 def audit(config: Path, *, check_chain: bool = False, job: str | None = None) -> AuditReport:
@@ -89,7 +107,7 @@ def audit(config: Path, *, check_chain: bool = False, job: str | None = None) ->
     Raises:
         ConfigError: There is no log.
         DataError: The chain is broken; names the first line that does not follow from the one before.
-        UnknownJobError: Nothing left in such a job.
+        UnknownJobError: Nothing left, and nothing was refused, in such a job.
     """
     path = load_client_file(config).state / AUDIT_FILE
     if not path.is_file():
@@ -117,6 +135,9 @@ def summarise(path: Path, job: str | None = None) -> AuditReport:
         found.last = when
         if operator not in found.operators:
             found.operators.append(operator)
+        if entry.get("kind") == REFUSED:
+            _add_refusal(found, entry)
+            continue
         kinds = tuple(str(kind) for kind in entry["kinds"])
         part = parts.get((name, kinds))
         if part is None:
@@ -129,6 +150,16 @@ def summarise(path: Path, job: str | None = None) -> AuditReport:
         part.numbers += int(entry.get("numbers", sum(math.prod(shape) for shape in entry["shapes"].values())))
     report.jobs = list(jobs.values())
     return report
+
+
+def _add_refusal(found: JobPart, entry: Mapping[str, Any]) -> None:
+    step = str(entry["step"])
+    part = next((part for part in found.refusals if part.step == step), None)
+    if part is None:
+        part = RefusedPart(step, "", "")
+        found.refusals.append(part)
+    part.method, part.message = str(entry["method"]), str(entry["message"])
+    part.times += 1
 
 
 def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:
@@ -145,6 +176,8 @@ def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:
 
 
 def _is_entry(entry: Mapping[str, Any]) -> bool:
+    if entry.get("kind") == REFUSED:
+        return entry.keys() >= _REFUSAL_KEYS
     if not entry.keys() >= _KEYS or not isinstance(entry["kinds"], list):
         return False
     shapes = entry["shapes"].values() if isinstance(entry["shapes"], dict) else [None]
@@ -157,6 +190,7 @@ def _is_entry(entry: Mapping[str, Any]) -> bool:
 
 
 _KEYS = {"when", "job", "step", "operator", "kinds", "shapes", "bytes"}
+_REFUSAL_KEYS = {"when", "job", "step", "operator", "method", "message"}
 
 
 def as_json(report: AuditReport) -> dict[str, Any]:
@@ -185,6 +219,21 @@ def as_table(report: AuditReport) -> RenderableType:
         notes.append(
             f"{report.num_unreadable} unreadable lines, as a loss of power leaves; --verify tells them from edits"
         )
+    num_refused = sum(job.refused for job in report.jobs)
+    if num_refused:
+        notes.append(f"{num_refused:,} tasks were refused by the policy; nothing left in answer to them")
     if report.last_sha256:
         notes.append(f"SHA-256 of the last line: {report.last_sha256}")
-    return Group(table, *(Text(note) for note in notes))
+    tables = [table, *([_refusals(report)] if num_refused else [])]
+    return Group(*tables, *(Text(note) for note in notes))
+
+
+def _refusals(report: AuditReport) -> Table:
+    table = Table("job", "operator", "method", "step", title="what was refused")
+    table.add_column("times", justify="right")
+    table.add_column("why the last time")
+    for job in report.jobs:
+        for part in job.refusals:
+            cells = (job.job, ", ".join(job.operators), part.method, part.step, f"{part.times:,}", part.message)
+            table.add_row(*(Text(clean(cell)) for cell in cells))
+    return table

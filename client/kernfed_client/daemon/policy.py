@@ -7,6 +7,7 @@ from typing import Any
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.base import Request
 from kernfed.jobs.client_file import PolicySection
+from kernfed.methods.registry import steps_of
 
 
 class Policy:
@@ -41,6 +42,7 @@ class Policy:
             raise PolicyError(
                 f"this client does not run method {method!r}; its administrator can add it to policy.methods"
             )
+        self._check_step(request.step, method)
         forbidden = [kind for kind in request.kinds if kind not in self._allowed]
         if forbidden:
             raise PolicyError(
@@ -53,4 +55,19 @@ class Policy:
                 "add rows, or let this client's administrator lower policy.min_rows. Rows that are held out for tests "
                 "do not count: a test partition in the client file, or a smaller data.test_fraction in the job, leaves "
                 "more of them"
+            )
+
+    def _check_step(self, step: str, method: str) -> None:
+        """A job asks the steps of its method alone, for the method is what `policy.methods` judges."""
+        steps = steps_of(method)
+        if steps is None and self._section.methods is not None:
+            raise PolicyError(
+                f"method {method!r} is in policy.methods, but this client does not know which steps it may ask; its "
+                "administrator can install the package that brings the method and states its steps, or remove "
+                "policy.methods"
+            )
+        if steps is not None and step not in steps:
+            raise PolicyError(
+                f"a job of method {method!r} may not ask the step {step}, which belongs to other methods; the "
+                "coordinator has to name the method that it runs, or one of the two ends needs a newer release"
             )

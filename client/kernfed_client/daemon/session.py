@@ -315,7 +315,7 @@ class ClientSession:
 
     def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
         failure = task_pb2.TaskFailure(
-            task_id=task.task_id, reason=err.reason, message=str(err)[:4000], request_sha256=task.request_sha256
+            task_id=task.task_id, reason=err.reason, message=err.public[:4000], request_sha256=task.request_sha256
         )
         self._outbox.add_failure(task.job_id, failure)
         self._send_answer(task.task_id)

@@ -17,6 +17,7 @@ from kernfed.errors import (
     JobCancelledError,
     JobStateMissingError,
     KernfedError,
+    PolicyError,
     StepFailedError,
     UnknownStepError,
     WireError,
@@ -61,6 +62,7 @@ class TaskRunner:
         open_job: Makes a job's local state: (job id, folder for its files) -> local job.
         permit: Raises PolicyError for a request that may not be answered: (request, task, num_rows or None).
         record: Writes a reply into the audit log before it leaves: (task, request, reply, payload).
+        refuse: Writes a refusal by the policy into the audit log: (task, error).
         state: Folder for the jobs' files.
         max_body_bytes: Largest request body.
     """
@@ -72,6 +74,7 @@ class TaskRunner:
         open_job: Callable[[str, Path], Any],
         permit: Callable[[Request[Any], task_pb2.Task, int | None], None],
         record: Callable[[task_pb2.Task, Request[Any], Reply, Payload], None],
+        refuse: Callable[[task_pb2.Task, PolicyError], None],
         state: Path,
         max_body_bytes: int,
     ) -> None:
@@ -80,6 +83,7 @@ class TaskRunner:
         self._open_job = open_job
         self._permit = permit
         self._record = record
+        self._refuse = refuse
         self._state = state
         self._max_body_bytes = max_body_bytes
         self._jobs: OrderedDict[str, tuple[Any, KeptSetup]] = OrderedDict()
@@ -132,6 +136,10 @@ class TaskRunner:
             reply = _until_kept(lambda: self._run(task, request), "the job's state", wanted)
             payload = encode(reply, task.float_bits or 64)
             _until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
+        except PolicyError as err:
+            refusal = err
+            _until_kept(lambda: self._refuse(task, refusal), "the audit log", wanted)
+            raise
         except KernfedError:
             raise
         except MemoryError as err:

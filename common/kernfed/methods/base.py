@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from kernfed.errors import ConfigError
+from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.section import MethodSection
 
@@ -55,6 +56,10 @@ class Method(Generic[S]):
     """(settings, `data.task`) -> nothing; raises ValueError where the two do not fit, and names key and remedy."""
     measured: str = "on test rows"
     """What its metrics are of, in the titles of tables."""
+
+    steps: tuple[type[Request[Any]], ...] | None = None
+    """Requests that a job of the method may send to clients, beside those that all methods share; a client refuses
+    every other. None: not stated, and a client binds the method to no steps."""
 
     unscaled: Callable[[S], str] = lambda _settings: ""
     """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
+from kernfed.federation.messages import data, evaluation
+from kernfed.federation.messages.base import requests_in
 from kernfed.methods import rooms
 from kernfed.methods.base import Method
 from kernfed.section import MethodSection
@@ -21,6 +23,20 @@ else:
         Field(discriminator="name"),
     ]
 """The [method] table of a job file: the settings of the method that its `name` chooses."""
+
+
+SHARED = frozenset(request.step for request in requests_in(data, evaluation))
+"""Wire names of the steps that every method may ask."""
+
+
+def steps_of(method: str) -> frozenset[str] | None:
+    """Wire names of the steps that jobs of a method may ask.
+
+    Returns:
+        None where no method of the name is here, or where it does not state its steps.
+    """
+    known = METHODS.get(method)
+    return None if known is None or known.steps is None else SHARED | {request.step for request in known.steps}
 
 
 def method_of(settings: MethodSection) -> Method[Any]:

@@ -30,6 +30,7 @@ def locate_columns(source: Source, present: Sequence[str], wanted: Sequence[str]
         places.setdefault(name, []).append(i)
     found: list[int] = []
     problems: list[str] = []
+    public: list[str] = []
     takers: dict[str, str] = {}
     for column in wanted:
         name = source.in_file(column)
@@ -39,19 +40,22 @@ def locate_columns(source: Source, present: Sequence[str], wanted: Sequence[str]
                 f"columns {takers[name]!r} and {column!r} of the job are both read from {name!r}; "
                 f"correct {source.key('columns')}"
             )
+            public.append(f"columns {takers[name]!r} and {column!r} are both read from one")
         elif not at:
             close = difflib.get_close_matches(name.casefold(), [p.casefold() for p in places], n=1, cutoff=0.7)
             near = [p for p in places if close and p.casefold() == close[0]]
             hint = f"; did you mean {near[0]!r}?" if near else ""
             problems.append(f"{source.shown(column)} is missing{hint}")
+            public.append(f"column {column!r} is missing")
         elif len(at) > 1:
             problems.append(f"{source.shown(column)} stands {len(at)} times; rename or remove all but one")
+            public.append(f"column {column!r} stands more than once")
         takers.setdefault(name, column)
         found.extend(at[:1])
     if problems:
         if any("is missing" in p for p in problems):
             problems.append(_listing(source, present, bool(found)))
-        source.refuse(f"\n{source.where}: ".join(problems))
+        source.refuse(f"\n{source.where}: ".join(problems), public="; ".join(public[:MAX_LISTED]))
     return found
 
 
@@ -66,7 +70,10 @@ def locate_header(source: Source, header: Sequence[str]) -> list[int]:
         if other is not None:
             name = {"\t": "a tab"}.get(other, repr(other))
             remedy = source.remedy(f"write {source.file.delimiter!r} instead", ", or set {}", "delimiter")
-            source.refuse(f"line 1 is one column, but holds {name}; if that separates columns, {remedy}")
+            source.refuse(
+                f"line 1 is one column, but holds {name}; if that separates columns, {remedy}",
+                public="its columns are separated otherwise than was said",
+            )
     return locate_columns(source, [name.strip() for name in header], source.columns)
 
 
@@ -86,7 +93,10 @@ def locate_own(source: Source, present: Sequence[str], name: str, what: str, set
     count = present.count(name)
     if count != 1:
         remedy = "rename or remove all but one" if count else f"correct {source.key(setting)}"
-        source.refuse(f"column {name!r}, the {what}, {f'stands {count} times' if count else 'is missing'}; {remedy}")
+        source.refuse(
+            f"column {name!r}, the {what}, {f'stands {count} times' if count else 'is missing'}; {remedy}",
+            public=f"the column of the {what} {'stands more than once' if count else 'is missing'}",
+        )
     return present.index(name)
 
 

@@ -153,12 +153,16 @@ def _records(source: Source, text: TextIO, encoding: str) -> Iterator[tuple[int,
         except csv.Error:
             source.refuse(
                 f"line {line}: malformed quotes, or a quote that is never closed; "
-                'a quote inside of a quoted cell is written twice ("")'
+                'a quote inside of a quoted cell is written twice ("")',
+                public="malformed quotes, or a quote that is never closed",
             )
         except UnicodeError:  # not only of decoding: UTF-16 without a mark, and codecs that are none of text
             at = _undecodable_line(source.file.path, encoding)
             remedy = source.remedy("save the file as UTF-8", " or correct {}, e.g. to latin-1", "encoding")
-            source.refuse(f"{at}bytes that are not {source.file.encoding} text; {remedy}")
+            source.refuse(
+                f"{at}bytes that are not {source.file.encoding} text; {remedy}",
+                public="bytes that are not text of the declared encoding",
+            )
         if record is None:
             return
         if record:
@@ -183,7 +187,8 @@ def _complete(source: Source, records: Iterator[tuple[int, list[str]]], width: i
         if len(record) != width:
             source.refuse(
                 f"line {line} has {len(record)} cells but the header has {width}; "
-                "add or remove cells, or quote those that hold the delimiter"
+                "add or remove cells, or quote those that hold the delimiter",
+                public="a line has another number of cells than the header",
             )
         yield line, record
 

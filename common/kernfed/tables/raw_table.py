@@ -60,9 +60,18 @@ class Source:
         """Problem of a cell that is infinite or not a number."""
         return f"infinite or not a number; {self.remedy('correct it', ' or leave the cell empty', 'missing')}"
 
-    def refuse(self, problem: str) -> NoReturn:
-        """Raise a DataError about the file."""
-        raise DataError(f"{self.where}: {problem}")
+    def refuse(self, problem: str, *, public: str | None = None) -> NoReturn:
+        """Raise a DataError about the file.
+
+        Args:
+            problem: In words, with the remedy.
+            public: The same without what tells others of the file: lines, and names of columns that are not the job's.
+        """
+        raise DataError(f"{self.where}: {problem}", public=None if public is None else self.for_others(public))
+
+    def for_others(self, problem: str) -> str:
+        """A problem in words for whoever does not sit at this machine."""
+        return f"{self.where}: {problem} (this client's log says more)"
 
     def in_file(self, column: str) -> str:
         """Name in the file of a column of the job."""
@@ -149,10 +158,11 @@ class Faults:
         """
         if not self._found:
             return
-        lines = []
+        lines, public = [], []
         for (column, problem), (row, count) in sorted(self._found.items(), key=lambda item: item[1]):
             more = f" (the first of {count:,} {self.row_word}s)" if count > 1 else ""
             lines.append(f"{self.source.where}: {self.source.shown(column)}, {self.row_word} {row}{more}: {problem}")
+            public.append(self.source.for_others(f"column {column!r}: {problem}"))
         if len(lines) > MAX_LISTED:
             lines[MAX_LISTED:] = [f"{self.source.where}: and {len(lines) - MAX_LISTED} more faults"]
-        raise DataError("\n".join(lines))
+        raise DataError("\n".join(lines), public="\n".join(public[:MAX_LISTED]))

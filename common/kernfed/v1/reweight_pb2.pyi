@@ -208,6 +208,7 @@ class RatioSpec(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     NUM_COMPONENTS_FIELD_NUMBER: builtins.int
     CLIP_HELD_OUT_FIELD_NUMBER: builtins.int
+    TEMPER_FIELD_NUMBER: builtins.int
     divergence: Global___Divergence.ValueType
     """Convex functions f of Table 4, each with the estimator that it gives."""
     model: Global___RatioModel.ValueType
@@ -250,6 +251,8 @@ class RatioSpec(google.protobuf.message.Message):
     """
     clip_held_out: builtins.bool
     """Whether ratios are cut at the greatest ratio of a bin only where that lowers the divergence on rows held out."""
+    temper: builtins.bool
+    """Whether ratios that were found by steps are drawn towards equal weights, as far as rows held out prefer."""
     @property
     def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Of a network; see `kernfed.models.network_spec`. From 1 to 100,000. At most 16 items."""
@@ -281,8 +284,9 @@ class RatioSpec(google.protobuf.message.Message):
         seed: builtins.int = ...,
         num_components: builtins.int = ...,
         clip_held_out: builtins.bool = ...,
+        temper: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "clip_at_bound", b"clip_at_bound", "clip_held_out", b"clip_held_out", "divergence", b"divergence", "hold_out", b"hold_out", "image", b"image", "learning_rate", b"learning_rate", "lsif_constant", b"lsif_constant", "min_cluster_rows", b"min_cluster_rows", "model", b"model", "non_negative", b"non_negative", "num_clusters", b"num_clusters", "num_components", b"num_components", "num_frequencies", b"num_frequencies", "num_steps", b"num_steps", "power", b"power", "seed", b"seed", "weight_decay", b"weight_decay", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "clip_at_bound", b"clip_at_bound", "clip_held_out", b"clip_held_out", "divergence", b"divergence", "hold_out", b"hold_out", "image", b"image", "learning_rate", b"learning_rate", "lsif_constant", b"lsif_constant", "min_cluster_rows", b"min_cluster_rows", "model", b"model", "non_negative", b"non_negative", "num_clusters", b"num_clusters", "num_components", b"num_components", "num_frequencies", b"num_frequencies", "num_steps", b"num_steps", "power", b"power", "seed", b"seed", "temper", b"temper", "weight_decay", b"weight_decay", "widths", b"widths"]) -> None: ...
 
 Global___RatioSpec: typing_extensions.TypeAlias = RatioSpec
 

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernfed.federation.exchange import Call
+from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.registry import steps_of
 from kernfed.section import MethodSection, Section
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.run import Run
@@ -106,6 +109,21 @@ def job_of(method: Mapping[str, Any], folder: Path) -> tuple[JobFile, dict[str, 
     return JobFile.model_validate(whole), {}
 
 
+@contextmanager
+def asks() -> Iterator[set[str]]:
+    """Collect which steps clients are asked."""
+    steps: set[str] = set()
+    ask = InProcessExchange.ask
+
+    async def noted(exchange: InProcessExchange, call: Call[Any]) -> Mapping[str, Any]:
+        steps.add(call.request.step)
+        return await ask(exchange, call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InProcessExchange, "ask", noted)
+        yield steps
+
+
 def table_of(section: Section) -> object:
     """Which table a section is: [method] is one, also where numbers were put in the place of its rules."""
     return MethodSection if issubclass(type(section), MethodSection) else id(section)
@@ -152,13 +170,17 @@ def sites(folder: Path, *, refusing: bool) -> dict[str, LocalJob]:
 
 @pytest.mark.parametrize("variant", METHODS)
 def test_every_key_of_the_plan_is_read(tmp_path: Path, variant: str) -> None:
-    """A run reads all keys of [method] and [features] in its plan, and asks for `evaluate_every` where it is listed."""
+    """A run reads all keys of [method] and [features] in its plan, and asks for `evaluate_every` where it is listed.
+
+    It asks no step but those that its method states, to which clients hold it.
+    """
     job, files = job_of(METHODS[variant], tmp_path)
     refusing = "refused" in variant
     jobs = sites(tmp_path, refusing=refusing)
-    with reads() as (seen, asked):
+    with reads() as (seen, asked), asks() as steps:
         done = simulate(job, jobs, files=files)
     assert done.error is None, done.error
+    assert steps <= (steps_of(job.method.name) or set())
     plan = job.plan()
     listed = list(keys_of(plan["method"], job.method, "method"))
     if "features" in plan:

@@ -14,6 +14,7 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.base import Kind
+from kernfed.maths.folds import deal, units
 from kernfed.maths.statistics import median_distance
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
@@ -127,6 +128,7 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
         uncovered=fitted.bins.uncovered,
         num_steps=fitted.num_steps,
         held_out=fitted.gain,
+        note=fitted.note,
     )
     keep_ratios(job, request.variant, Ratios(ratios.cpu().numpy() / total, facts))
     return RatiosKept(num_rows=job.num_rows, lacking="")
@@ -252,8 +254,7 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
     z, zt = z[: job.num_rows], z[job.num_rows :]
     y = one_hot(torch.tensor(labels), num)
     order = rng.stream(seed, "reweight", "folds", job.client).permutation(job.num_rows)
-    fold = np.empty(job.num_rows, np.int64)
-    fold[order] = np.arange(job.num_rows) % _FOLDS
+    fold = deal(order, units(job.x_train), _FOLDS)
     confusion, predicted = np.zeros((num, num)), np.zeros(num)
     for k in range(_FOLDS):
         inside, outside = torch.tensor(fold != k), torch.tensor(fold == k)

@@ -24,6 +24,7 @@ import math
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -158,6 +159,16 @@ class Request(Message, Generic[R_co]):
     kinds: ClassVar[tuple[Kind, ...]] = ()
     setup: ClassVar[bool] = False
     once: ClassVar[bool] = False
+
+
+def requests_in(*modules: ModuleType) -> tuple[type[Request[Any]], ...]:
+    """The requests that modules define, in their order there."""
+    return tuple(
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, Request) and found.__module__ == module.__name__
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from kernfed.federation.messages import data, evaluation
-from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.base import Request, requests_in
 from kernfed.methods import rooms
 
 
@@ -19,7 +19,4 @@ def message_modules() -> Iterator[ModuleType]:
 
 def request_classes() -> Iterator[type[Request[Any]]]:
     """Hand over every request, module by module."""
-    for module in message_modules():
-        for found in vars(module).values():
-            if isinstance(found, type) and issubclass(found, Request) and found.__module__ == module.__name__:
-                yield found
+    yield from requests_in(*message_modules())

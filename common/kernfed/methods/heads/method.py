@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.base import Method, table
+from kernfed.methods.heads.messages import (
+    EvaluateHeadRequest,
+    HeadDescentRequest,
+    HeadDirectionRequest,
+    HeadGradientRequest,
+    HeadLossesRequest,
+    HeadSophiaRequest,
+    HeadStepRequest,
+    HeadWarmUpRequest,
+    OpenHeadRequest,
+)
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
     FedNewSettings,
@@ -11,6 +25,7 @@ from kernfed.methods.heads.settings import (
     FedSophiaSettings,
     NewtonSettings,
 )
+from kernfed.methods.ridge.messages import NEWTON, CurvatureRequest, GradientDescentRequest, ProximalSolveRequest
 
 Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings | FedNewSettings
 
@@ -22,14 +37,15 @@ def _check(settings: Settings, task: LearningTask | None) -> None:
         )
 
 
-def _linear(settings: type[Settings]) -> Method[Settings]:
-    return Method(settings, rounds=lambda s: s.rounds, check=_check)
+def _linear(settings: type[Settings], *steps: type[Request[Any]]) -> Method[Settings]:
+    steps = (OpenHeadRequest, EvaluateHeadRequest, *steps)
+    return Method(settings, rounds=lambda s: s.rounds, check=_check, steps=steps)
 
 
 METHODS = table(
-    _linear(NewtonSettings),
-    _linear(FedAvgSettings),
-    _linear(FedProxSettings),
-    _linear(FedSophiaSettings),
-    _linear(FedNewSettings),
+    _linear(NewtonSettings, *NEWTON, HeadGradientRequest, HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest),
+    _linear(FedAvgSettings, CurvatureRequest, GradientDescentRequest, HeadDescentRequest),
+    _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest),
+    _linear(FedSophiaSettings, HeadSophiaRequest),
+    _linear(FedNewSettings, HeadDirectionRequest),
 )

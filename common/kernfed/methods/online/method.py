@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kernfed.federation.messages.base import Request
 from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.online.messages import (
+    DrawDictionaryRequest,
+    LocalStepRequest,
+    MetaStepRequest,
+    OnlineStepRequest,
+    OpenStreamRequest,
+    PooledStepRequest,
+    RangesRequest,
+    SharedStepRequest,
+    StreamMetricsRequest,
+)
 from kernfed.methods.online.settings import (
     EmKoflSettings,
     OfmklAvgSettings,
@@ -14,20 +28,21 @@ from kernfed.methods.online.settings import (
 )
 
 
-def _on_streams(settings: type[StreamSettings]) -> Method[StreamSettings]:
+def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> Method[StreamSettings]:
     return Method(
         settings,
         rounds=lambda s: s.rounds,
         needs=lambda _: Needs.COLUMNS,
         measured="of predictions made before learning",
+        steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
     )
 
 
 METHODS = table(
-    _on_streams(OnlineSettings),
-    _on_streams(OfsklSettings),
-    _on_streams(OfmklAvgSettings),
-    _on_streams(VmKoflSettings),
-    _on_streams(EmKoflSettings),
-    _on_streams(PerFedAvgSettings),
+    _on_streams(OnlineSettings, DrawDictionaryRequest, OnlineStepRequest, PooledStepRequest),
+    _on_streams(OfsklSettings, DrawDictionaryRequest, OnlineStepRequest),
+    _on_streams(OfmklAvgSettings, DrawDictionaryRequest, OnlineStepRequest),
+    _on_streams(VmKoflSettings, DrawDictionaryRequest, SharedStepRequest),
+    _on_streams(EmKoflSettings, DrawDictionaryRequest, LocalStepRequest),
+    _on_streams(PerFedAvgSettings, MetaStepRequest),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from kernfed.federation.messages.base import requests_in
 from kernfed.methods.base import Method, table
+from kernfed.methods.personalise import crossfit_messages, messages, training_messages
 from kernfed.methods.personalise.kept import pack_folder
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed.methods.ridge.messages import NewtonStartRequest
 
 
 def _unscaled(settings: PersonaliseSettings) -> str:
@@ -23,5 +26,6 @@ METHODS = table(
         files=lambda s: (s.from_job,) if s.from_job else (),
         pack=pack_folder,
         unscaled=_unscaled,
+        steps=(*requests_in(messages, crossfit_messages, training_messages), NewtonStartRequest),
     )
 )

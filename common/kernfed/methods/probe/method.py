@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
 
-METHODS = table(Method(ProbeSettings, rounds=lambda s: s.rounds, needs=lambda _: Needs.NOTHING))
+METHODS = table(Method(ProbeSettings, rounds=lambda s: s.rounds, needs=lambda _: Needs.NOTHING, steps=(EchoRequest,)))

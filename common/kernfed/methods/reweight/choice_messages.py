@@ -19,6 +19,8 @@ from kernfed.models.network_spec import NetworkSpec
 class Compared(Reply):
     """Weighted losses of two models on the rows kept apart."""
 
+    diagnostics = ("square",)
+
     num_rows: Rows
     num_apart: Annotated[int, Range(0, 2**53)]
     """Rows kept apart."""

@@ -208,7 +208,7 @@ class LabelRatiosRequest(Request[RatiosKept]):
 class RatioSummary(Reply):
     """Summary of a client's ratios for people, of the first variant in use."""
 
-    diagnostics = ("total", "mean", "greatest", "effective_rows", "bound", "uncovered")
+    diagnostics = ("total", "mean", "greatest", "effective_rows", "bound", "uncovered", "held_out")
 
     num_rows: Rows
     total: Annotated[float, Range(0)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from kernfed.federation.messages.base import requests_in
 from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.reweight import choice_messages, messages, mixture_messages
 from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed.methods.ridge.messages import NEWTON
 
 
 def _rounds(settings: ReweightSettings) -> int:
@@ -16,4 +19,11 @@ def _needs(settings: ReweightSettings) -> Needs:
     return Needs.FEATURES if settings.trainer == "newton" else Needs.COLUMNS
 
 
-METHODS = table(Method(ReweightSettings, rounds=_rounds, needs=_needs))
+METHODS = table(
+    Method(
+        ReweightSettings,
+        rounds=_rounds,
+        needs=_needs,
+        steps=(*requests_in(messages, choice_messages, mixture_messages), *NEWTON),
+    )
+)

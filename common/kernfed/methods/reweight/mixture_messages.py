@@ -57,6 +57,8 @@ class PointMomentsRequest(Request[PointMoments]):
 class FoldSums(Reply):
     """Sums over the rows of each fold; a fold without rows has zeros."""
 
+    diagnostics = ("second_moments", "point_sums")  # bounded by the rows, see `kernfed.methods.reweight.mixture.check`
+
     num_rows: Rows
     fold_rows: Annotated[Array, Shape("F")]
     """Training rows in each fold, int64; copies of a row lie in one."""

@@ -80,6 +80,8 @@ class RatioSpec:
     """Whether ratios above the greatest ratio of a bin are cut down to it."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Seed of draws."""
+    temper: bool = False
+    """Whether ratios that were found by steps are drawn towards equal weights, as far as rows held out prefer."""
     clip_held_out: bool = False
     """Whether ratios are cut at the greatest ratio of a bin only where that lowers the divergence on rows held out."""
 
@@ -147,6 +149,7 @@ DEFAULT_RATIOS = RatioSpec(
     clip=0.0,
     clip_at_bound=True,
     clip_held_out=True,
+    temper=True,
     seed=0,
 )
 

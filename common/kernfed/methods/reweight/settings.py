@@ -101,6 +101,11 @@ class RatiosSection(Section):
         0.2, ge=0, le=0.9, description="Share of rows and points that decide when to stop; 0: all steps."
     )
     num_steps: Annotated[int, *BY_GRADIENT] = Field(1500, ge=1, le=1_000_000, description="Gradient steps at most.")
+    temper: Annotated[bool, *BY_GRADIENT] = Field(
+        True,
+        description="Draw ratios towards equal weights, as far as the rows held out prefer it, and until the weighted "
+        "rows are worth a twentieth of the rows at least.",
+    )
     learning_rate: Annotated[float, *BY_GRADIENT] = Field(1e-3, gt=0, le=10, description="Of Adam.")
     batch_size: Annotated[int, *BY_GRADIENT] = Field(
         256, ge=1, le=1_000_000, description="Rows and points of a gradient step."
@@ -187,6 +192,7 @@ class RatiosSection(Section):
             clip=0.0 if isinstance(self.clip, str) else self.clip,
             clip_at_bound=self.clip in ("bound", "auto"),
             clip_held_out=self.clip == "auto",
+            temper=self.temper,
             seed=seed,
         )
 
@@ -326,7 +332,7 @@ class ReweightSettings(MethodSection):
 
     def as_before(self) -> ReweightSettings:
         """The settings by which a job goes on that an earlier release began: with the rules of then, by their names."""
-        ratios = self.ratios.model_copy(update={"denominator": "client", "classifier": "own"})
+        ratios = self.ratios.model_copy(update={"denominator": "client", "classifier": "own", "temper": False})
         deliver = "better-on-test" if self.deliver == "better" else self.deliver
         return self.model_copy(update={"ratios": ratios, "deliver": deliver})
 

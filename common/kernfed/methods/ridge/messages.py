@@ -204,3 +204,7 @@ class ProximalSolveRequest(Request[LocalModel]):
     """Weights W at which to compute, of all clients."""
     proximal: Annotated[float, Range(0)]
     """Weight μ of (μ/2) |V - W|²."""
+
+
+NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest)
+"""The requests of FedNewton on a ridge problem."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from kernfed.methods.base import Method, table
+from kernfed.methods.ridge.messages import LocalSolveRequest, TrainLocallyRequest
 from kernfed.methods.ridge.settings import DkrrSettings, LocalSettings
 
-METHODS = table(Method(LocalSettings, rounds=lambda _: 0), Method(DkrrSettings, rounds=lambda _: 0))
+METHODS = table(
+    Method(LocalSettings, rounds=lambda _: 0, steps=(TrainLocallyRequest,)),
+    Method(DkrrSettings, rounds=lambda _: 0, steps=(LocalSolveRequest,)),
+)

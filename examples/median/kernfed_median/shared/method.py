@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from kernfed.methods.base import Method, table
+from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed.methods.shared_settings import Ridge, Rounds
 from kernfed.section import MethodSection
 
@@ -21,4 +22,4 @@ class MedianSettings(MethodSection):
     local_steps: int = Field(10, ge=1, le=10_000, description="Gradient steps of a client in a round.")
 
 
-METHODS = table(Method(MedianSettings, rounds=lambda settings: settings.rounds))
+METHODS = table(Method(MedianSettings, rounds=lambda settings: settings.rounds, steps=(GradientDescentRequest,)))

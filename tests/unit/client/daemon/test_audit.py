@@ -12,11 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernfed.errors import DataError
-from kernfed.federation.messages.base import Kind
-from kernfed.federation.messages.data import MeanEmbedding
-from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, AuditLog, verify
+from kernfed.federation.messages.base import Kind, Request
+from kernfed.federation.messages.catalogue import request_classes
+from kernfed.federation.messages.data import (
+    DataSchema,
+    DescribeDataRequest,
+    LearningTask,
+    MeanEmbedding,
+    MeanEmbeddingRequest,
+    MissingRule,
+)
+from kernfed.methods.ridge.messages import GradientDescentRequest
+from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of, verify
+from kernfed_testing.messages import messages
 
 REPLY = MeanEmbedding(num_rows=9, feature_mean=np.array([3.14159, 2.71828]), target_mean=np.array([1.61803]))
 
@@ -28,11 +40,26 @@ def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int
         step="data.mean_embedding",
         operator="ann",
         kinds=(Kind.MEAN_EMBEDDING,),
+        request=MeanEmbeddingRequest(num_features=2, num_outputs=1),
+        request_sha256=bytes(32),
         reply=REPLY,
         header=b"header",
         body=[body],
         num_bytes=num_bytes,
         num_numbers=3,
+    )
+
+
+def refuse(log: AuditLog, message: str = "policy.methods") -> None:
+    log.refused(
+        job_id="j1",
+        task_id="t",
+        step="fedavg.local_update",
+        operator="ann",
+        method="dkrr",
+        request_sha256=b"\xab" * 32,
+        reason="REFUSED_BY_POLICY",
+        message=message,
     )
 
 
@@ -50,6 +77,8 @@ def test_a_line_tells_what_left_without_its_numbers(tmp_path: Path) -> None:
     assert line["when"].endswith("+00:00")
     assert line["kinds"] == ["mean_embedding"]
     assert line["shapes"] == {"feature_mean": [2], "target_mean": [1]}
+    assert line["request"] == {"num_features": 2, "num_outputs": 1}
+    assert line["request_sha256"] == "00" * 32
     assert (line["bytes"], line["sha256"]) == (10, hashlib.sha256(b"headerbody").hexdigest())
     assert "3.14159" not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -159,3 +188,63 @@ def test_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Monke
     log.close()
     assert [line["task"] for line in lines(path)] == ["t1", "t2"]
     assert verify(path) == 2
+
+
+def test_a_refusal_is_a_line_of_the_chain(tmp_path: Path) -> None:
+    """What was refused is told with job, step, operator, method and reason, in the one chain of all lines."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    record(log)
+    refuse(log, "x" * 10_000)
+    record(log)
+    log.close()
+    assert verify(path) == 3
+    line = lines(path)[1]
+    assert (line["kind"], line["job"], line["operator"]) == ("refused", "j1", "ann")
+    assert (line["step"], line["method"], line["reason"]) == ("fedavg.local_update", "dkrr", "REFUSED_BY_POLICY")
+    assert line["request_sha256"] == "ab" * 32
+    assert len(line["message"]) == MAX_MESSAGE
+
+
+def test_a_line_tells_the_scalars_that_decide_what_an_answer_means(tmp_path: Path) -> None:
+    """Two updates of the same shape differ in their lines by batch size and seed; weights are told by a digest."""
+    weights = np.array([[3.14159], [2.71828]])
+    request = GradientDescentRequest(ridge=0.5, weights=weights, learning_rate=0.1, num_steps=1, batch_size=1, seed=9)
+    facts = facts_of(request)
+    assert {k: facts[k] for k in ("ridge", "learning_rate", "num_steps", "batch_size", "seed")} == {
+        "ridge": 0.5,
+        "learning_rate": 0.1,
+        "num_steps": 1,
+        "batch_size": 1,
+        "seed": 9,
+    }
+    assert facts["weights"] == {"shape": [2, 1], "sha256": hashlib.sha256(weights.tobytes()).hexdigest()}
+    assert "3.14159" not in json.dumps(facts)
+
+
+def test_facts_of_a_request_are_bounded() -> None:
+    """Long texts and lists of a peer do not make a line long; the columns of a job are named up to a limit."""
+    names = tuple(f"{i}" + "x" * 5000 for i in range(1000))
+    schema = DataSchema(
+        task=LearningTask.REGRESSION,
+        target="y" * 5000,
+        features=names,
+        classes=(),
+        missing=MissingRule.REFUSE,
+        test_fraction=0.2,
+        seed=1,
+    )
+    facts = facts_of(DescribeDataRequest(dataset="d" * 5000, schema=schema))
+    assert facts["dataset"] == "d" * MAX_TEXT
+    assert facts["schema.features"]["items"] == 1000
+    assert len(facts["schema.features"]["first"]) == MAX_ITEMS
+    assert len(json.dumps(facts)) < 10_000
+
+
+@pytest.mark.parametrize("cls", list(request_classes()), ids=lambda cls: cls.step)
+@settings(max_examples=3, deadline=None)
+@given(data=st.data())
+def test_facts_of_every_request_fit_into_a_line(cls: type[Request[Any]], data: st.DataObject) -> None:
+    """The scalars of any request are JSON, and few."""
+    facts = facts_of(data.draw(messages(cls)))
+    assert len(json.dumps(facts)) < 60_000

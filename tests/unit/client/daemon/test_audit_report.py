@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kernfed.errors import ConfigError, DataError, UnknownJobError
 from kernfed.federation.messages.base import Kind
-from kernfed.methods.probe.messages import Echo
+from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed_client.cli import app
 from kernfed_client.daemon.audit import AuditLog, verify
 from kernfed_client.daemon.audit_report import audit, summarise
@@ -40,6 +40,8 @@ def client(tmp_path: Path) -> Path:
             step=step,
             operator="ann",
             kinds=kinds,
+            request=EchoRequest(values=np.ones(2)),
+            request_sha256=b"\xab" * 32,
             reply=Echo(num_rows=1, values=np.ones(size)),
             header=b"head",
             body=[],
@@ -119,3 +121,29 @@ def test_broken_chain_names_the_line(client: Path) -> None:
     assert done.returncode == 3
     assert "line 4 does not follow from the one before" in done.stderr
     assert json.loads(done.stdout)["error"]["reason"] == "INVALID_DATA"
+
+
+def test_refusals_are_counted_and_shown(client: Path) -> None:
+    """What was refused is counted by job and step, shown with its reason, and is no reply; the chain holds."""
+    log = AuditLog(client.parent / "state" / "audit.jsonl")
+    for i in range(3):
+        log.refused(
+            job_id="job-c",
+            task_id=f"job-c/{i}/fedavg.local_update",
+            step="fedavg.local_update",
+            operator="eve",
+            method="dkrr",
+            request_sha256=b"",
+            reason="REFUSED_BY_POLICY",
+            message="belongs to other methods\x1b[2J",
+        )
+    log.close()
+    report = audit(client, check_chain=True, job="job-c")
+    [job] = report.jobs
+    assert (job.operators, job.replies, job.refused, job.parts) == (["eve"], 0, 3, [])
+    assert (job.refusals[0].step, job.refusals[0].method) == ("fedavg.local_update", "dkrr")
+    told = CliRunner().invoke(app, ["audit", "--config", str(client)], env={"COLUMNS": "200"}).stdout
+    assert "what was refused" in told
+    assert "belongs to other methods" in told
+    assert "\x1b" not in told
+    assert "3 tasks were refused by the policy" in told

@@ -10,7 +10,9 @@ from kernfed.errors import PolicyError
 from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import DescribeDataRequest, MeanEmbeddingRequest
 from kernfed.jobs.client_file import PolicySection
+from kernfed.methods.personalise.messages import StatisticsRequest
 from kernfed.methods.probe.messages import EchoRequest
+from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
 from kernfed_client.daemon.policy import Policy
 
 
@@ -64,3 +66,22 @@ def test_named_operators_and_methods_pass() -> None:
     for operator, method in (("bob", "newton"), ("ann", "fedavg")):
         with pytest.raises(PolicyError):
             policy.check(MeanEmbeddingRequest, operator, method, 99)
+
+
+@pytest.mark.parametrize("methods", [None, ["dkrr"]])
+@pytest.mark.parametrize("request_class", [GradientDescentRequest, StatisticsRequest, EchoRequest])
+def test_a_job_asks_the_steps_of_its_method_alone(
+    methods: list[str] | None, request_class: type[GradientDescentRequest | StatisticsRequest | EchoRequest]
+) -> None:
+    """A job that is stated to be dkrr gets no other method's step, whether or not the policy names methods."""
+    policy = Policy(PolicySection(methods=methods))
+    policy.check(LocalSolveRequest, "ann", "dkrr", 99)
+    with pytest.raises(PolicyError, match=f"method 'dkrr' may not ask the step {request_class.step}"):
+        policy.check(request_class, "ann", "dkrr", 99)
+
+
+def test_a_method_whose_steps_are_not_known_runs_where_no_methods_are_named() -> None:
+    """A method of a package that only the coordinator has runs, unless the policy names methods to hold jobs to."""
+    Policy(PolicySection()).check(GradientDescentRequest, "ann", "median", 99)
+    with pytest.raises(PolicyError, match=r"'median' is in policy\.methods, but .*install the package"):
+        Policy(PolicySection(methods=["median"])).check(GradientDescentRequest, "ann", "median", 99)

@@ -131,7 +131,13 @@ class World:
                 disk.write()
             self.recorded.append((task.task_id, reply))
 
-        self.runner = TaskRunner(steps, lambda: steps, open_job, permit, record, state, max_body_bytes=1 << 16)
+        def refuse(task: task_pb2.Task, err: PolicyError) -> None:
+            if disk is not None:
+                disk.write()
+            self.refused.append((task.task_id, str(err)))
+
+        self.refused: list[tuple[str, str]] = []
+        self.runner = TaskRunner(steps, lambda: steps, open_job, permit, record, refuse, state, max_body_bytes=1 << 16)
 
     def answer(
         self,
@@ -268,11 +274,12 @@ def test_jobs_in_memory_are_bounded(tmp_path: Path) -> None:
 
 
 def test_refused_before_the_data_are_touched(tmp_path: Path) -> None:
-    """A task that the policy refuses leaves no record and no set-up."""
-    world = World(tmp_path, lambda _request, rows: rows is None)
+    """A task that the policy refuses leaves no record of a reply, one of the refusal, and no set-up."""
+    world = World(tmp_path, lambda _request, rows: rows is None, disk=FullDisk(1))
     with pytest.raises(PolicyError):
         world.answer(STANDARDISE)
     assert world.recorded == []
+    assert world.refused == [("job/1/data.standardise", "not allowed")]
     assert not list(tmp_path.rglob("*.task"))
 
 

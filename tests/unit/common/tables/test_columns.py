@@ -37,6 +37,16 @@ def test_what_is_not_found_is_told(header: list[str], expected: str) -> None:
         locate_header(source(), header)
 
 
+def test_others_are_told_of_the_jobs_columns_alone() -> None:
+    """What leaves this machine names no column that the job does not name, and no number of them."""
+    header = ["a", "secret", "target of the trial", "secret", "yy"]
+    with pytest.raises(DataError, match="the file has the columns a, secret") as found:
+        locate_header(source(b="secret"), header)
+    assert found.value.public == (
+        "rows.csv: column 'b' stands more than once; column 'y' is missing (this client's log says more)"
+    )
+
+
 def test_two_columns_cannot_be_read_from_one() -> None:
     """The mapping of the client file names both of the job's columns."""
     with pytest.raises(DataError, match="'a' and 'b' of the job are both read from 'a'"):

@@ -21,7 +21,7 @@ from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.federation.messages.data import LearningTask
-from kernfed.maths.folds import deal, units
+from kernfed.maths.folds import deal, keep_apart, units
 from kernfed.maths.statistics import median_distance
 from kernfed.methods.reweight.ratio_spec import Divergence, RatioModel, RatioSpec
 from kernfed.methods.reweight.tensors.bregman import Bregman
@@ -38,10 +38,15 @@ FLOOR = 1e-6
 NO_OVERLAP = 0.9
 """From this share of test points in bins without a training row on, there is no ratio to estimate."""
 
+LEAST_EFFECTIVE = 0.05
+"""Share of the rows that weighted rows must be worth, where ratios are found by steps."""
+
 _LENGTHSCALES = (0.25, 0.5, 1.0, 2.0)
 """Of the linear model, times the median distance."""
 _RIDGES = tuple(10.0**e for e in (-5, -4, -3, -2.5, -2, -1.5, -1, -0.5, 0))
 _FOLDS = 5
+_KEPT = (1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0.0)
+"""Candidates for the share of their distance from equal weights that ratios keep."""
 _EVERY = 10
 _PATIENCE = 30
 """Evaluations without a new minimum after which training ends."""
@@ -62,6 +67,8 @@ class Fitted:
     """That of the ratio K everywhere, which finds no shift, on the same rows."""
     cut: float
     """That of the ratios cut at the greatest ratio of a bin."""
+    note: str = ""
+    """What was done to the ratios that a person should know."""
 
     @property
     def gain(self) -> float:
@@ -258,8 +265,8 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
     parameters.requires_grad_(True)
     shrunk = torch.from_numpy(decayed_entries(network)).to(train.device)
     optimiser = torch.optim.Adam([parameters], lr=spec.learning_rate)
-    inside_tr, out_tr = _split(len(x), spec, "train", train.device)
-    inside_te, out_te = _split(len(xt), spec, "test", train.device)
+    inside_tr, out_tr = _split(train, spec, "train")
+    inside_te, out_te = _split(test, spec, "test")
     draws = rng.stream(spec.seed, "ratios", "batches")
     best, best_step, best_value = parameters.detach().clone(), 0, float("inf")
     held_w = w[out_te] * (total / top / float(w[out_te].sum()))
@@ -286,29 +293,56 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
             elif since >= _PATIENCE:
                 break
 
+    level = total / top if spec.divergence is not Divergence.PU else min(total / top, 1.0 - 1e-6)
     with torch.no_grad():
-        r_tr, r_te = ratio(best, x[out_tr]), ratio(best, xt[out_te])
+        parts = [ratio(best, rows) for rows in (x[out_tr], xt[out_te], x)]
+        kept = 1.0
+        if spec.temper and spec.hold_out > 0:
+            kept, best_value = _tempered(parts, level, lambda a, b: float(bregman.objective(a, b, held_w, 0.0).plain))
+        r_tr, r_te = (level + kept * (part - level) for part in parts[:2])
         limit = bins.bound / top if bins.bound > 0 else float("inf")
         limits = r_tr.clamp(max=limit), r_te.clamp(max=limit)
-        level = total / top if spec.divergence is not Divergence.PU else min(total / top, 1.0 - 1e-6)
         levels = torch.full_like(r_tr, level), torch.full_like(r_te, level)
         cut, constant = (float(bregman.objective(*pair, held_w, 0.0).plain) for pair in (limits, levels))
 
     def fitted(rows: Tensor) -> Tensor:
         with torch.no_grad():
             parts = [ratio(best, phi(part).to(kind)).double() for part in torch.split(rows, 4096)]
-        return torch.cat(parts) * top
+        return (level + kept * (torch.cat(parts) - level)) * top
 
-    return Fitted(bins, fitted, best_step, best_value, constant, cut)
+    note = "" if kept == 1.0 else f"its ratios keep {100 * kept:.0f} % of their distance from equal weights"
+    return Fitted(bins, fitted, best_step, best_value, constant, cut, note and f"{note}, as rows held out prefer")
 
 
-def _split(num: int, spec: RatioSpec, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows to fit, and rows held out; without any to hold out, all of them for both."""
-    order = torch.from_numpy(rng.stream(spec.seed, "ratios", "held out", name).permutation(num)).to(device)
+def _tempered(parts: list[Tensor], level: float, value: Callable[[Tensor, Tensor], float]) -> tuple[float, float]:
+    """How much of their distance from a level ratios keep, and the held-out divergence then.
+
+    Args:
+        parts: Ratios at held-out training rows, at held-out test points, and at all training rows.
+        level: The ratio that finds no shift.
+        value: The divergence, of the first two.
+    """
+    found = []
+    for kept in _KEPT:
+        held_tr, held_te, whole = (level + kept * (part - level) for part in parts)
+        if effective_sample_size(whole.cpu().numpy()) >= LEAST_EFFECTIVE * len(whole):
+            found.append((value(held_tr, held_te), -kept))
+    best, kept = min(found)
+    return -kept, best
+
+
+def _split(rows: Tensor, spec: RatioSpec, name: str) -> tuple[Tensor, Tensor]:
+    """Rows to fit, and rows held out, copies together; without any to hold out, all of them for both."""
+    order = rng.stream(spec.seed, "ratios", "held out", name).permutation(len(rows))
+    whole = torch.from_numpy(order).to(rows.device)
     if spec.hold_out == 0.0:
-        return order, order
-    count = min(max(1, round(spec.hold_out * num)), num - 1)
-    return order[count:], order[:count]
+        return whole, whole
+    count = min(max(1, round(spec.hold_out * len(rows))), len(rows) - 1)
+    apart = keep_apart(order, units(rows.cpu().numpy()), count)[order]
+    if not apart.any():  # each row has more copies than are to be held out: nothing can be
+        return whole, whole
+    marked = torch.from_numpy(apart).to(rows.device)
+    return whole[~marked], whole[marked]
 
 
 def _draw(stream: rng.Stream, num: int, size: int, device: torch.device) -> Tensor:

@@ -214,6 +214,27 @@ def test_absurd_numbers_leave_their_client_out(tmp_path: Path, step: str, change
     assert all(last[client]["global"]["mse"] < 2.0 for client in ("ant", "bee"))
 
 
+@pytest.mark.parametrize(
+    ("source", "step", "change"),
+    [
+        ("labels", "reweight.class_counts", lambda r: replace(r, counts=r.counts * 10**6)),
+        ("labels", "reweight.class_prior", lambda r: replace(r, prior=r.prior * 1e30)),
+        ("black-box", "reweight.classify", lambda r: replace(r, confusion=r.confusion * 10**9)),
+        ("black-box", "reweight.classify", lambda r: replace(r, predicted=r.predicted - 10**6)),
+        ("black-box", "reweight.fold_sums", lambda r: replace(r, second_moments=-r.second_moments)),
+    ],
+)
+def test_absurd_counts_leave_their_client_out(tmp_path: Path, source: str, step: str, change: Any) -> None:
+    """Counts and shares that cannot be: their client is named and left out, and the others' job ends well."""
+    honest = bench(label_shifted_rows(90), tmp_path, CLASSES)
+    job = reweight_job(task="classification", ratios=f'source = "{source}"', rounds=6, cohort='preflight = "quorum"')
+    done = Bench(honest.jobs, {("cat", step): change}).run(job)
+    assert done.cohort.clients == ("ant", "bee")
+    assert any("cat" in note for note in done.notes)
+    last = done.metrics[-1].clients
+    assert all(last[client]["global"]["accuracy"] > 0.5 for client in ("ant", "bee"))
+
+
 def test_keys_that_mixtures_have_not_are_refused() -> None:
     """With the key and what to do; keys of bins ask for ratios to a client's own rows."""
 

@@ -206,3 +206,33 @@ def test_effective_sample_size() -> None:
     assert effective_sample_size([2.0, 2.0, 2.0]) == pytest.approx(3.0)
     assert effective_sample_size([0.0, 5.0]) == pytest.approx(1.0)
     assert effective_sample_size([0.0, 0.0]) == 0.0
+
+
+def of_network(train: Tensor, test: Tensor, *, temper: bool, seed: int) -> Fitted:
+    """The ratio of a network, by few steps."""
+    spec = replace(DEFAULT_RATIOS, model=RatioModel.MLP, divergence=Divergence.UKL, num_steps=300, seed=seed)
+    return match(train, test, equal(len(test)), replace(spec, temper=temper))
+
+
+def test_two_samples_of_one_law_keep_their_rows() -> None:
+    """Networks with few rows: weights are drawn towards equal ones as rows held out prefer, and it is said."""
+    worth, far, notes = {False: 0.0, True: 0.0}, {False: 0.0, True: 0.0}, []
+    for seed in range(4):
+        train, test = normal(60, 2, 2 * seed), normal(60, 2, 2 * seed + 1)
+        for temper in worth:
+            found = of_network(train, test, temper=temper, seed=seed)
+            ratios = found.ratio(train).numpy()
+            worth[temper] += effective_sample_size(ratios) / 60 / 4
+            far[temper] += float(np.abs(ratios / ratios.mean() - 1).mean()) / 4
+            notes.append(found.note)
+    assert worth[True] >= worth[False]
+    assert far[True] < 0.9 * far[False]
+    assert worth[True] > 0.8
+    assert any("of their distance from equal weights, as rows held out prefer" in note for note in notes)
+
+
+def test_copies_are_held_out_together() -> None:
+    """Rows repeated four times: no copy of a held-out row was fitted, so nothing is learned by heart."""
+    rows, points = normal(30, 2, 0), normal(30, 2, 1)
+    often = of_network(rows.repeat_interleave(4, 0), points.repeat_interleave(4, 0), temper=True, seed=0)
+    assert effective_sample_size(often.ratio(rows).numpy()) / 30 > 0.7

@@ -1,0 +1,47 @@
+"""A coordinator that says one method and asks the steps of another: policy and audit log of a client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernfed.federation.events import EventKind, JobState
+from kernfed_client.daemon.audit import verify
+from kernfed_client.daemon.audit_report import audit
+from kernfed_server.federation.exchange import RemoteExchange
+from kernfed_server.federation.sessions import SessionRegistry
+from kernfed_testing.federation import Federation
+
+
+async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of another method are refused though the stated method is allowed; the refusal stays in the audit log."""
+
+    def lying(registry: SessionRegistry, operator: str, _method: str) -> RemoteExchange:
+        return RemoteExchange(registry, operator, "dkrr")
+
+    monkeypatch.setattr("kernfed_server.app.RemoteExchange", lying)
+    settings = {"a": '[policy]\nmethods = ["dkrr"]'}
+    async with Federation(tmp_path, ["a", "b"], settings=settings) as fed:
+        refused = await fed.run(fed.job("fedavg", rounds=1, local_steps=1, batch_size=20))
+        honest = await fed.run(fed.job("dkrr"))
+        folder = fed.client_folder("a")
+    assert refused.info.state is JobState.FAILED
+    failed = refused.of(EventKind.CLIENT_FAILED)
+    assert {(e.client, e.reason) for e in failed} == {("a", "REFUSED_BY_POLICY"), ("b", "REFUSED_BY_POLICY")}
+    assert "a job of method 'dkrr' may not ask the step fedavg." in failed[0].message
+    assert honest.info.state is JobState.SUCCEEDED
+
+    log = folder / "state" / "audit.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert verify(log) == len(lines)
+    no = [line for line in lines if line.get("kind") == "refused"]
+    assert {line["job"] for line in no} == {refused.info.job_id}
+    assert {line["reason"] for line in no} == {"REFUSED_BY_POLICY"}
+    [solved] = [line for line in lines if line["step"] == "ridge.local_solve"]
+    assert solved["request"]["ridge"] > 0
+    assert len(solved["request_sha256"]) == 64
+    report = {job.job: job for job in audit(folder / "client.toml").jobs}
+    assert report[refused.info.job_id].refused == len(no)
+    assert report[honest.info.job_id].refused == 0
