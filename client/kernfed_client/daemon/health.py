@@ -48,7 +48,12 @@ async def keep_health_written(
     failed = False
     while True:
         try:
-            said = {"connected": connected(), "line": line(), "streams": streams(), "waits": waits()}
+            said: dict[str, bool | str] = {
+                "connected": connected(),
+                "line": line(),
+                "streams": streams(),
+                "waits": waits(),
+            }
             _write(state / HEALTH_FILE, said)
             failed = False
         except OSError as err:
