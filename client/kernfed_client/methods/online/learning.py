@@ -339,7 +339,13 @@ class OnlineClient:
 
     def close(self, round_num: int, digest: str, state: ClientState, taken: Taken, moved: Moved) -> Mapping[str, Array]:
         """Keep what the round changed, and its answer."""
-        numbers = answers.numbers(len(taken.y), len(taken.waiting), taken.left_out, ended=taken.ended)
+        numbers = answers.numbers(
+            len(taken.y),
+            len(taken.waiting),
+            taken.left_out,
+            ended=taken.ended,
+            waits_for_disk=taken.waits_for_disk,
+        )
         answer = {"numbers": numbers, **moved.answer}
         counted = len(taken.y) > 0
         after = ClientState(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, MaxLength, Message, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
@@ -118,6 +118,35 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTold(Message):
+    """What a client met in its stream so far, by kind. The first six make up `num_skipped` of a step."""
+
+    text: Count = 0
+    """Rows with text, or no finite number, where a number is needed."""
+    gap: Count = 0
+    """Rows without a value."""
+    width: Count = 0
+    """Lines with another number of cells than their header."""
+    no_key: Count = 0
+    """Targets for which no row waits."""
+    twice: Count = 0
+    """Targets of rows that had one."""
+    unanswered: Count = 0
+    """Rows whose target did not come before too many others waited."""
+    rotated: Count = 0
+    """Files that were renamed or copied, and read to their end before the one that has their name now."""
+    replaced: Count = 0
+    """Files that shrank or became others, the former ones being gone: rows at their end may be missing."""
+    header: Count = 0
+    """Lines that name the columns again, in another order."""
+    waits_for_disk: bool = False
+    """Whether there are rows at hand that the client cannot write down, now."""
+
+
+Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineStep(Reply):
     """A client's step from the rows of a round."""
 
@@ -141,6 +170,8 @@ class OnlineStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +227,8 @@ class SharedStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +288,8 @@ class LocalStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +347,8 @@ class MetaStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Exact, Kind, Range, Reply, Request, Shape
-from kernfed.methods.online.messages import Count
+from kernfed.methods.online.messages import Count, Told
 from kernfed.methods.online.own_model import MOST_EVIDENCE
 
 
@@ -38,6 +38,8 @@ class PooledStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
