@@ -229,7 +229,7 @@ async def prepare(
         intercept, shared = job.features.intercept, job.local_shared
         setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
         await _tell_rank(spec, run)
-    setup = await _map_features(setup, gate, agreed, feature_copies)
+        setup = await _map_features(setup, gate, agreed, feature_copies)
     return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
