@@ -31,11 +31,11 @@ from kernfed.methods.online.messages import (
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
-    PooledStepRequest,
     SharedStep,
     SharedStepRequest,
 )
 from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
+from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob

@@ -10,7 +10,8 @@ import pytest
 
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.messages import PooledStep, PooledStepRequest, StreamTold
+from kernfed.methods.online.messages import StreamTold
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online.row_notes import LeftOutNotes
