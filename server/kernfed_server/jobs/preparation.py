@@ -39,7 +39,7 @@ from kernfed.maths.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
-from kernfed.wording import listed
+from kernfed.wording import is_class_name, listed
 from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
@@ -281,6 +281,8 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
         )
     if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
         raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
+    if not all(map(is_class_name, description.classes)):
+        raise InvalidReplyError("states a class whose name no client's reader lets through")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
