@@ -330,7 +330,7 @@ class OnlineStep(google.protobuf.message.Message):
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were drawn, uint8, best first. Shape (B)."""
+        """Numbers of the kernels that were drawn, uint8, best first. Shape (B). Each from 0 to 2^40."""
 
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -385,7 +385,7 @@ class OnlineStepRequest(google.protobuf.message.Message):
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that moved, uint8. Shape (A)."""
+        """Numbers of the kernels that moved, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -443,7 +443,7 @@ class SharedStep(google.protobuf.message.Message):
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were asked for, uint8. Shape (B)."""
+        """Numbers of the kernels that were asked for, uint8. Shape (B). Each from 0 to 2^40."""
 
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -505,7 +505,7 @@ class SharedStepRequest(google.protobuf.message.Message):
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that moved, uint8. Shape (A)."""
+        """Numbers of the kernels that moved, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -517,7 +517,7 @@ class SharedStepRequest(google.protobuf.message.Message):
 
     @property
     def asked(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels whose gradients are wanted, uint8. Shape (B)."""
+        """Numbers of the kernels whose gradients are wanted, uint8. Shape (B). Each from 0 to 2^40."""
 
     def __init__(
         self,
@@ -573,7 +573,7 @@ class LocalStep(google.protobuf.message.Message):
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were asked for, uint8. Shape (B)."""
+        """Numbers of the kernels that were asked for, uint8. Shape (B). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -638,7 +638,7 @@ class LocalStepRequest(google.protobuf.message.Message):
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were averaged since, uint8. Shape (A)."""
+        """Numbers of the kernels that were averaged since, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -650,7 +650,7 @@ class LocalStepRequest(google.protobuf.message.Message):
 
     @property
     def asked(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels whose parameters are wanted, uint8. Shape (B)."""
+        """Numbers of the kernels whose parameters are wanted, uint8. Shape (B). Each from 0 to 2^40."""
 
     def __init__(
         self,
