@@ -170,8 +170,8 @@ def step_seconds(num_kernels: int, d: int, num_rows: int = 256) -> float:
 def pooled_row_seconds(rows_per_round: int, d: int, num_rows: int = 320) -> float:
     """Processor seconds of a client for each row with statistics, on average."""
     from kernfed.methods.online.dictionary import Dictionary
-    from kernfed.methods.online.messages import PooledStepRequest
     from kernfed.methods.online.own_model import LENGTHSCALES
+    from kernfed.methods.online.pooled_messages import PooledStepRequest
     from kernfed.methods.online.pooled_ridge import KEEPS
 
     with tempfile.TemporaryDirectory() as state:

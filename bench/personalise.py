@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kernfed.features.spec import draw_frequencies
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Scores, Turns
-from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import View, embed, target_terms, view_spec
 from kernfed.methods.personalise.q_aggregation import (
@@ -29,6 +29,7 @@ from kernfed.methods.personalise.q_aggregation import (
     solve_exact,
     solve_paper,
 )
+from kernfed.methods.personalise.shared import Shared
 
 COLUMNS, BOUND, STEPS = 20, np.sqrt(2.0), 1000
 Floats = npt.NDArray[np.float64]

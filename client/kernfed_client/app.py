@@ -33,6 +33,8 @@ from kernfed_client.daemon.session import ClientSession, Offer
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import open_feeds
+from kernfed_client.streams.notices import NOTICES
+from kernfed_client.streams.streams import live_folders
 
 log = structlog.get_logger(__name__)
 
@@ -159,7 +161,14 @@ class ClientDaemon:
                 await self._worker.run(self._runner.forget_old)
 
         session = self.session
-        health = keep_health_written(self._file.state, lambda: session.connected, lambda: session.idle_cuts.text)
+        folders = live_folders(self._file)
+        health = keep_health_written(
+            self._file.state,
+            lambda: session.connected,
+            lambda: session.idle_cuts.text,
+            lambda: NOTICES.text(folders),
+            lambda: NOTICES.waiting(folders),
+        )
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
@@ -112,6 +114,58 @@ async def test_live_streams_survive_a_kill(tmp_path: Path) -> None:
         assert (state / "rounds.state").stat().st_size < 17 << 20
         last = (state / "weights.csv").read_text().splitlines()[-1].split(",")
         assert int(last[1]) <= sensors.told[name]
+
+
+async def test_a_rotated_file_loses_no_row(tmp_path: Path) -> None:
+    """Renamed as logrotate does while the client is down, then copied and cut off: all rows count, and it is noted."""
+    async with Federation(tmp_path, ABC, processes=True, settings=dict.fromkeys(ABC, STREAM)) as fed:
+        sensors = Sensors(fed, 60)
+        sensors.tell(10)
+        job = await fed.submit(job_text())
+        await rows_counted(fed, job.job_id, 30)
+        path, header = sensors.paths["a"], sensors.lines["a"][0] + "\n"
+        await fed.clients["a"].kill()
+        sensors.tell(5, "a")
+        path.rename(path.with_name("today.csv.1"))
+        path.write_text(header)
+        sensors.tell(10, "a")
+        await fed.clients["a"].start()
+        await fed.wait_connected(*ABC)
+        sensors.tell(5, "b", "c")
+        await rows_counted(fed, job.job_id, 55)
+        shutil.copy2(path, path.with_name("today.csv.2"))
+        path.write_text(header)
+        sensors.tell(5, "a")
+        await rows_counted(fed, job.job_id, 60)
+        await fed.operator.cancel(job.job_id)
+        ended = await fed.end(job.job_id)
+    noted = [e.message for e in ended.of(EventKind.NOTE)]
+    assert any(m.startswith("a: a file of its stream was rotated") for m in noted), noted
+    assert not any("left out" in m for m in noted), noted
+
+
+async def test_a_faulty_file_is_waited_for(tmp_path: Path) -> None:
+    """Corrected in time, the job goes on; left as it is, the job fails, and leaves what was learned."""
+    async with Federation(tmp_path, ABC, settings=dict.fromkeys(ABC, STREAM)) as fed:
+        sensors = Sensors(fed, 60)
+        sensors.tell(10)
+        job = await fed.submit(job_text().replace("min_fraction = 0.5", "min_fraction = 1.0\nwait_s = 6"))
+        await rows_counted(fed, job.job_id, 30)
+        rows = sensors.paths["a"].parent
+        later = rows / "tomorrow.csv"
+        later.write_text("q,z\n1,2\n")
+        sensors.tell(5, "b", "c")
+        await fed.event(job.job_id, EventKind.WAITING)
+        later.write_text("\n".join(sensors.lines["a"][:6]) + "\n")
+        await rows_counted(fed, job.job_id, 45)
+        (rows / "tomorrow2.csv").write_text("q,z\n1,2\n")
+        ended = await fed.end(job.job_id)
+        await artifact(fed, job.job_id, "online.safetensors", tmp_path / "left")
+    assert ended.info.state is JobState.FAILED
+    assert ended.info.error_reason == "QUORUM_NOT_MET"
+    assert "a: INVALID_DATA" in ended.info.error_message
+    assert any("the stream of a cannot be read" in e.message for e in ended.of(EventKind.NOTE))
+    assert load_file(tmp_path / "left" / "online.safetensors")
 
 
 async def test_a_client_joins_a_running_job(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -25,18 +25,36 @@ STALE_S = 30.0
 """A daemon that has not written for so long is not well."""
 
 
-async def keep_health_written(state: Path, connected: Callable[[], bool], line: Callable[[], str] = lambda: "") -> None:
+def _nothing() -> str:
+    return ""
+
+
+async def keep_health_written(
+    state: Path,
+    connected: Callable[[], bool],
+    line: Callable[[], str] = _nothing,
+    streams: Callable[[], str] = _nothing,
+    waits: Callable[[], str] = _nothing,
+) -> None:
     """Write the file until cancelled; a disk that takes nothing is logged once, and tried again.
 
     Args:
         state: The daemon's state folder.
         connected: Whether there is a session now.
         line: What the daemon noticed about its line, for people; empty: nothing.
+        streams: What was left out of its streams; empty: nothing.
+        waits: Which streams cannot go on, and why; empty: none.
     """
     failed = False
     while True:
         try:
-            _write(state / HEALTH_FILE, connected(), line())
+            said: dict[str, bool | str] = {
+                "connected": connected(),
+                "line": line(),
+                "streams": streams(),
+                "waits": waits(),
+            }
+            _write(state / HEALTH_FILE, said)
             failed = False
         except OSError as err:
             if not failed:
@@ -53,7 +71,8 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
         now: Clock, in seconds since 1970.
 
     Raises:
-        UnavailableError: The daemon does not run, hangs, cannot write its state, or has no session.
+        UnavailableError: The daemon does not run, hangs, cannot write its state, has no session, or a stream of it
+            waits for the disk.
     """
     path = state / HEALTH_FILE
     try:
@@ -74,8 +93,9 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
         )
     if not connected:
         raise UnavailableError("the daemon runs and has no session with the coordinator; run `kernfed-client doctor`")
-    line = noticed_line(state)
-    return f"connected; {line}" if line else "connected"
+    if waits := said.get("waits"):
+        raise UnavailableError(str(waits))
+    return "; ".join(["connected", *(str(said[key]) for key in ("line", "streams") if said.get(key))])
 
 
 def noticed_line(state: Path) -> str:
@@ -87,6 +107,6 @@ def noticed_line(state: Path) -> str:
         return ""
 
 
-def _write(path: Path, connected: bool, line: str) -> None:
-    text = json.dumps({"at": time.time(), "connected": connected, "line": line}) + "\n"
+def _write(path: Path, said: Mapping[str, bool | str]) -> None:
+    text = json.dumps({"at": time.time(), **said}) + "\n"
     files.replace(path, text.encode(), durable=False)  # it counts for seconds only

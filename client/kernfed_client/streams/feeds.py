@@ -25,6 +25,7 @@ from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import ClientFile
 from kernfed.journal import append
 from kernfed.process_lock import LOCK_FILE, ProcessLock
+from kernfed_client.streams.notices import NOTICES
 from kernfed_client.streams.streams import spool_folder
 
 log = structlog.get_logger(__name__)
@@ -34,6 +35,9 @@ KEPT_SEGMENTS = 64
 """Files that are kept, about 1 GiB; a job that is further behind goes on with the oldest."""
 
 MAX_LINE = 1 << 20
+
+RETRY_S = 2.0
+"""After so long a line that could not be written down is tried again."""
 
 
 class Spool:
@@ -48,13 +52,15 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         what = f"{folder} is where rows of a stream are taken"
         self._held = ProcessLock(folder / LOCK_FILE, what=what, remedy="is a second daemon running?")
-        self._folder = folder
+        self.folder = folder
+        self.closed = threading.Event()
+        """Set when the daemon stops."""
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
         try:
             names = sorted(p.name for p in folder.glob("*.jsonl"))
             self._number = int(names[-1].split(".")[0]) if names else 1
-            self._file = self._open()
+            self._file = self._open(self._number)
         except BaseException:
             self._held.release()
             raise
@@ -62,10 +68,10 @@ class Spool:
         """Lines taken in this life of the daemon."""
 
     def _path(self, number: int) -> Path:
-        return self._folder / f"{number:012d}.jsonl"
+        return self.folder / f"{number:012d}.jsonl"
 
-    def _open(self) -> BinaryIO:
-        path = self._path(self._number)
+    def _open(self, number: int) -> BinaryIO:
+        path = self._path(number)
         if path.exists():
             content = path.read_bytes()
             whole = content.rfind(b"\n") + 1
@@ -92,10 +98,10 @@ class Spool:
             raise ValueError("a line break inside of a line")
         with self._lock:
             if self._file.tell() >= self._segment_bytes:
+                following = self._open(self._number + 1)  # where it fails, the former one is still open
                 self._file.close()
-                self._number += 1
-                self._file = self._open()
-                for old in sorted(self._folder.glob("*.jsonl"))[:-KEPT_SEGMENTS]:
+                self._number, self._file = self._number + 1, following
+                for old in sorted(self.folder.glob("*.jsonl"))[:-KEPT_SEGMENTS]:
                     old.unlink(missing_ok=True)
             append(self._file.fileno(), text + b"\n")  # where it fails, the sender is told, and sends it again
             self.num_rows += 1
@@ -103,6 +109,8 @@ class Spool:
 
     def close(self) -> None:
         """Close the file."""
+        self.closed.set()
+        NOTICES.wait(self.folder, "")
         with self._lock:
             self._file.close()
             self._held.release()
@@ -144,22 +152,45 @@ async def open_feeds(file: ClientFile) -> AsyncIterator[None]:
             spool.close()
 
 
-def read_lines(source: BinaryIO, spool: Spool, dataset: str) -> None:
-    """Take the lines of a file until it ends; a faulty one is left out, and said once in a while."""
+def read_lines(source: BinaryIO, spool: Spool, dataset: str, retry_s: float = RETRY_S) -> None:
+    """Take the lines of a file until it ends; a faulty one is left out, and said once in a while.
+
+    A line that cannot be written down, for the disk is full or gone, is held and tried again: whoever writes to the
+    pipe waits meanwhile, and `NOTICES` tells of it.
+    """
     faults = 0
     while line := source.readline(MAX_LINE):
         if not line.strip():
             continue
         try:
-            spool.take(line)
+            if not _take_in_time(line, spool, dataset, retry_s):
+                return
         except ValueError as err:
             faults += 1
             if faults & (faults - 1) == 0:
                 log.warning("lines of a stream are left out", dataset=dataset, num_lines=faults, error=str(err)[:200])
-        except OSError as err:
-            log.error("rows of a stream cannot be written down; the standard input is not read on", error=str(err))
-            return
     log.info("standard input has ended", dataset=dataset, num_rows=spool.num_rows)
+
+
+def _take_in_time(line: bytes, spool: Spool, dataset: str, retry_s: float) -> bool:
+    """Write a line down as soon as the disk takes it; False: the daemon stops before."""
+    waits = False
+    while not spool.closed.is_set():
+        try:
+            spool.take(line)
+        except OSError as err:
+            if not waits:
+                why = f"{err.strerror or err}; make space in {spool.folder}, and it goes on by itself"
+                NOTICES.wait(spool.folder, why)
+                log.error("standard input waits for disk", dataset=dataset, error=why)
+            waits = True
+            spool.closed.wait(retry_s)
+        else:
+            if waits:
+                NOTICES.wait(spool.folder, "")
+                log.info("standard input goes on: there is disk again", dataset=dataset)
+            return True
+    return False
 
 
 class _Listener:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,16 +15,33 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
 from kernfed_client.data.partition_data import partition_source
+from kernfed_client.streams.faults import MEANING, FileChange, RowFault
+from kernfed_client.streams.notices import NOTICES
+from kernfed_client.streams.place import Finished, Inode, Place, inode_of, mark_in, mark_of, moved, rotated_after
 from kernfed_client.streams.rows import Header, RowReader
 from kernfed_client.streams.streams import Chunk, Position, Row
 
 log = structlog.get_logger(__name__)
 
 _MAX_LINE = 1 << 24
+_KEPT_FINISHED = 16
+"""Renamed files that a position remembers."""
 _TEXT_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
 _LINES_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 _PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
-_LEFT_OUT = "rows of a stream are left out: a value is missing or not a number"
+
+
+@dataclass
+class _Read:
+    """Rows of one call, and what was met."""
+
+    rows: list[Row] = field(default_factory=list)
+    faults: Counter[RowFault] = field(default_factory=Counter)
+    changes: Counter[FileChange] = field(default_factory=Counter)
+
+    @property
+    def seen(self) -> int:
+        return len(self.rows) + self.faults.total() + self.changes.total()
 
 
 @dataclass
@@ -34,7 +51,9 @@ class FolderStream:
     CSV files (each with its header) and JSON lines are read as far as they have whole lines; one that is not the last
     by name is taken to be complete. Parquet files are read once they are whole: write them under a name that begins
     with a dot, then rename them. A file whose name sorts before one that was read already is not read.
-    A row with a fault is left out and counted, for a stream cannot be written again.
+    A file that was renamed or copied within the folder is read to its end before the one that has its name now; a file
+    that shrank, or became another, is read from its beginning. A row with a fault is left out and counted, for a stream
+    cannot be written again.
 
     Attributes:
         folder: Where the files are.
@@ -52,8 +71,12 @@ class FolderStream:
     live: bool = True
     num_rows: int = 0
     _names: list[str] = field(default_factory=list)
-    _headers: dict[str, Header] = field(default_factory=dict)
-    _table: tuple[str, Any] | None = None
+    _hidden: tuple[tuple[Finished, ...], frozenset[str]] = ((), frozenset())
+    """Files with the names of streams that were read to their end under another name."""
+    _header: tuple[Inode | None, int, Header] | None = None
+    _table: tuple[Inode | None, int, Any] | None = None
+    _moved: Path | None = None
+    """Where the file of the place was found last."""
     _told: set[str] = field(default_factory=set)
 
     def ended(self, position: Position) -> bool:
@@ -67,26 +90,113 @@ class FolderStream:
         Raises:
             DataError: The folder cannot be read, or a file lacks a column of the job.
         """
-        rows: list[Row] = []
-        skipped = 0
-        name, offset = str(position.get("file", "")), int(position.get("offset", 0))
-        while len(rows) < max_rows:
-            if not name:
-                name = self._after("")
+        read = _Read()
+        place = Place.of(position)
+        while len(read.rows) < max_rows:
+            if not place.file:
+                name = self._after("", place, look=True)
                 if not name:
                     break
-            last = not self._has_after(name)
-            found, offset, faults = self._read_file(name, offset, max_rows - len(rows), last=last)
-            rows += found
-            skipped += faults
-            if not found and not faults:
-                following = self._after(name)
+                place = self._begin(name, place)
+            before = read.seen
+            path, place = self._resolve(place, read)
+            following = self._following(place, path, look=False)
+            if path is not None:
+                done = self._read_file(path, place, max_rows, read, last=not following)
+                if done is None:  # it was renamed or removed just now
+                    continue
+                place = done
+            if read.seen == before:
                 if not following:
-                    break
-                if not last:  # else it is complete only now, and its last line may lack a line break
-                    name, offset = following, 0
-                    self._headers.clear()
-        return Chunk(tuple(rows), {"file": name, "offset": offset} if name else {}, skipped)
+                    if not self._following(place, path, look=True):
+                        break
+                    continue  # it is complete only now, and its last line may lack a line break
+                place = self._next(place, path, following, read)
+        waits = bool(NOTICES.waits(self.folder))
+        return Chunk(tuple(read.rows), place.position(), dict(read.faults), dict(read.changes), waits)
+
+    def leave_out(self, fault: RowFault, where: str) -> None:
+        """See `Stream.leave_out`."""
+        if NOTICES.left_out(self.folder, fault, where):
+            log.warning("rows of a stream are left out", why=MEANING[fault], dataset=self.dataset, first=where)
+
+    def _begin(self, name: str, place: Place) -> Place:
+        self._header = self._moved = None
+        return Place(name, inode=inode_of(self.folder / name), finished=place.finished)
+
+    def _resolve(self, place: Place, read: _Read) -> tuple[Path | None, Place]:
+        """Where the file of a place is now; None: it is gone, and no other has its name."""
+        path = self.folder / place.file
+        if place.inode is None:
+            return self._adopt(path, place, read)
+        if place.is_in(path, same_inode=True):
+            return path, place
+        if self._moved is not None and place.is_in(self._moved, same_inode=True):
+            return self._moved, place
+        found = moved(self.folder, place)
+        if found is not None and inode_of(found) != place.inode and place.is_in(path, same_inode=False):
+            found = None
+        if found is not None:
+            self._tell(place.file, f"a file of a stream is now called {found.name}, and read to its end first")
+            self._moved = found
+            return found, replace(place, inode=inode_of(found))
+        inode = inode_of(path)
+        if inode is None:
+            self._tell(place.file, "file of a stream is gone; going on with the next")
+            return None, place
+        if place.is_in(path, same_inode=False):  # written anew with the same rows, e.g. by a copy from elsewhere
+            return path, replace(place, inode=inode)
+        return path, self._replaced(place, read)
+
+    def _adopt(self, path: Path, place: Place, read: _Read) -> tuple[Path | None, Place]:
+        """The file of a place that an earlier release kept, which knew name and offset alone."""
+        inode = inode_of(path)
+        if inode is None:
+            self._tell(place.file, "file of a stream is gone; going on with the next")
+            return None, place
+        size = path.stat().st_size
+        known = size if _is_parquet(place.file) else place.offset
+        if size < known:
+            return path, self._replaced(place, read)
+        return path, replace(place, inode=inode, size=known, mark=mark_of(path, known))
+
+    def _replaced(self, place: Place, read: _Read) -> Place:
+        if place.offset:
+            read.changes[FileChange.REPLACED] += 1
+            log.warning(
+                "a file of a stream was cut off or replaced, and the former one is not in the folder: it is read from "
+                "its beginning; rows at the end of the former one may be missing",
+                dataset=self.dataset,
+                file=place.file,
+            )
+        self._told.clear()
+        return self._begin(place.file, place)
+
+    def _following(self, place: Place, path: Path | None, *, look: bool) -> str:
+        """The file that comes after the one of a place; empty: none yet, so that this one may grow."""
+        if path is None or path.name == place.file:
+            return self._after(place.file, place, look=look)
+        try:
+            # Before its first byte, whoever writes may still hold the former file open.
+            begun = (self.folder / place.file).stat().st_size > 0
+        except OSError:
+            begun = False
+        return place.file if begun else self._after(place.file, place, look=look, but=path.name)
+
+    def _next(self, place: Place, path: Path | None, following: str, read: _Read) -> Place:
+        """The beginning of the next file; `path` is complete, and read."""
+        if path is None or path.name == place.file or place.inode is None:
+            return self._begin(following, place)
+        read.changes[FileChange.ROTATED] += 1
+        log.info("a file of a stream was rotated", dataset=self.dataset, file=place.file, now=path.name)
+        finished = (*place.finished, Finished(place.inode, place.size, place.mark))[-_KEPT_FINISHED:]
+        between = rotated_after(self.folder, place, path)
+        place = self._begin(following if between is None else place.file, replace(place, finished=finished))
+        if between is not None:
+            self._moved = between
+            place = replace(place, inode=inode_of(between))
+        self._told.clear()
+        return place
 
     def _list(self) -> None:
         try:
@@ -98,105 +208,140 @@ class FolderStream:
             ) from err
         known = _TEXT_SUFFIXES | _LINES_SUFFIXES | _PARQUET_SUFFIXES
         self._names = sorted(n for n in names if Path(n).suffix.lower() in known)
+        self._hidden = (), frozenset()
 
-    def _after(self, name: str) -> str:
-        if not any(n > name for n in self._names):
-            self._list()
-        return next((n for n in self._names if n > name), "")
-
-    def _has_after(self, name: str) -> bool:
-        return bool(self._names) and self._names[-1] > name
-
-    def _read_file(self, name: str, offset: int, max_rows: int, *, last: bool) -> tuple[list[Row], int, int]:
-        path = self.folder / name
-        suffix = path.suffix.lower()
-        try:
-            if suffix in _PARQUET_SUFFIXES:
-                return self._read_parquet(path, offset, max_rows, last=last)
-            return self._read_lines(path, offset, max_rows, last=last, json_lines=suffix in _LINES_SUFFIXES)
-        except FileNotFoundError:
-            self._tell(name, "file of a stream is gone; going on with the next")
-            return [], offset, 0
-
-    def _read_lines(
-        self, path: Path, offset: int, max_rows: int, *, last: bool, json_lines: bool
-    ) -> tuple[list[Row], int, int]:
-        rows: list[Row] = []
-        skipped = 0
-        reader = self._reader(path.name)
-        with path.open("rb") as file:
-            header = self._header(reader, path.name, file, last=last) if not json_lines else None
-            if header is None and not json_lines:
-                return [], offset, 0
-            if header is not None:
-                offset = max(offset, header.start)
-            file.seek(offset)
-            while len(rows) < max_rows:
-                line = file.readline(_MAX_LINE)
-                if not line or (last and not line.endswith(b"\n")):
+    def _after(self, name: str, place: Place, *, look: bool, but: str = "") -> str:
+        """The next file by name; `look`: into the folder, where none is known."""
+        for again in (False, True):
+            if again:
+                if not look:
                     break
-                offset += len(line)
-                text = line.decode(self.file.encoding, errors="replace").strip()
+                self._list()
+            if self._hidden[0] != place.finished:
+                hidden = (n for n in self._names if any(f.is_in(self.folder / n) for f in place.finished))
+                self._hidden = place.finished, frozenset(hidden)
+            found = next((n for n in self._names if n > name and n != but and n not in self._hidden[1]), "")
+            if found:
+                return found
+        return ""
+
+    def _read_file(self, path: Path, place: Place, max_rows: int, read: _Read, *, last: bool) -> Place | None:
+        """The place behind what was read; None: the file has no longer this name."""
+        try:
+            if _is_parquet(place.file):
+                return self._read_parquet(path, place, max_rows, read, last=last)
+            return self._read_lines(path, place, max_rows, read, last=last)
+        except FileNotFoundError:
+            return None
+
+    def _read_lines(self, path: Path, place: Place, max_rows: int, read: _Read, *, last: bool) -> Place:
+        reader = self._reader(place.file)
+        with path.open("rb") as file:
+            header = None
+            if Path(place.file).suffix.lower() not in _LINES_SUFFIXES:
+                header = self._header_at(reader, file, place, last=last)
+                if header is None:
+                    return place
+            offset, line, header_at = place.offset, place.line, place.header
+            if line < 0:
+                line = _count_lines(file, offset)
+            if header is not None and not offset:
+                offset, line = header.start, 1
+            file.seek(offset)
+            while len(read.rows) < max_rows:
+                raw = file.readline(_MAX_LINE)
+                if not raw or (last and not raw.endswith(b"\n")):
+                    break
+                offset, line = offset + len(raw), line + 1
+                text = raw.decode(self.file.encoding, errors="replace").strip()
                 if not text:
                     continue
-                row = reader.json_row(text) if header is None else reader.csv_row(text, header)
-                if row is None:
-                    skipped += 1
-                    self._tell(path.name, _LEFT_OUT)
+                cells = None if header is None else reader.cells(text.lstrip("\ufeff"))
+                row = reader.json_row(text) if header is None else reader.csv_row(cells, header)
+                if not isinstance(row, RowFault):
+                    read.rows.append(row if row.key is None else replace(row, where=f"{path.name}, line {line}"))
+                elif header is not None and cells is not None and reader.is_header(cells):
+                    header_at, former = offset - len(raw), header
+                    header = reader.header(cells, len(raw))
+                    self._header = place.inode, header_at, header
+                    log.info("a line of a stream names the columns again", file=path.name, line=line)
+                    if replace(former, start=0) != replace(header, start=0):
+                        read.changes[FileChange.HEADER] += 1
                 else:
-                    rows.append(row)
-        return rows, offset, skipped
+                    read.faults[row] += 1
+                    self.leave_out(row, f"{path.name}, line {line}")
+            if offset == place.offset:
+                return place
+            mark = mark_in(file, offset)
+            return replace(place, offset=offset, line=line, header=header_at, size=offset, mark=mark)
 
     def _reader(self, name: str) -> RowReader:
         file = self.file.model_copy(update={"path": self.folder / name})
         return RowReader(partition_source(file, self.schema, self.dataset, "stream"), file, self.classes)
 
-    def _header(self, reader: RowReader, name: str, file: io.BufferedReader, *, last: bool) -> Header | None:
-        if (known := self._headers.get(name)) is not None:
-            return known
+    def _header_at(self, reader: RowReader, file: BinaryIO, place: Place, *, last: bool) -> Header | None:
+        """The header that holds at a place; None: it is still being written."""
+        if self._header is not None and self._header[:2] == (place.inode, place.header):
+            return self._header[2]
+        file.seek(place.header)
         head = file.readline(_MAX_LINE)
         if not head.endswith(b"\n") and last:
-            return None  # the header is still being written
+            return None
         cells = reader.cells(head.decode(self.file.encoding, errors="replace").lstrip("\ufeff"))
         if cells is None:
             reader.source.refuse("the header cannot be read; save the file with ordinary line ends")
-        header = self._headers[name] = reader.header(cells, len(head))
+        header = reader.header(cells, len(head))
+        self._header = place.inode, place.header, header
         return header
 
-    def _read_parquet(self, path: Path, offset: int, max_rows: int, *, last: bool) -> tuple[list[Row], int, int]:
-        reader = self._reader(path.name)
-        records = self._parquet(reader, path, last=last)
-        if records is None:
-            return [], offset, 0
-        rows: list[Row] = []
-        skipped = 0
-        while offset < len(records) and len(rows) < max_rows:
+    def _read_parquet(self, path: Path, place: Place, max_rows: int, read: _Read, *, last: bool) -> Place:
+        reader = self._reader(place.file)
+        size = path.stat().st_size
+        records = self._parquet(reader, path, place, size, last=last)
+        offset = place.offset
+        if records is None or offset >= len(records):
+            return place
+        while offset < len(records) and len(read.rows) < max_rows:
             row = reader.record_row(records[offset])
             offset += 1
-            if row is None:
-                skipped += 1
-                self._tell(path.name, _LEFT_OUT)
+            if isinstance(row, RowFault):
+                read.faults[row] += 1
+                self.leave_out(row, f"{path.name}, row {offset}")
             else:
-                rows.append(row)
-        return rows, offset, skipped
+                read.rows.append(row if row.key is None else replace(row, where=f"{path.name}, row {offset}"))
+        return replace(place, offset=offset, line=offset + 1, size=size, mark=mark_of(path, size))
 
-    def _parquet(self, reader: RowReader, path: Path, *, last: bool) -> list[dict[str, Any]] | None:
-        if self._table is None or self._table[0] != path.name:
+    def _parquet(
+        self, reader: RowReader, path: Path, place: Place, size: int, *, last: bool
+    ) -> list[dict[str, Any]] | None:
+        if self._table is None or self._table[:2] != (place.inode, size):
             try:
                 with pq.ParquetFile(path) as file:
                     reader.header(file.schema_arrow.names, 0)
-                    self._table = path.name, file.read(columns=reader.names).to_pylist()
+                    self._table = place.inode, size, file.read(columns=reader.names).to_pylist()
             except (pa.ArrowException, UnicodeDecodeError, OSError) as err:
                 if isinstance(err, FileNotFoundError):
                     raise
                 if not last:
                     self._tell(path.name, "Parquet file of a stream is damaged; going on with the next")
                 return None  # it is still being written
-        assert self._table is not None  # noqa: S101  # made above
-        records: list[dict[str, Any]] = self._table[1]
+        records: list[dict[str, Any]] = self._table[2]
         return records
 
     def _tell(self, name: str, event: str) -> None:
         if (said := f"{name}: {event}") not in self._told:
             self._told.add(said)
             log.warning(event, dataset=self.dataset, file=name)
+
+
+def _is_parquet(name: str) -> bool:
+    return Path(name).suffix.lower() in _PARQUET_SUFFIXES
+
+
+def _count_lines(file: BinaryIO, size: int) -> int:
+    file.seek(0)
+    lines = 0
+    while size > 0 and (part := file.read(min(size, 1 << 20))):
+        lines += part.count(b"\n")
+        size -= len(part)
+    return lines

@@ -13,9 +13,10 @@ import numpy as np
 
 from kernfed.arrays import GREATEST
 from kernfed.jobs.client_file import StreamFile
-from kernfed.tables.cells import class_name, read_label, read_value
+from kernfed.tables.cells import class_name, number, read_label, read_value
 from kernfed.tables.columns import locate_header, locate_own
 from kernfed.tables.raw_table import Source
+from kernfed_client.streams.faults import RowFault
 from kernfed_client.streams.streams import Row
 
 
@@ -48,9 +49,10 @@ class RowReader:
         """In the file, of the features and the target, and of the key where there is one."""
         if file.key is not None:
             self.names.append(file.key)
+        self._tells_headers = any(number(name) is None for name in self.names[: len(source.features)])
 
     def header(self, cells: Sequence[str], num_bytes: int) -> Header:
-        """Place the columns of a file whose first line names them.
+        """Place the columns below a line that names them.
 
         Raises:
             DataError: A column is missing, or stands twice.
@@ -67,37 +69,48 @@ class RowReader:
         except csv.Error:
             return None
 
-    def csv_row(self, text: str, header: Header) -> Row | None:
-        """A line of a CSV file; None: it has a fault."""
-        cells = self.cells(text)
-        if cells is None or len(cells) != header.width:
-            return None
+    def is_header(self, cells: Sequence[str]) -> bool:
+        """Whether a line that is no row names the columns again, in any order.
+
+        Where all features are called by numbers, no line can be told from a row.
+        """
+        names = [cell.strip() for cell in cells]
+        return self._tells_headers and all(names.count(name) == 1 for name in self.names)
+
+    def csv_row(self, cells: Sequence[str] | None, header: Header) -> Row | RowFault:
+        """A line of a CSV file, as cells, or its fault."""
+        if cells is None:
+            return RowFault.TEXT
+        if len(cells) != header.width:
+            return RowFault.WIDTH
         key = None if header.key is None else read_label(cells[header.key], ())
         return self._row([cells[place] for place in header.features], cells[header.target], key)
 
-    def json_row(self, text: str) -> Row | None:
-        """A line with a JSON object; None: it has a fault."""
+    def json_row(self, text: str) -> Row | RowFault:
+        """A line with a JSON object, or its fault."""
         try:
             record = json.loads(text)
         except (ValueError, RecursionError):
-            return None
-        return self.record_row(record) if isinstance(record, dict) else None
+            return RowFault.TEXT
+        return self.record_row(record) if isinstance(record, dict) else RowFault.TEXT
 
-    def record_row(self, record: Mapping[str, Any]) -> Row | None:
-        """A record by names of the file; None: it has a fault."""
+    def record_row(self, record: Mapping[str, Any]) -> Row | RowFault:
+        """A record by names of the file, or its fault."""
         num_features = len(self.source.features)
         values = [record.get(name) for name in self.names]
         key = None if self._file.key is None else read_label(values[-1], ())
         return self._row(values[:num_features], values[num_features], key)
 
-    def _row(self, cells: Sequence[object], target: object, key: str | None) -> Row | None:
+    def _row(self, cells: Sequence[object], target: object, key: str | None) -> Row | RowFault:
         values, y = [self._number(cell) for cell in cells], self._target(target)
         if y is not None and not math.isfinite(y):
-            return None
+            return RowFault.TEXT
         if all(v is None for v in values):
-            return Row(None, y, key, -1) if key is not None and y is not None else None
-        if any(v is None or not math.isfinite(v) for v in values) or (y is None and key is None):
-            return None
+            return Row(None, y, key, -1) if key is not None and y is not None else RowFault.GAP
+        if any(v is not None and not math.isfinite(v) for v in values):
+            return RowFault.TEXT
+        if any(v is None for v in values) or (y is None and key is None):
+            return RowFault.GAP
         return Row(np.array(values, dtype=np.float64), y, key, -1)
 
     def _number(self, cell: object) -> float | None:

@@ -7,14 +7,16 @@ was killed goes on at the same row: none is lost, none counts twice. Reading nev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.streams.faults import FileChange, RowFault
 
 Position = Mapping[str, Any]
 """JSON values; empty: the beginning."""
@@ -32,6 +34,8 @@ class Row:
     """Key that connects a row with a target that comes later."""
     number: int
     """Which row of a table that is replayed, from 0; -1: of a live stream."""
+    where: str = ""
+    """File and line, for the client's own log; of rows with a key alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,17 @@ class Chunk:
     rows: tuple[Row, ...]
     position: Position
     """Behind these rows."""
-    num_skipped: int
-    """Rows between the positions that were left out for a fault."""
+    faults: Mapping[RowFault, int] = field(default_factory=dict)
+    """Rows between the positions that were left out."""
+    changes: Mapping[FileChange, int] = field(default_factory=dict)
+    """What happened to files between the positions."""
+    waits_for_disk: bool = False
+    """Whether rows are at hand that cannot be written down, for the disk is full or gone."""
+
+    @property
+    def num_skipped(self) -> int:
+        """Rows between the positions that were left out for a fault."""
+        return sum(self.faults.values())
 
 
 class Stream(Protocol):
@@ -59,6 +72,10 @@ class Stream(Protocol):
 
     def ended(self, position: Position) -> bool:
         """Whether there will never be a row behind a position."""
+        ...
+
+    def leave_out(self, fault: RowFault, where: str) -> None:
+        """Tell the client's people of a row that was read and could not be used."""
         ...
 
 
@@ -81,13 +98,27 @@ class TableStream:
         start = int(position.get("row", 0))
         stop = min(start + max_rows, self.num_rows)
         rows = tuple(Row(self.x[i], float(self._y[i]), None, i) for i in range(start, stop))
-        return Chunk(rows, {"row": stop}, 0)
+        return Chunk(rows, {"row": stop})
 
     def ended(self, position: Position) -> bool:
         """See `Stream.ended`."""
         return int(position.get("row", 0)) >= self.num_rows
 
+    def leave_out(self, fault: RowFault, where: str) -> None:
+        """See `Stream.leave_out`; a table has no row that waits for its target."""
+        raise NotImplementedError(f"{fault} {where}")
+
 
 def spool_folder(state: Path, dataset: str) -> Path:
     """Folder to which rows that come by socket or standard input are written before they are used."""
     return state / "streams" / dataset
+
+
+def live_folders(file: ClientFile) -> tuple[tuple[str, Path], ...]:
+    """Data sets whose streams go on, each with the folder that is read."""
+    streams = ((name, d.stream) for name, d in sorted(file.datasets.items()) if d.stream is not None)
+    return tuple(
+        (name, stream.path if stream.source == "follow" else spool_folder(file.state, name))
+        for name, stream in streams
+        if stream.source != "file"
+    )

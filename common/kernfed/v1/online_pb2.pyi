@@ -312,6 +312,7 @@ class OnlineStep(google.protobuf.message.Message):
     NUM_FAR_FIELD_NUMBER: builtins.int
     NUM_REPEATED_FIELD_NUMBER: builtins.int
     NUM_FAILED_FIELD_NUMBER: builtins.int
+    TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and all else is empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -336,6 +337,10 @@ class OnlineStep(google.protobuf.message.Message):
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of the loss, meant over the rows, over the probability with which these kernels were drawn. Shape (B, F)."""
 
+    @property
+    def told(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamTold]:
+        """More of this stream, where there is more to tell. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -349,9 +354,10 @@ class OnlineStep(google.protobuf.message.Message):
         num_far: builtins.int = ...,
         num_repeated: builtins.int = ...,
         num_failed: builtins.int = ...,
+        told: collections.abc.Iterable[Global___StreamTold] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "kernels", b"kernels"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "told", b"told"]) -> None: ...
 
 Global___OnlineStep: typing_extensions.TypeAlias = OnlineStep
 
@@ -425,6 +431,7 @@ class SharedStep(google.protobuf.message.Message):
     NUM_FAR_FIELD_NUMBER: builtins.int
     NUM_REPEATED_FIELD_NUMBER: builtins.int
     NUM_FAILED_FIELD_NUMBER: builtins.int
+    TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -453,6 +460,10 @@ class SharedStep(google.protobuf.message.Message):
     def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows. Shape (L)."""
 
+    @property
+    def told(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamTold]:
+        """More of this stream, where there is more to tell. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -467,9 +478,10 @@ class SharedStep(google.protobuf.message.Message):
         num_far: builtins.int = ...,
         num_repeated: builtins.int = ...,
         num_failed: builtins.int = ...,
+        told: collections.abc.Iterable[Global___StreamTold] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "kernels", b"kernels", "losses", b"losses"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "gradient", b"gradient", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "told", b"told"]) -> None: ...
 
 Global___SharedStep: typing_extensions.TypeAlias = SharedStep
 
@@ -555,6 +567,7 @@ class LocalStep(google.protobuf.message.Message):
     NUM_FAR_FIELD_NUMBER: builtins.int
     NUM_REPEATED_FIELD_NUMBER: builtins.int
     NUM_FAILED_FIELD_NUMBER: builtins.int
+    TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -583,6 +596,10 @@ class LocalStep(google.protobuf.message.Message):
     def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows. Shape (L)."""
 
+    @property
+    def told(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamTold]:
+        """More of this stream, where there is more to tell. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -597,9 +614,10 @@ class LocalStep(google.protobuf.message.Message):
         num_far: builtins.int = ...,
         num_repeated: builtins.int = ...,
         num_failed: builtins.int = ...,
+        told: collections.abc.Iterable[Global___StreamTold] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["kernels", b"kernels", "losses", b"losses", "theta", b"theta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "kernels", b"kernels", "losses", b"losses", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "theta", b"theta", "told", b"told"]) -> None: ...
 
 Global___LocalStep: typing_extensions.TypeAlias = LocalStep
 
@@ -687,6 +705,7 @@ class MetaStep(google.protobuf.message.Message):
     NUM_FAR_FIELD_NUMBER: builtins.int
     NUM_REPEATED_FIELD_NUMBER: builtins.int
     NUM_FAILED_FIELD_NUMBER: builtins.int
+    TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -707,6 +726,10 @@ class MetaStep(google.protobuf.message.Message):
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Weights after the client's rows; V = W, or 0 without rows. Shape (V)."""
 
+    @property
+    def told(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamTold]:
+        """More of this stream, where there is more to tell. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -719,9 +742,10 @@ class MetaStep(google.protobuf.message.Message):
         num_far: builtins.int = ...,
         num_repeated: builtins.int = ...,
         num_failed: builtins.int = ...,
+        told: collections.abc.Iterable[Global___StreamTold] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "told", b"told", "weights", b"weights"]) -> None: ...
 
 Global___MetaStep: typing_extensions.TypeAlias = MetaStep
 
@@ -847,6 +871,7 @@ class PooledStep(google.protobuf.message.Message):
     NUM_REPEATED_FIELD_NUMBER: builtins.int
     NUM_FAILED_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
+    TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
     """Rows with targets that were learned from; 0: there was none, and `factor` is empty. From 0 to 2^53."""
     ended: builtins.bool
@@ -871,6 +896,10 @@ class PooledStep(google.protobuf.message.Message):
     def factor(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Packed triangular factor for each kernel, as `kernfed.methods.online.pooled_ridge.factor` makes it. Shape (N, V)."""
 
+    @property
+    def told(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamTold]:
+        """More of this stream, where there is more to tell. At most 1 items."""
+
     def __init__(
         self,
         *,
@@ -884,9 +913,10 @@ class PooledStep(google.protobuf.message.Message):
         num_repeated: builtins.int = ...,
         num_failed: builtins.int = ...,
         evidence: builtins.float = ...,
+        told: collections.abc.Iterable[Global___StreamTold] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["factor", b"factor"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "evidence", b"evidence", "factor", b"factor", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "evidence", b"evidence", "factor", b"factor", "needs_whole", b"needs_whole", "num_failed", b"num_failed", "num_far", b"num_far", "num_repeated", b"num_repeated", "num_samples", b"num_samples", "num_skipped", b"num_skipped", "num_waiting", b"num_waiting", "told", b"told"]) -> None: ...
 
 Global___PooledStep: typing_extensions.TypeAlias = PooledStep
 
@@ -950,3 +980,57 @@ class PooledStepRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["batch_rows", b"batch_rows", "evidence", b"evidence", "num_evident", b"num_evident", "num_features", b"num_features", "num_kernels", b"num_kernels", "round_num", b"round_num", "rows", b"rows", "theta", b"theta", "uncounted_from", b"uncounted_from", "wait_s", b"wait_s"]) -> None: ...
 
 Global___PooledStepRequest: typing_extensions.TypeAlias = PooledStepRequest
+
+@typing.final
+class StreamTold(google.protobuf.message.Message):
+    """What a client met in its stream so far, by kind. The first six make up `num_skipped` of a step."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    GAP_FIELD_NUMBER: builtins.int
+    WIDTH_FIELD_NUMBER: builtins.int
+    NO_KEY_FIELD_NUMBER: builtins.int
+    TWICE_FIELD_NUMBER: builtins.int
+    UNANSWERED_FIELD_NUMBER: builtins.int
+    ROTATED_FIELD_NUMBER: builtins.int
+    REPLACED_FIELD_NUMBER: builtins.int
+    HEADER_FIELD_NUMBER: builtins.int
+    WAITS_FOR_DISK_FIELD_NUMBER: builtins.int
+    text: builtins.int
+    """Rows with text, or no finite number, where a number is needed. From 0 to 2^53."""
+    gap: builtins.int
+    """Rows without a value. From 0 to 2^53."""
+    width: builtins.int
+    """Lines with another number of cells than their header. From 0 to 2^53."""
+    no_key: builtins.int
+    """Targets for which no row waits. From 0 to 2^53."""
+    twice: builtins.int
+    """Targets of rows that had one. From 0 to 2^53."""
+    unanswered: builtins.int
+    """Rows whose target did not come before too many others waited. From 0 to 2^53."""
+    rotated: builtins.int
+    """Files that were renamed or copied, and read to their end before the one that has their name now. From 0 to 2^53."""
+    replaced: builtins.int
+    """Files that shrank or became others, the former ones being gone: rows at their end may be missing. From 0 to 2^53."""
+    header: builtins.int
+    """Lines that name the columns again, in another order. From 0 to 2^53."""
+    waits_for_disk: builtins.bool
+    """Whether there are rows at hand that the client cannot write down, now."""
+    def __init__(
+        self,
+        *,
+        text: builtins.int = ...,
+        gap: builtins.int = ...,
+        width: builtins.int = ...,
+        no_key: builtins.int = ...,
+        twice: builtins.int = ...,
+        unanswered: builtins.int = ...,
+        rotated: builtins.int = ...,
+        replaced: builtins.int = ...,
+        header: builtins.int = ...,
+        waits_for_disk: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gap", b"gap", "header", b"header", "no_key", b"no_key", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
+
+Global___StreamTold: typing_extensions.TypeAlias = StreamTold

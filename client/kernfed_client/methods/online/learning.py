@@ -31,11 +31,11 @@ from kernfed.methods.online.messages import (
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
-    PooledStepRequest,
     SharedStep,
     SharedStepRequest,
 )
 from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
+from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob
@@ -339,7 +339,13 @@ class OnlineClient:
 
     def close(self, round_num: int, digest: str, state: ClientState, taken: Taken, moved: Moved) -> Mapping[str, Array]:
         """Keep what the round changed, and its answer."""
-        numbers = answers.numbers(len(taken.y), len(taken.waiting), taken.left_out, ended=taken.ended)
+        numbers = answers.numbers(
+            len(taken.y),
+            len(taken.waiting),
+            taken.left_out,
+            ended=taken.ended,
+            waits_for_disk=taken.waits_for_disk,
+        )
         answer = {"numbers": numbers, **moved.answer}
         counted = len(taken.y) > 0
         after = ClientState(

@@ -12,8 +12,8 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.methods.online.learner import Batch
 from kernfed.methods.online.losses import LOSSES
-from kernfed.methods.online.messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.own_model import own_features
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS, CommonRidges, factor
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.guard import Moved

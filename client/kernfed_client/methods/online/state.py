@@ -25,6 +25,7 @@ from kernfed import files
 from kernfed.arrays import Array, Floats
 from kernfed.journal import Framing, Journal
 from kernfed.methods.online.learner import Learner
+from kernfed_client.streams.faults import FileChange, RowFault
 from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)
@@ -64,6 +65,25 @@ class LeftOut:
     """A row without target came while one with its key waited."""
     failed: int = 0
     """Learning from them failed twice."""
+    text: int = 0
+    """Of the faulty, by `kernfed_client.streams.faults.RowFault`; the sum is less where an earlier release counted."""
+    gap: int = 0
+    width: int = 0
+    no_key: int = 0
+    twice: int = 0
+    unanswered: int = 0
+    rotated: int = 0
+    """Files that changed, by `kernfed_client.streams.faults.FileChange`."""
+    replaced: int = 0
+    header: int = 0
+
+    def and_more(
+        self, faults: Mapping[RowFault, int], changes: Mapping[FileChange, int], far: int, repeated: int
+    ) -> LeftOut:
+        """With what more was left out and met."""
+        by_kind = {str(kind): getattr(self, kind) + count for kind, count in (*faults.items(), *changes.items())}
+        faulty = self.faulty + sum(faults.values())
+        return replace(self, faulty=faulty, far=self.far + far, repeated=self.repeated + repeated, **by_kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,6 @@ from kernfed.methods.online.messages import (
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
-    PooledStep,
-    PooledStepRequest,
     Ranges,
     RangesRequest,
     SharedStep,
@@ -30,6 +28,7 @@ from kernfed.methods.online.messages import (
     StreamMetricsRequest,
     StreamOpened,
 )
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online import pooled
 from kernfed_client.methods.online.learning import OnlineClient

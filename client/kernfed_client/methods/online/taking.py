@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,9 +17,12 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed_client.methods.online.state import MAX_WAITING, ClientState, LeftOut, Waiting
+from kernfed_client.streams.faults import FileChange, RowFault
 from kernfed_client.streams.streams import Position, Row, Stream
 
 _POLL_S = 0.02
+_KEPT_KEYS = 10_000
+"""Keys of rows that had their target, by which one that comes twice is told."""
 
 Predict = Callable[[Floats], float]
 """Scaled row to prediction in the data's units."""
@@ -45,6 +49,8 @@ class Taken:
     left_out: LeftOut
     waiting: Mapping[str, Waiting]
     ended: bool
+    waits_for_disk: bool = False
+    """Whether rows are at hand that the client cannot write down."""
 
     def without_rows(self) -> Taken:
         """With all rows counted as ones whose step failed."""
@@ -103,6 +109,7 @@ class RowTaker:
         self._scaled = scaled
         self._least_rows = least_rows
         self._limits = limits
+        self._answered: dict[str, None] = {}
 
     def take(self, state: ClientState, batch_rows: int, wait_s: float, predict: Predict) -> Taken:
         """Read rows until there are enough with targets, or none for `wait_s` seconds.
@@ -111,26 +118,33 @@ class RowTaker:
         """
         wanted = max(batch_rows, self._least_rows)
         deadline = time.monotonic() + wait_s
-        made = _Round(state, self._limits, self._scaled, predict, self._outside)
+        made = _Round(state, self._limits, self._scaled, predict, self._outside, self._answered)
         while len(made.y) < wanted:
             chunk = self._stream.read(made.position, wanted - len(made.y))
             made.position = chunk.position
-            made.faulty += chunk.num_skipped
+            made.faults.update(chunk.faults)
+            made.changes.update(chunk.changes)
+            made.waits_for_disk = chunk.waits_for_disk
             for row in chunk.rows:
-                made.add(row)
-            if not chunk.rows and not chunk.num_skipped:
+                orphan = made.add(row)
+                if orphan is not None:
+                    self._stream.leave_out(orphan, row.where)
+            if not chunk.rows and not chunk.faults and not chunk.changes:
                 enough = len(made.y) >= self._least_rows
                 if enough or self._stream.ended(made.position) or time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_S)
         while len(made.waiting) > MAX_WAITING:
             del made.waiting[next(iter(made.waiting))]
-            made.faulty += 1
+            made.faults[RowFault.UNANSWERED] += 1
+        while len(self._answered) > _KEPT_KEYS:
+            del self._answered[next(iter(self._answered))]
         ended = self._stream.ended(made.position)
         if 0 < len(made.y) < self._least_rows:
             if not ended:  # leave them in the stream, so that they are learned with others
                 none = np.empty(0)
-                return Taken((), (), none, none, state.position, state.left_out, state.waiting, False)
+                before = state.position, state.left_out, state.waiting
+                return Taken((), (), none, none, *before, False, made.waits_for_disk)
             made.x, made.numbers, made.y, made.told = [], [], [], []
         return made.taken(ended)
 
@@ -145,26 +159,38 @@ class _Round:
         scaled: Callable[[Floats], Floats],
         predict: Predict,
         outside: Outside,
+        answered: dict[str, None],
     ) -> None:
         self._limits, self._scaled, self._predict, self._outside = limits, scaled, predict, outside
+        self._answered = answered
         self._before = state.left_out
         self.position: Position = state.position
         self.waiting = dict(state.waiting)
-        self.faulty = self._far = self._repeated = 0
+        self.faults: Counter[RowFault] = Counter()
+        self.changes: Counter[FileChange] = Counter()
+        self.waits_for_disk = False
+        self._far = self._repeated = 0
         self.x: list[Floats] = []
         self.numbers: list[int] = []
         self.y: list[float] = []
         self.told: list[float] = []
 
-    def add(self, row: Row) -> None:
-        """Take a row, let it wait for its target, or leave it out."""
+    def add(self, row: Row) -> RowFault | None:
+        """Take a row, let it wait for its target, or leave it out; returns what is wrong with a target alone."""
+        if row.x is None and row.key not in self.waiting:
+            fault = RowFault.TWICE if row.key in self._answered else RowFault.NO_KEY
+            self.faults[fault] += 1
+            return fault
+        self._add(row)
+        return None
+
+    def _add(self, row: Row) -> None:
         if row.y is None and row.key in self.waiting:
             self._repeated += 1  # its target could not be told from that of the row that waits
             return
         earlier = self.waiting.pop(row.key, None) if row.key is not None else None
-        if row.x is None and earlier is None:
-            self.faulty += 1  # a target without its row
-            return
+        if row.key is not None and row.y is not None:
+            self._answered[row.key] = None
         if self._outside(row.x, row.y):
             self._far += 1
             return
@@ -188,10 +214,7 @@ class _Round:
 
     def taken(self, ended: bool) -> Taken:
         """All of it."""
-        before = self._before
-        left_out = LeftOut(
-            before.faulty + self.faulty, before.far + self._far, before.repeated + self._repeated, before.failed
-        )
+        left_out = self._before.and_more(self.faults, self.changes, self._far, self._repeated)
         return Taken(
             tuple(self.x),
             tuple(self.numbers),
@@ -201,4 +224,5 @@ class _Round:
             left_out,
             self.waiting,
             ended,
+            self.waits_for_disk,
         )

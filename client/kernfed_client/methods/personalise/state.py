@@ -18,10 +18,11 @@ from kernfed.errors import JobStateMissingError, PolicyError, WireError
 from kernfed.maths.folds import units
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
-from kernfed.methods.personalise.crossfit import Shared, Target
+from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
+from kernfed.methods.personalise.shared import Shared
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Exact, Kind, MaxLength, Range, Reply, Request, Rows, Shape, Whole
+from kernfed.federation.messages.base import Dim, Kind, MaxLength, Message, Range, Reply, Request, Rows, Shape, Whole
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import Loss
-from kernfed.methods.online.own_model import MOST_EVIDENCE
 
 Count = Annotated[int, Range(0, 2**53)]
 Rate = Annotated[float, Range(0, 1e9)]
@@ -119,6 +118,35 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTold(Message):
+    """What a client met in its stream so far, by kind. The first six make up `num_skipped` of a step."""
+
+    text: Count = 0
+    """Rows with text, or no finite number, where a number is needed."""
+    gap: Count = 0
+    """Rows without a value."""
+    width: Count = 0
+    """Lines with another number of cells than their header."""
+    no_key: Count = 0
+    """Targets for which no row waits."""
+    twice: Count = 0
+    """Targets of rows that had one."""
+    unanswered: Count = 0
+    """Rows whose target did not come before too many others waited."""
+    rotated: Count = 0
+    """Files that were renamed or copied, and read to their end before the one that has their name now."""
+    replaced: Count = 0
+    """Files that shrank or became others, the former ones being gone: rows at their end may be missing."""
+    header: Count = 0
+    """Lines that name the columns again, in another order."""
+    waits_for_disk: bool = False
+    """Whether there are rows at hand that the client cannot write down, now."""
+
+
+Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineStep(Reply):
     """A client's step from the rows of a round."""
 
@@ -142,6 +170,8 @@ class OnlineStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,63 +193,6 @@ class OnlineStepRequest(Request[OnlineStep]):
     """Numbers of the kernels that moved, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
     """Their parameters."""
-    batch_rows: Annotated[int, Range(1, 100_000)]
-    """Most rows to learn from; a client whose policy wants more takes that many."""
-    wait_s: Annotated[float, Range(0, 60)]
-    """Seconds for which to wait for a row where there is none."""
-    uncounted_from: Count = 0
-    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledStep(Reply):
-    """Statistics of a client's rows of a round, from which ridges on the rows of all clients are made."""
-
-    num_samples: Count
-    """Rows with targets that were learned from; 0: there was none, and `factor` is empty."""
-    ended: bool
-    """Whether the stream has no more rows."""
-    needs_whole: bool
-    """Never set: every request brings all parameters."""
-    num_waiting: Count
-    """Rows that were predicted and wait for their target."""
-    num_skipped: Count
-    """Rows left out so far, for a value that is missing or not a number."""
-    factor: Annotated[Array, Shape("N", "V"), Exact()]
-    """Packed triangular factor for each kernel, as `kernfed.methods.online.pooled_ridge.factor` makes it."""
-    evidence: Annotated[float, Range(-MOST_EVIDENCE, MOST_EVIDENCE)]
-    """That the common kernels help this client, in standard deviations: see `kernfed.methods.online.own_model.Gate`."""
-    num_far: Count = 0
-    """Rows left out so far, for a number too far beyond the agreed ranges."""
-    num_repeated: Count = 0
-    """Rows without target left out so far, since a row with the same key waited for its target."""
-    num_failed: Count = 0
-    """Rows passed over so far, since learning from them failed twice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledStepRequest(Request[PooledStep]):
-    """Take the ridges on the rows of all clients, predict and learn the next rows, and answer with their statistics."""
-
-    step = "online.pooled_step"
-    reply = PooledStep
-    kinds = (Kind.SUFFICIENT_STATISTIC, Kind.METRIC)
-    once = True
-
-    round_num: Count
-    """The round."""
-    num_kernels: Annotated[int, Dim("N"), Range(1, 256)]
-    """Kernels N."""
-    num_features: Annotated[int, Dim("F"), Range(1, 100_000)]
-    """Features F of each kernel, a constant among them."""
-    theta: Annotated[Array, Shape("J", "N", "F"), Exact()]
-    """Parameters of each of the J memories."""
-    rows: Annotated[Array, Shape("J"), Exact()]
-    """Rows of all clients behind them, those that fade counted in part."""
-    evidence: Annotated[float, Range(-1e9, 1e9)]
-    """Sum of what clients told last."""
-    num_evident: Count
-    """Clients that did."""
     batch_rows: Annotated[int, Range(1, 100_000)]
     """Most rows to learn from; a client whose policy wants more takes that many."""
     wait_s: Annotated[float, Range(0, 60)]
@@ -254,6 +227,8 @@ class SharedStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +288,8 @@ class LocalStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,6 +347,8 @@ class MetaStep(Reply):
     """Rows without target left out so far, since a row with the same key waited for its target."""
     num_failed: Count = 0
     """Rows passed over so far, since learning from them failed twice."""
+    told: Told = ()
+    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from kernfed.methods.online.messages import (
     MetaStepRequest,
     OnlineStepRequest,
     OpenStreamRequest,
-    PooledStepRequest,
     RangesRequest,
     SharedStepRequest,
     StreamMetricsRequest,
 )
+from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.settings import (
     EmKoflSettings,
     OfmklAvgSettings,

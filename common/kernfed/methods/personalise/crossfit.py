@@ -27,9 +27,10 @@ from kernfed.errors import DataError
 from kernfed.maths.folds import deal
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
-from kernfed.methods.personalise.clusters import RIDGE, Clusters, Labels, client_losses, cluster, cluster_models
+from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, cluster_models
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.embeddings import embed
+from kernfed.methods.personalise.shared import Shared
 
 MIN_ROWS = 3
 """Different training rows from which a client scores candidates on held-out ones; with fewer it takes the common
@@ -42,31 +43,6 @@ _Leaning = tuple[Family, float]
 """Family and width of candidates that lean alike."""
 _CLUSTER_WIDTH = 0.25
 """h of clusters: decay of their weight, in units of the best cluster's loss on the target's rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Every client's sums over its rows, in one order of clients."""
-
-    num_rows: Floats
-    """n_k, shape (B,)."""
-    means: Floats
-    """Embeddings, shape (B, M)."""
-    traces: Floats
-    """Tr Σ_k, shape (B,); `kernfed.methods.personalise.embeddings.Embedding.trace`."""
-    grams: Floats
-    """S_k = X'X/n_k as upper triangles, shape (B, p (p + 1)/2); see `kernfed.maths.triangles`."""
-    moments: Floats
-    """g_k = X'Y/n_k, shape (B, p, C)."""
-    squares: Floats
-    """Mean of |y|², shape (B,)."""
-    mean_squares: Floats = field(init=False)
-    """Squared norms of the embeddings, shape (B,)."""
-    labels: Mapping[int, Labels] = field(default_factory=dict)
-    """Clusters of all clients by their number, shape (B,), where they were found once for everyone."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "mean_squares", np.einsum("bm,bm->b", self.means, self.means))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from kernfed.methods.online.messages import (
     DictionaryDrawn,
     DrawDictionaryRequest,
     OpenStreamRequest,
-    PooledStepRequest,
     RangesRequest,
     StreamOpened,
 )
+from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.settings import KernelStreamSettings, OnlineSettings, StreamSettings
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup

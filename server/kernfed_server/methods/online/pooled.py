@@ -10,9 +10,9 @@ from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
-from kernfed.methods.online.messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.own_model import LENGTHSCALES
 from kernfed.methods.online.parameters import OnlineParameters
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS, PooledRidges, contradiction, unpack
 from kernfed.methods.online.settings import OnlineSettings
 from kernfed_server.jobs.preparation import Setup

@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from kernfed.methods.online.messages import StreamTold
 from kernfed_server.jobs.run import Run
 
 _TIMES_WITHOUT_ROWS = 3
+_KINDS = {
+    "text": "with text or no finite number in place of a number",
+    "gap": "without a value",
+    "width": "with another number of cells than the header",
+    "no_key": "targets for which no row waits",
+    "twice": "targets that came twice",
+    "unanswered": "whose target did not come before too many waited",
+}
+_CHANGES = {
+    "rotated": "a file of its stream was rotated, and read to its end before the new one",
+    "replaced": "a file of its stream was cut off or replaced: the new one is read from its header, and rows at the "
+    "end of the former one may be missing",
+    "header": "a line of its stream names the columns in another order, and holds for the rows below it",
+}
 
 
 class StreamReply(Protocol):
@@ -53,19 +68,31 @@ class StreamReply(Protocol):
         """Rows passed over so far since their step failed twice."""
         ...
 
+    @property
+    def told(self) -> tuple[StreamTold, ...]:
+        """More of the stream, at most one."""
+        ...
+
 
 class LeftOutNotes:
-    """Tells of rows that clients left out; not of each, but whenever their number has doubled."""
+    """Tells of rows that clients left out, and of files that changed; not of each, but whenever a number has doubled.
+
+    Of a stream that waits for its client's disk it tells once, and again when it goes on.
+    """
 
     def __init__(self, run: Run, outlier_spans: float) -> None:
         self._run = run
         self._spans = outlier_spans
         self._told: dict[tuple[str, str], int] = {}
+        self._waiting: set[str] = set()
 
     def note(self, replies: Mapping[str, StreamReply]) -> None:
         """Look at what clients counted."""
         for client, reply in replies.items():
-            self._count(client, reply.num_skipped, "a value is faulty")
+            told = reply.told[0] if reply.told else StreamTold()
+            kinds = [f"{n} {words}" for kind, words in _KINDS.items() if (n := getattr(told, kind))]
+            # Keyed by what does not change: the numbers of the kinds grow with the sum.
+            self._count(client, reply.num_skipped, "a value is faulty", ", ".join(kinds))
             self._count(
                 client,
                 reply.num_far,
@@ -79,11 +106,29 @@ class LeftOutNotes:
                 client, reply.num_failed, "learning from them failed twice; the client's log tells what is wrong"
             )
 
-    def _count(self, client: str, num_rows: int, why: str) -> None:
+            for kind, words in _CHANGES.items():
+                self._changed(client, getattr(told, kind), words)
+            self._disk(client, waits=told.waits_for_disk)
+
+    def _count(self, client: str, num_rows: int, why: str, in_words: str = "") -> None:
         if num_rows > 2 * self._told.get((client, why), 0):
             rows = "1 row" if num_rows == 1 else f"{num_rows} rows"
-            self._run.note(f"{client} left out {rows} of its stream so far: {why}")
+            self._run.note(f"{client} left out {rows} of its stream so far: {in_words or why}")
             self._told[client, why] = num_rows
+
+    def _changed(self, client: str, num_times: int, what: str) -> None:
+        if num_times > 2 * self._told.get((client, what), 0):
+            times = "" if num_times == 1 else f" ({num_times} times so far)"
+            self._run.note(f"{client}: {what}{times}")
+            self._told[client, what] = num_times
+
+    def _disk(self, client: str, *, waits: bool) -> None:
+        if waits and client not in self._waiting:
+            self._waiting.add(client)
+            self._run.note(f"{client}: its stream waits for disk; make space for its state folder")
+        elif not waits and client in self._waiting:
+            self._waiting.discard(client)
+            self._run.note(f"{client}: its stream goes on, there is disk again")
 
 
 class EmptyStreams:

@@ -14,7 +14,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.choice_messages import Compared
 from kernfed.methods.reweight.messages import MIXTURE, UNWEIGHTED
 from kernfed.metric_names import METRICS
-from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.reweight.reweighting import Reweighting
 from kernfed_server.methods.reweight.rules import Choice
 
 GLOBAL = "global"

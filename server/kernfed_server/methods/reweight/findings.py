@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.finding import told
 from kernfed.methods.reweight.finding import RatiosOfClient, ReweightFinding
-from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.reweight.reweighting import Reweighting
 
 
 def publish(job: Reweighting, metrics: RoundMetrics) -> None:

@@ -26,7 +26,8 @@ from kernfed_server.jobs.run import PART, Model
 from kernfed_server.jobs.state import State, json_array
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
-from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.reweight.ratios import use
+from kernfed_server.methods.reweight.reweighting import Reweighting
 from kernfed_server.methods.ridge import newton
 from kernfed_server.methods.ridge.newton import NewtonPlan
 
@@ -148,7 +149,7 @@ def _shown(metrics: RoundMetrics, *, job: Reweighting, variant: str, told: Mappi
 
 async def _centred(job: Reweighting, variant: str) -> Setup:
     """Have clients use a variant's weights, and subtract the means that belong to them."""
-    await job.use((variant,))
+    await use(job, (variant,))
     setup = job.setup
     if not setup.intercept:
         return setup

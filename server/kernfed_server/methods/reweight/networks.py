@@ -31,7 +31,8 @@ from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
-from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.reweight.ratios import use, weigh
+from kernfed_server.methods.reweight.reweighting import Reweighting
 
 
 async def train_networks(job: Reweighting) -> Model | None:
@@ -165,8 +166,8 @@ class _Networks:
         if not lost:
             return
         self.job.run.note(f"{', '.join(lost)}: the density ratios were lost, and are found again")
-        await self.job.weigh()
-        await self.job.use((*self.job.variants, *self.job.apart))
+        await weigh(self.job)
+        await use(self.job, (*self.job.variants, *self.job.apart))
 
     @property
     def result(self) -> Floats:

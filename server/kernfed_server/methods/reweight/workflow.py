@@ -13,7 +13,8 @@ from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.reweight.choice import WEIGHTED
 from kernfed_server.methods.reweight.linear import train_linear
 from kernfed_server.methods.reweight.networks import train_networks
-from kernfed_server.methods.reweight.ratios import Reweighting
+from kernfed_server.methods.reweight.ratios import use, weigh
+from kernfed_server.methods.reweight.reweighting import Reweighting
 
 
 async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run) -> Model | None:
@@ -32,10 +33,10 @@ async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run
     generalization guarantees: FTW-ERM, FITW-ERM, and (2.1) for one target.
     """
     job = Reweighting(setup, settings, cohort, run)
-    await job.weigh()
+    await weigh(job)
     if settings.trainer == "newton":
         return await train_linear(job)
-    await job.use((*job.variants, *job.apart))
+    await use(job, (*job.variants, *job.apart))
     return await train_networks(job)
 
 

@@ -37,6 +37,28 @@ async def test_daemon_without_session_is_not_well(tmp_path: Path) -> None:
         health.check_health(tmp_path)
 
 
+async def test_a_stream_that_waits_for_disk_is_not_well(tmp_path: Path) -> None:
+    """The reason is the text of the error; what was left out of a stream is told of one that is well."""
+    health_file = tmp_path / health.HEALTH_FILE
+    waits = "the stream of default waits for disk: No space left"
+
+    async def write() -> None:
+        health_file.unlink(missing_ok=True)
+        made = health.keep_health_written(tmp_path, lambda: True, streams=lambda: "rows left out", waits=lambda: waits)
+        task = asyncio.ensure_future(made)
+        async with asyncio.timeout(LIMIT_S):
+            while not health_file.exists():
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    await write()
+    with pytest.raises(UnavailableError, match="waits for disk: No space left"):
+        health.check_health(tmp_path)
+    waits = ""
+    await write()
+    assert health.check_health(tmp_path) == "connected; rows left out"
+
+
 async def test_silent_daemon_is_not_well(tmp_path: Path) -> None:
     """A sign older than the limit means stopped, hanging or a full disk, whatever it said."""
     await written(tmp_path, connected=True)

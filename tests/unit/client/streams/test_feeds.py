@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, StreamFile
+from kernfed.journal import append
+from kernfed_client.streams import feeds
 from kernfed_client.streams.feeds import Spool, open_feeds, read_lines
 from kernfed_client.streams.folder import FolderStream
+from kernfed_client.streams.notices import NOTICES
 from kernfed_client.streams.streams import Position, spool_folder
 
 
@@ -60,6 +64,40 @@ def test_lines_of_standard_input_are_taken(tmp_path: Path) -> None:
     read_lines(io.BytesIO(b'{"a": 1, "b": 2, "y": 3}\n\nnonsense\n{"a": 4, "b": 5, "y": 6}'), spool, "sensors")
     spool.close()
     assert rows_in(tmp_path) == [(1, 2, 3), (4, 5, 6)]
+
+
+def test_a_line_is_held_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written once there is space, and so are those after it; meanwhile the stream says that it waits."""
+    spool = Spool(tmp_path)
+    told: list[str] = []
+
+    def full_at_first(handle: int, data: bytes) -> None:
+        told.append(NOTICES.waiting([("sensors", tmp_path)]))
+        if len(told) <= 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(handle, data)
+
+    monkeypatch.setattr(feeds, "append", full_at_first)
+    lines = b'{"a": 1, "b": 2, "y": 3}\n{"a": 4, "b": 5, "y": 6}\n'
+    read_lines(io.BytesIO(lines), spool, "sensors", retry_s=0.0)
+    assert rows_in(tmp_path) == [(1, 2, 3), (4, 5, 6)]
+    assert told[1].startswith("the stream of sensors waits for disk: No space left on device; make space in ")
+    assert [bool(t) for t in told] == [False, True, True, True, False]
+    spool.close()
+
+
+def test_a_held_line_does_not_keep_the_daemon_from_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the spool ends the wait."""
+    spool = Spool(tmp_path)
+
+    def full(handle: int, data: bytes) -> None:
+        spool.closed.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(feeds, "append", full)
+    read_lines(io.BytesIO(b'{"a": 1, "b": 2, "y": 3}\n'), spool, "sensors", retry_s=60.0)
+    spool.close()
+    assert NOTICES.waits(tmp_path) == ""
 
 
 async def test_a_socket_answers_each_line_once_it_is_written(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ import pytest
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import StreamFile
+from kernfed_client.streams.faults import FileChange, RowFault
 from kernfed_client.streams.folder import FolderStream
+from kernfed_client.streams.notices import NOTICES
 from kernfed_client.streams.streams import Position, Row
 
 
@@ -162,3 +166,117 @@ def test_classes_are_numbers(tmp_path: Path) -> None:
     chunk = stream.read({}, 10)
     assert [row.y for row in chunk.rows] == [0.0, 1.0]
     assert chunk.num_skipped == 1
+
+
+def grow(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_a_renamed_file_is_finished_before_the_new_one(tmp_path: Path) -> None:
+    """Rows behind the place are read under the new name, also of a reader that begins anew, and told as a rotation."""
+    path, old = tmp_path / "a.csv", tmp_path / "a.csv.1"
+    path.write_text("a,b,y\n1,2,3\n")
+    _, position = read_all(follow(tmp_path), {})
+    grow(path, "2,3,4\n")
+    path.rename(old)
+    stream = follow(tmp_path)
+    first = stream.read(json.loads(json.dumps(position)), 100)
+    assert values(list(first.rows)) == [(2, 3, 4)]
+    path.touch()  # whoever writes has not opened it yet
+    grow(old, "3,4,5\n")
+    second = stream.read(first.position, 100)
+    assert (values(list(second.rows)), dict(second.changes)) == ([(3, 4, 5)], {})
+    grow(old, "4,5,6")
+    path.write_text("a,b,y\n1,2,3\n6,7,8\n")
+    third = follow(tmp_path).read(second.position, 100)
+    assert values(list(third.rows)) == [(4, 5, 6), (1, 2, 3), (6, 7, 8)]
+    assert third.changes == {FileChange.ROTATED: 1}
+    assert third.num_skipped == 0
+    assert read_all(follow(tmp_path), third.position)[0] == []
+
+
+def test_names_of_rotated_files_may_be_those_of_streams(tmp_path: Path) -> None:
+    """One that was finished is not read again, though its name sorts behind; two rotations at once lose nothing."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,y\n1,2,3\n")
+    stream = follow(tmp_path)
+    _, position = read_all(stream, {})
+    for i in (1, 2):
+        grow(path, f"{i},5,5\n")
+        os.utime(path, (i, i))
+        path.rename(tmp_path / f"a_{i}.csv")
+        path.write_text("a,b,y\n")
+    grow(path, "9,9,9\n")
+    rows, position = read_all(stream, position)
+    assert values(rows) == [(1, 5, 5), (2, 5, 5), (9, 9, 9)]
+    grow(path, "8,8,8\n")
+    assert values(read_all(follow(tmp_path), position)[0]) == [(8, 8, 8)]
+
+
+@pytest.mark.parametrize("num_new", [1, 9])
+def test_a_copied_and_truncated_file_is_finished_in_its_copy(tmp_path: Path, num_new: int) -> None:
+    """Whether the new content is shorter or longer than what was read."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,y\n1,2,3\n2,3,4\n")
+    stream = follow(tmp_path)
+    _, position = read_all(stream, {})
+    grow(path, "3,4,5\n")
+    shutil.copy2(path, tmp_path / "a.csv.1")
+    path.write_text("a,b,y\n" + "7,8,9\n" * num_new)  # cuts the same file off
+    chunk = stream.read(position, 100)
+    assert values(list(chunk.rows)) == [(3, 4, 5)] + [(7, 8, 9)] * num_new
+    assert (chunk.num_skipped, chunk.changes) == (0, {FileChange.ROTATED: 1})
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_that_shrank_is_read_from_its_header(tmp_path: Path, known: bool) -> None:
+    """Deleted and created anew, or cut off, with other columns first; a place of an earlier release tells it too."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,y\n1,2,3\n2,3,4\n")
+    stream = follow(tmp_path)
+    _, position = read_all(stream, {})
+    if not known:
+        position = {"file": "a.csv", "offset": position["offset"]}
+        assert follow(tmp_path).read(position, 5).rows == ()
+    path.unlink()
+    path.write_text("y,b,a\n6,5,4\n")
+    chunk = stream.read(position, 100)
+    assert values(list(chunk.rows)) == [(4, 5, 6)]
+    assert (chunk.num_skipped, chunk.changes) == (0, {FileChange.REPLACED: 1})
+    grow(path, "9,8,7\n")
+    assert values(read_all(follow(tmp_path), chunk.position)[0]) == [(7, 8, 9)]
+
+
+def test_a_copy_from_elsewhere_is_the_same_file(tmp_path: Path) -> None:
+    """A file that is written anew with its former rows and more goes on where reading was."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,y\n1,2,3\n")
+    _, position = read_all(follow(tmp_path), {})
+    (tmp_path / ".new").write_text("a,b,y\n1,2,3\n4,5,6\n")
+    (tmp_path / ".new").rename(path)
+    chunk = follow(tmp_path).read(position, 100)
+    assert (values(list(chunk.rows)), dict(chunk.changes)) == ([(4, 5, 6)], {})
+
+
+def test_a_header_that_comes_again_places_the_columns_anew(tmp_path: Path) -> None:
+    """In any order, also for a reader that goes on behind it; it is no row that is left out."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,y\n1,2,3\na,b,y\n2,3,4\ny,b,a\n6,5,4\n")
+    chunk = follow(tmp_path).read({}, 100)
+    assert values(list(chunk.rows)) == [(1, 2, 3), (2, 3, 4), (4, 5, 6)]
+    assert (chunk.num_skipped, chunk.changes) == (0, {FileChange.HEADER: 1})
+    grow(path, "9,8,7\nextra,a,b,y\n0,1,1,1\n")
+    rows, _ = read_all(follow(tmp_path), json.loads(json.dumps(chunk.position)))
+    assert values(rows) == [(7, 8, 9), (1, 1, 1)]
+
+
+def test_what_is_left_out_is_told_by_kind_and_first_line(tmp_path: Path) -> None:
+    """Counts go to the job; the file and the first line of each kind stay with the client."""
+    (tmp_path / "a.csv").write_text("a,b,y\n1,2,3\nx,2,3\n1,inf,3\n,2,3\n1,2\n1,2,\n")
+    chunk = follow(tmp_path).read({}, 100)
+    assert chunk.faults == {RowFault.TEXT: 2, RowFault.GAP: 2, RowFault.WIDTH: 1}
+    told = NOTICES.text([("sensors", tmp_path)])
+    assert "2 text or no finite number where a number is needed (first: a.csv, line 3)" in told
+    assert "2 a value is missing (first: a.csv, line 5)" in told
+    assert "1 another number of cells than the header has (first: a.csv, line 6)" in told

@@ -27,10 +27,12 @@ from kernfed.methods.online.messages import (
     OpenStreamRequest,
     StreamMetrics,
     StreamMetricsRequest,
+    StreamTold,
 )
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.steps.registry import STEPS
+from kernfed_client.streams.notices import NOTICES
 
 DICTIONARY = Dictionary((0.5, 1.0, 2.0), 4, 2, 7)
 EVERY = np.arange(3, dtype=np.uint8)
@@ -163,6 +165,21 @@ def test_a_target_without_its_row_is_left_out(tmp_path: Path) -> None:
     site.tell("r9,,,0.4", "r1,1,0,0.4")
     reply = site.step(1)
     assert (reply.num_samples, reply.num_skipped) == (1, 1)
+
+
+def test_targets_alone_are_told_by_kind_and_place(tmp_path: Path) -> None:
+    """One that comes twice, and one without its row; the counts travel, the lines stay in the client's log."""
+    site = Site(tmp_path)
+    site.tell("r1,1,0,0.4", "r1,,,0.4", "r9,,,0.4", "r2,x,0,0.4", "r3,1,0,0.4")
+    site.step(1)
+    reply = site.step(2)
+    assert (reply.num_samples, reply.num_skipped) == (1, 3)
+    assert reply.told == (StreamTold(twice=1, no_key=1, text=1),)
+    told = NOTICES.text([("d", tmp_path / "rows")])
+    assert "1 a target that came twice (first: 1.csv, line 3)" in told
+    assert "1 a target, but no row with its key waits (first: 1.csv, line 4)" in told
+    site.restart()
+    assert site.step(2).told == reply.told
 
 
 @pytest.mark.parametrize("row", ["r1,1,0,1e200", "r1,1,0,-1e308", "r1,1e308,0,0.4"])

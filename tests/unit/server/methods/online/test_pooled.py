@@ -13,9 +13,9 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.own_model import own_features
 from kernfed.methods.online.parameters import load_parameters
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS

@@ -1,17 +1,20 @@
-"""What a job says while no rows come."""
+"""What a job says while no rows come, and of rows that were left out."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.messages import PooledStep, PooledStepRequest
+from kernfed.methods.online.messages import StreamTold
+from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.run import Run
+from kernfed_server.methods.online.row_notes import LeftOutNotes
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 
 
@@ -49,3 +52,47 @@ def test_a_job_names_those_whose_rows_it_waits_for(tmp_path: Path, without: rang
     notes = [e.message for e in journal.events if e.kind is EventKind.NOTE and "waiting" in e.message]
     assert notes == ["waiting for rows of a, b"] * told
     assert {c["rows"] for c in finding(journal)["clients"].values()} == {6}
+
+
+class Notes:
+    """A run that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def reply(num_skipped: int, *told: StreamTold) -> PooledStep:
+    return PooledStep(
+        num_samples=0,
+        ended=False,
+        needs_whole=False,
+        num_waiting=0,
+        num_skipped=num_skipped,
+        factor=np.zeros((3, 0)),
+        evidence=0.0,
+        told=told,
+    )
+
+
+def test_what_a_client_met_in_its_stream_is_noted_by_kind() -> None:
+    """Counts by kind, a client of an earlier release without kinds, files that changed, and a wait for the disk."""
+    run = Notes()
+    notes = LeftOutNotes(cast("Run", run), 5.0)
+    notes.note({"a": reply(3, StreamTold(text=2, width=1, rotated=1)), "b": reply(1)})
+    notes.note({"a": reply(4, StreamTold(text=3, width=1, rotated=1, header=1, waits_for_disk=True))})
+    notes.note({"a": reply(4, StreamTold(text=3, width=1, rotated=3, header=1, replaced=1))})
+    assert run.said == [
+        "a left out 3 rows of its stream so far: 2 with text or no finite number in place of a number, 1 with another "
+        "number of cells than the header",
+        "a: a file of its stream was rotated, and read to its end before the new one",
+        "b left out 1 row of its stream so far: a value is faulty",
+        "a: a line of its stream names the columns in another order, and holds for the rows below it",
+        "a: its stream waits for disk; make space for its state folder",
+        "a: a file of its stream was rotated, and read to its end before the new one (3 times so far)",
+        "a: a file of its stream was cut off or replaced: the new one is read from its header, and rows at the end of "
+        "the former one may be missing",
+        "a: its stream goes on, there is disk again",
+    ]

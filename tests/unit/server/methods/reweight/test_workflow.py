@@ -23,7 +23,7 @@ from kernfed.models.network_model import load_predictor
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight import steps
 from kernfed_client.methods.reweight.state import ReweightState, ratios_of
-from kernfed_server.methods.reweight.ratios import shuffled_pool
+from kernfed_server.methods.reweight.fitting import shuffled_pool
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import bench
 from kernfed_testing.personalise import notes, run, without
