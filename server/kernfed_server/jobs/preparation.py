@@ -167,6 +167,11 @@ async def prepare(
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_left_out(schema, described, run)
+    if few := [client for client, d in described.items() if d.few_test_rows]:
+        run.note(
+            f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "
+            "data.test_fraction, a test partition of more rows, or a lower policy.min_rows gives metrics"
+        )
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
