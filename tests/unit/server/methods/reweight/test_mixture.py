@@ -222,6 +222,7 @@ def test_absurd_numbers_leave_their_client_out(tmp_path: Path, step: str, change
         ("black-box", "reweight.classify", lambda r: replace(r, confusion=r.confusion * 10**9)),
         ("black-box", "reweight.classify", lambda r: replace(r, predicted=r.predicted - 10**6)),
         ("black-box", "reweight.fold_sums", lambda r: replace(r, second_moments=-r.second_moments)),
+        ("black-box", "reweight.fold_sums", lambda r: replace(r, target_moments=1e3 * r.target_moments)),
     ],
 )
 def test_absurd_counts_leave_their_client_out(tmp_path: Path, source: str, step: str, change: Any) -> None:
