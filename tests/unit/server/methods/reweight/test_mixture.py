@@ -190,6 +190,19 @@ def test_a_client_that_is_lost_leaves_the_mixture(tmp_path: Path) -> None:
     assert state is not None
 
 
+def test_a_job_that_went_on_with_own_ratios_does_so_after_a_restart(tmp_path: Path) -> None:
+    """The client that refused is gone by then; the model that was begun is ended, not another one."""
+    rows = shifted_rows(60)
+    refusing: dict[str, Any] = {"bee": without(Kind.SUFFICIENT_STATISTIC)}
+    job = reweight_job(on_refusal="own", compare=False, rounds=6, cohort='preflight = "quorum"')
+    first = Bench(clients(rows, tmp_path, **refusing)).run(job, stop_before=3)
+    left = {name: rows[name] for name in ("ant", "cat")}
+    done = Bench(clients(left, tmp_path)).run(job, resumed=first.journal.last)
+    told = [e.finding for e in done.journal.events if e.message == "reweight" and e.finding is not None]
+    assert told[-1]["scope"] == "own"
+    assert not done.cohort.faults
+
+
 @pytest.mark.parametrize(
     ("step", "change"),
     [
