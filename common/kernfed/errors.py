@@ -7,6 +7,7 @@ tells of a site's files what is its own business, such as line numbers and names
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -173,9 +174,19 @@ class UnknownClientError(JobError):
 
 
 class QuorumNotMetError(JobError):
-    """Fewer clients answered than the job's quorum, for as long as the job was willing to wait."""
+    """Fewer clients answered than the job's quorum, for as long as the job was willing to wait.
+
+    Attributes:
+        faults: Clients that answered with an error, each with its reason.
+    """
 
     reason = "QUORUM_NOT_MET"
+
+    def __init__(
+        self, message: str = "", *, public: str | None = None, faults: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, public=public)
+        self.faults = dict(faults or {})
 
 
 class JobCancelledError(JobError):

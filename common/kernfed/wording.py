@@ -9,10 +9,18 @@ from typing import Any
 MAX_LISTED = 12
 """Names in a sentence, unless the caller wants fewer."""
 
+MAX_CLASS_NAME = 256
+"""Characters of a class's name."""
+
 
 def clean(text: str) -> str:
     """Text from elsewhere without control characters, which could steer a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def is_class_name(text: str) -> bool:
+    """Whether a text may name a class: it steers nobody's terminal, table or page."""
+    return len(text) <= MAX_CLASS_NAME and text.isprintable()
 
 
 def number(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ async def test_policy_refusal_reaches_the_operator(tmp_path: Path) -> None:
     assert "model_update" in failed[0].message
     assert ended.info.state is JobState.SUCCEEDED
     assert "data.describe" in audited
-    assert "ridge.local_solve" not in audited
+    solves = [line for line in map(json.loads, audited.splitlines()) if line["step"] == "ridge.local_solve"]
+    assert [line["kind"] for line in solves] == ["refused"]
 
 
 async def test_bad_data_at_one_client(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ ABC = ["a", "b", "c"]
 METHODS = {
     "newton": 'name = "newton"\nloss = "cross-entropy"\nrounds = 8',
     "paper": 'name = "newton"\nloss = "cross-entropy"\nstep = "paper"\nclient_fraction = 0.67\nrounds = 8',
-    "fedprox": 'name = "fedprox"\nloss = "cross-entropy"\nbatch_size = 8\nrounds = 8',
-    "fedsophia": 'name = "fedsophia"\nbatch_size = 8\nrounds = 8',
+    "fedprox": 'name = "fedprox"\nloss = "cross-entropy"\nbatch_size = 16\nrounds = 8',
+    "fedsophia": 'name = "fedsophia"\nbatch_size = 16\nrounds = 8',
     "fednew": 'name = "fednew"\nrounds = 8',
 }
 

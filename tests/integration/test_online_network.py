@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
@@ -141,6 +142,30 @@ async def test_a_rotated_file_loses_no_row(tmp_path: Path) -> None:
     noted = [e.message for e in ended.of(EventKind.NOTE)]
     assert any(m.startswith("a: a file of its stream was rotated") for m in noted), noted
     assert not any("left out" in m for m in noted), noted
+
+
+async def test_a_faulty_file_is_waited_for(tmp_path: Path) -> None:
+    """Corrected in time, the job goes on; left as it is, the job fails, and leaves what was learned."""
+    async with Federation(tmp_path, ABC, settings=dict.fromkeys(ABC, STREAM)) as fed:
+        sensors = Sensors(fed, 60)
+        sensors.tell(10)
+        job = await fed.submit(job_text().replace("min_fraction = 0.5", "min_fraction = 1.0\nwait_s = 6"))
+        await rows_counted(fed, job.job_id, 30)
+        rows = sensors.paths["a"].parent
+        later = rows / "tomorrow.csv"
+        later.write_text("q,z\n1,2\n")
+        sensors.tell(5, "b", "c")
+        await fed.event(job.job_id, EventKind.WAITING)
+        later.write_text("\n".join(sensors.lines["a"][:6]) + "\n")
+        await rows_counted(fed, job.job_id, 45)
+        (rows / "tomorrow2.csv").write_text("q,z\n1,2\n")
+        ended = await fed.end(job.job_id)
+        await artifact(fed, job.job_id, "online.safetensors", tmp_path / "left")
+    assert ended.info.state is JobState.FAILED
+    assert ended.info.error_reason == "QUORUM_NOT_MET"
+    assert "a: INVALID_DATA" in ended.info.error_message
+    assert any("the stream of a cannot be read" in e.message for e in ended.of(EventKind.NOTE))
+    assert load_file(tmp_path / "left" / "online.safetensors")
 
 
 async def test_a_client_joins_a_running_job(tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, met
 
 async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) -> None:
     """`kernfed job show` lists it, `--json` too; `kernfed-client predict` uses the model that stayed; the log tells."""
-    async with Federation(tmp_path / "fed", csv_of()) as fed:
+    async with Federation(
+        tmp_path / "fed", csv_of(), settings=dict.fromkeys(csv_of(), "[policy]\nmin_rows = 1")
+    ) as fed:
         ended = await fed.run(job_text())
         arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
         shown = await run_command("kernfed", "job", "show", ended.info.job_id, *arguments)

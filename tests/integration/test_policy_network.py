@@ -1,4 +1,4 @@
-"""A coordinator that says one method and asks the steps of another: policy and audit log of a client."""
+"""What a client refuses to coordinators and operators over the network, and what its audit log tells of it."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytes
     report = {job.job: job for job in audit(folder / "client.toml").jobs}
     assert report[refused.info.job_id].refused == len(no)
     assert report[honest.info.job_id].refused == 0
+
+
+async def test_no_job_tells_about_fewer_rows_than_the_policy_says(tmp_path: Path) -> None:
+    """Batches of one row are refused; a job that would hold one row out has the model of one that holds none out."""
+    settings = {"a": "[policy]\nmin_rows = 40"}
+    async with Federation(tmp_path, ["a"], settings=settings) as fed:
+        refused = await fed.run(fed.job("fedavg", rounds=1, local_steps=1, batch_size=1))
+        none_out = await fed.run(fed.job("dkrr", data_test_fraction=0.0))
+        one_out = await fed.run(fed.job("dkrr", data_test_fraction=1 / 60))
+        digests = {await fed.model_sha256(none_out), await fed.model_sha256(one_out)}
+    assert "asks for batches of 1 rows" in refused.of(EventKind.CLIENT_FAILED)[0].message
+    assert len(digests) == 1
+    assert any("a: fewer test rows than policy.min_rows" in e.message for e in one_out.of(EventKind.NOTE))

@@ -49,6 +49,13 @@ class Policy:
                 f"step {request.step} sends {', '.join(forbidden)}, which must not leave this client; "
                 "its administrator can add it to policy.allow"
             )
+        batch = getattr(request, "batch_size", 0) if isinstance(request, Request) else 0
+        if 0 < batch < section.min_rows:
+            raise PolicyError(
+                f"step {request.step} asks for batches of {batch} rows, so an answer may tell about fewer than "
+                f"{section.min_rows} training rows; set method.batch_size to at least that, or to 0 for all rows, or "
+                "let this client's administrator lower policy.min_rows"
+            )
         if request.kinds and num_rows is not None and num_rows < section.min_rows:
             raise PolicyError(
                 f"step {request.step} would tell about fewer than {section.min_rows} training rows; "

@@ -14,12 +14,11 @@ from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
+from kernfed.wording import MAX_CLASS_NAME, is_class_name
 from kernfed_client.data.ranges import added, counts, outside_ranges, refuse_all_outside
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""
-
-MAX_LABEL_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +155,10 @@ def _check_labels(
     rows: Integers,
     faults: Faults,
 ) -> None:
-    unusable = [len(name) > MAX_LABEL_LENGTH or not name.isprintable() for name in names]
+    unusable = [not is_class_name(name) for name in names]
     unknown = [bool(schema.classes) and name not in schema.classes for name in names]
     for bad, problem in (
-        (unusable, f"a class name of more than {MAX_LABEL_LENGTH} characters, or with control characters; correct it"),
+        (unusable, f"a class name of more than {MAX_CLASS_NAME} characters, or with control characters; correct it"),
         (
             unknown,
             f"a class that the job does not know (it knows {', '.join(schema.classes[:12])}); "

@@ -26,6 +26,10 @@ from kernfed_client.data.ranges import added
 _MANY_UNITS, _MANY_UNITS_SHARE = 20, 0.1
 """So many different rows, or this share of the rows, are enough for equal rows to be copies of one another."""
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
+_FEW_TEST_ROWS = (
+    "fewer test rows than policy.min_rows, so nothing is measured at this client, and the job holds none out; a larger "
+    "data.test_fraction in the job, a test partition of more rows, or a lower policy.min_rows gives metrics"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class LocalData:
     """Rows of all partitions left out for a value outside of its range."""
     outside_rows: tuple[int, ...] = ()
     """The same per range of the schema; empty: none."""
+    few_test_rows: bool = False
+    """Whether there are no test rows because they were fewer than the policy lets a metric stand for."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -73,15 +79,20 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")
         test = None if section.test is None else reader.read(section.test, "test")
-        data = prepare(train, test, schema, client, f"data set {dataset}")
+        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy.min_rows)
         return replace(data, backbone=reader.fingerprint)
     train = read_partition(section.train, schema, dataset, "train")
     test = None if section.test is None else read_partition(section.test, schema, dataset, "test")
-    return prepare(train, test, schema, client, f"data set {dataset}")
+    return prepare(train, test, schema, client, f"data set {dataset}", file.policy.min_rows)
 
 
 def prepare(
-    train: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, where: str = "data"
+    train: PartitionData,
+    test: PartitionData | None,
+    schema: DataSchema,
+    client: str,
+    where: str = "data",
+    least_test_rows: int = 1,
 ) -> LocalData:
     """Hold out test rows where there are none, and check classes over both partitions.
 
@@ -91,6 +102,8 @@ def prepare(
         schema: What the job expects.
         client: This client's name.
         where: How messages begin.
+        least_test_rows: Fewest that a metric may stand for. Fewer are none: a test partition is left out, and where the
+            job holds rows out, none are, so that two jobs do not differ by a few rows to train on.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -105,21 +118,26 @@ def prepare(
     if test is None:
         unit = units_of(train) if schema.copies_together else None
         held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client, unit)
+        few = 0 < int(held_out.sum()) < least_test_rows
+        held_out &= not few
         test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
+    else:
+        few = 0 < test.num_rows < least_test_rows
+        test = test.take(np.zeros(0, dtype=np.intp)) if few else test
+    notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), (_NO_TEST_ROWS,) if empty else (), "", num_outside, outside)
+        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few)
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
     if not schema.classes:
         check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
     classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
-    notes = [_NO_TEST_ROWS] if empty else []
     if len(counts) == 1:
         notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
     notes.extend(
         f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
     )
-    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside)
+    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few)
 
 
 def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:

@@ -53,6 +53,7 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         deviation=tuple(m.deviation.tolist()),
         mean_rest=tuple(m.rest.tolist()),
         far_rows=far,
+        few_test_rows=data.few_test_rows,
         target_mean=0.0 if target is None else float(target.mean[0]),
         target_deviation=0.0 if target is None else float(target.deviation[0]),
     )

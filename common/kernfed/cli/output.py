@@ -95,8 +95,9 @@ def log_to_stderr() -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; times in ISO 8601."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_jsonable))
+    """Print a value as JSON; times in ISO 8601. Signs that nobody sees, such as marks of direction, are escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_jsonable)
+    typer.echo("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
@@ -158,6 +159,10 @@ def _failed(text: str, code: int) -> int:
         traceback.print_exc()
     typer.echo(colour(text, "31", sys.stderr), err=True)
     return code
+
+
+def _escaped(sign: str) -> str:
+    return json.dumps(sign)[1:-1]
 
 
 def _cell(value: object) -> str:

@@ -85,6 +85,15 @@ class Cohort:
         """Clients that answered wrongly in this round, and how."""
         return dict(self._out_of_round)
 
+    def forgive(self, client: str) -> None:
+        """Ask a client again in this round, though it answered wrongly."""
+        self._out_of_round.pop(client, None)
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds for which the job stays below its quorum."""
+        return self._quorum.wait_s
+
     def why_missing(self, client: str) -> str:
         """Why a client that was asked in this round has no answer, for people."""
         return str(self._out_of_round.get(client, "no answer"))

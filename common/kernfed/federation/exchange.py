@@ -94,4 +94,5 @@ def quorum_error(
             lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
         elif isinstance(outcome, Fault):
             lines.append(f"  {client}: {outcome}")
-    return QuorumNotMetError("\n".join(lines))
+    reasons = {client: outcome.reason for client, outcome in outcomes.items() if isinstance(outcome, Fault)}
+    return QuorumNotMetError("\n".join(lines), faults=reasons)

@@ -227,7 +227,11 @@ class PolicySection(Section):
     """The information that may leave this site."""
 
     allow: list[Kind] = Field(list(DEFAULT_KINDS), description="Kinds of information that replies may carry.")
-    min_rows: int = Field(10, ge=1, description="Fewest training rows that any aggregate may stand for.")
+    min_rows: int = Field(
+        10,
+        ge=1,
+        description="Fewest rows that an answer may stand for: training rows, rows of a batch, test rows.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )

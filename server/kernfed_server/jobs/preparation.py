@@ -39,7 +39,7 @@ from kernfed.maths.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
-from kernfed.wording import listed
+from kernfed.wording import is_class_name, listed
 from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
@@ -167,6 +167,11 @@ async def prepare(
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_left_out(schema, described, run)
+    if few := [client for client, d in described.items() if d.few_test_rows]:
+        run.note(
+            f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "
+            "data.test_fraction, a test partition of more rows, or a lower policy.min_rows gives metrics"
+        )
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
@@ -281,6 +286,8 @@ def _check_description(schema: DataSchema, description: DataDescription) -> None
         )
     if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
         raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
+    if not all(map(is_class_name, description.classes)):
+        raise InvalidReplyError("states a class whose name no client's reader lets through")
     if TASKS[schema.task].has_classes:
         counts = description.class_counts
         if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:

@@ -226,16 +226,16 @@ class Run:
             self.measured = RoundMetrics(**own.json("measured"))
 
     def keep(self, model: Callable[[], Model | None]) -> None:
-        """Say how the model of now is made, for a job that is cancelled: it leaves the last one kept.
+        """Say how the model of now is made, for a job that is cancelled or fails: it leaves the last one kept.
 
         Args:
-            model: Called once, when the job was cancelled.
+            model: Called once, when the job was cancelled or has failed, unless it failed since it diverges.
         """
         self._kept = model
 
     @property
     def kept(self) -> Model | None:
-        """The model of a job that was cancelled; None where its method keeps none."""
+        """The model of a job that was cancelled or failed; None where its method keeps none."""
         return self._kept() if self._kept is not None else None
 
     def publish(self, finding: Finding) -> None:
@@ -271,6 +271,10 @@ class Run:
         """Tell that a client takes part from now on that did not before."""
         message = f"{client} joined behind round {self._round}"
         self._journal.event(JobEvent(EventKind.CLIENT_JOINED, self._round, client=client, message=message))
+
+    def wait(self, why: str) -> None:
+        """Say what the job waits for; empty: nothing any more."""
+        self._journal.event(JobEvent(EventKind.WAITING, self._round, message=why and f"waiting: {why}"))
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""

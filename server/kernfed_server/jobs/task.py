@@ -13,7 +13,14 @@ import structlog
 
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
-from kernfed.errors import JobCancelledError, JobError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.errors import (
+    DivergedError,
+    JobCancelledError,
+    JobError,
+    KernfedError,
+    QuorumNotMetError,
+    UnavailableError,
+)
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Exchange
@@ -182,7 +189,9 @@ async def run_job(
         return Outcome(JobState.CANCELLED, str(err))
     except KernfedError as err:
         log.warning("job failed", reason=err.reason, error=str(err))
-        return _failed(err, err.model if isinstance(err, DivergedRunError) else None)
+        if isinstance(err, DivergedError):  # what is kept may have run away
+            return _failed(err, err.model if isinstance(err, DivergedRunError) else None)
+        return _failed(err, _kept(active))
     except Exception:
         log.exception("job failed unexpectedly")
         return Outcome(JobState.FAILED, INTERNAL_TEXT, reason=KernfedError.reason)
@@ -308,8 +317,11 @@ async def _execute(
 
 
 def _cancelled(active: ActiveJob) -> Outcome:
-    model = active.run.kept if active.run is not None else None
-    return Outcome(JobState.CANCELLED, f"cancelled by {active.cancelled_by}", model)
+    return Outcome(JobState.CANCELLED, f"cancelled by {active.cancelled_by}", _kept(active))
+
+
+def _kept(active: ActiveJob) -> Model | None:
+    return active.run.kept if active.run is not None else None
 
 
 def _failed(err: KernfedError, last_good: Model | None = None) -> Outcome:

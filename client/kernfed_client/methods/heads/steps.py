@@ -274,7 +274,7 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
         offset = torch.as_tensor(start_scores(request.loss, job.target_mean), dtype=z.dtype, device=z.device)
     everything = Head(request.loss, z, y, 0.0, free, offset)
     num_apart = int(request.validation_fraction * len(z))
-    if num_apart == 0:
+    if num_apart < max(1, job.file.policy.min_rows):  # a loss over fewer rows does not leave
         return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request)
     order = rng.stream(request.seed, "validation", job.client).permutation(len(z))
     marked = torch.from_numpy(keep_apart(order, units(job.x_train), num_apart)).to(z.device)

@@ -119,6 +119,8 @@ class DataDescription(Reply):
     """Rows of all partitions left out for a value outside of its range; not among `num_dropped_rows`."""
     outside_rows: Annotated[tuple[int, ...], MaxLength(65536), Range(0, 2**53)] = ()
     """The same per range, R of them; a row may be outside of several."""
+    few_test_rows: bool = False
+    """Whether there are fewer test rows than the client's policy lets a metric stand for; they count as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

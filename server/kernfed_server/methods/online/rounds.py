@@ -29,6 +29,7 @@ from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.agreed import Opened, to_arrays
 from kernfed_server.methods.online.counted import Counted
+from kernfed_server.methods.online.faulty_data import FaultyData
 from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
 from kernfed_server.methods.online.row_notes import EmptyStreams, LeftOutNotes
@@ -78,6 +79,7 @@ class StreamLoop:
         self._measured = 0
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
+        self._faulty = FaultyData(cohort, run)
         self._kept: tuple[int, dict[str, Array]] = (-1, {})
         self._writing: asyncio.Future[None] | None = None
 
@@ -95,6 +97,7 @@ class StreamLoop:
         run, settings = self._run, self._settings
         if run.resumed is not None:
             self._num_rows = int(run.resumed["num_rows"][0])
+            run.keep(functools.partial(method.model, run.round_num))
         last_round = 0
         measured_rows = 0
         last: dict[str, StreamMetrics] = {}
@@ -170,6 +173,7 @@ class StreamLoop:
         wait_s = 0.0
         while True:
             self._newcomers.look()
+            self._faulty.look()
             asked = self._whom()
             if not asked:
                 if await self._newcomers.settle():
@@ -211,9 +215,10 @@ class StreamLoop:
                 alike[known] = replace(made, uncounted_from=known[1])
             requests[client] = alike[known]
         if len(alike) == 1:  # mostly: it is then serialized once for all of them
-            replies = await self._cohort.ask(next(iter(alike.values())), clients=clients, drawn=True)
+            shared = next(iter(alike.values()))
+            replies = await self._faulty.waited(lambda: self._cohort.ask(shared, clients=clients, drawn=True))
         else:
-            replies = await self._cohort.ask_each(requests, drawn=True)
+            replies = await self._faulty.waited(lambda: self._cohort.ask_each(requests, drawn=True))
         for client in clients:
             if client in replies and not replies[client].needs_whole:
                 self._held[client] = round_num

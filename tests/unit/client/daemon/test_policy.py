@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from kernfed.errors import PolicyError
@@ -85,3 +86,20 @@ def test_a_method_whose_steps_are_not_known_runs_where_no_methods_are_named() ->
     Policy(PolicySection()).check(GradientDescentRequest, "ann", "median", 99)
     with pytest.raises(PolicyError, match=r"'median' is in policy\.methods, but .*install the package"):
         Policy(PolicySection(methods=["median"])).check(GradientDescentRequest, "ann", "median", 99)
+
+
+@pytest.mark.parametrize("batch_size", [1, 9])
+def test_a_batch_stands_for_enough_rows(batch_size: int) -> None:
+    """A step on a batch of fewer rows than the policy asks for is refused with both keys; 0 is all rows."""
+    policy = Policy(PolicySection(min_rows=10))
+
+    def ask(size: int) -> None:
+        update = GradientDescentRequest(
+            ridge=0.0, weights=np.zeros((2, 1)), learning_rate=1.0, num_steps=1, batch_size=size, seed=0
+        )
+        policy.check(update, "ann", "fedavg", 60)
+
+    ask(0)
+    ask(10)
+    with pytest.raises(PolicyError, match=r"batches of \d rows.*method.batch_size.*policy.min_rows"):
+        ask(batch_size)

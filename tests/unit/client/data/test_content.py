@@ -8,7 +8,7 @@ import pytest
 
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, StreamFile
+from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection, StreamFile
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import test_rows as rows_of_test
 
@@ -23,11 +23,17 @@ SCHEMA = DataSchema(
 )
 
 
+def client_file(tmp_path: Path, section: DatasetSection) -> ClientFile:
+    return ClientFile(state=tmp_path / "state", datasets={"d": section}, policy=PolicySection(min_rows=1))
+
+
 def opened(tmp_path: Path, job_id: str = "job", *, stream: bool = False) -> LocalJob:
     """A job at a client that has just started."""
     part = PartitionFile(path=tmp_path / "rows.csv")
     section = DatasetSection(train=part, stream=StreamFile(path=tmp_path, source="follow") if stream else None)
-    return LocalJob(job_id, "ann", ClientFile(state=tmp_path / "state", datasets={"d": section}))
+    return LocalJob(
+        job_id, "ann", ClientFile(state=tmp_path / "state", datasets={"d": section}, policy=PolicySection(min_rows=1))
+    )
 
 
 def write(tmp_path: Path, add: float = 0.0, order: int = 1) -> None:
@@ -63,7 +69,11 @@ def test_other_unlabelled_rows_after_a_restart_are_refused(tmp_path: Path) -> No
     def opened_with_unlabelled() -> LocalJob:
         parts = {name: PartitionFile(path=tmp_path / f"{name}.csv") for name in ("rows", "unlabelled")}
         section = DatasetSection(train=parts["rows"], unlabelled=parts["unlabelled"])
-        job = LocalJob("job", "ann", ClientFile(state=tmp_path / "state", datasets={"d": section}))
+        job = LocalJob(
+            "job",
+            "ann",
+            ClientFile(state=tmp_path / "state", datasets={"d": section}, policy=PolicySection(min_rows=1)),
+        )
         job.load("d", SCHEMA)
         return job
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
+from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import held_out_rows, load_local_data, units_of
 from kernfed_testing.partitions import GOOD, SECRET, read_csv, regression, schema
@@ -27,14 +27,15 @@ def test_dropping_every_row_is_refused(tmp_path: Path) -> None:
         read_csv(tmp_path, "a,b,y\n1,,0\n,2,1\n", schema(missing=MissingRule.DROP_ROWS))
 
 
-def local(tmp_path: Path, text: str, wanted: DataSchema, test: str | None = None) -> Any:
+def local(tmp_path: Path, text: str, wanted: DataSchema, test: str | None = None, min_rows: int = 1) -> Any:
     (tmp_path / "train.csv").write_text(text)
     (tmp_path / "test.csv").write_text(test or "")
     section = DatasetSection(
         train=PartitionFile(path=tmp_path / "train.csv"),
         test=PartitionFile(path=tmp_path / "test.csv") if test else None,
     )
-    return load_local_data(ClientFile(datasets={"heart": section}), "heart", wanted, "va")
+    file = ClientFile(datasets={"heart": section}, policy=PolicySection(min_rows=min_rows))
+    return load_local_data(file, "heart", wanted, "va")
 
 
 def table(labels: list[str]) -> str:
@@ -175,3 +176,14 @@ def test_a_test_partition_without_rows_is_no_test_rows(tmp_path: Path, name: str
     data = load_local_data(ClientFile(datasets={"heart": section}), "heart", schema(), "ann")
     assert (data.train.num_rows, data.test.num_rows) == (2, 0)
     assert data.notes == ("the test partition has no rows, so nothing is measured at this client",)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_fewer_test_rows_than_the_policy_asks_for_are_none(tmp_path: Path, own: bool) -> None:
+    """A few rows are not held out at all, and a small test partition is left out; the administrator reads why."""
+    rows, test = table(["0", "1"] * 20), table(["0", "1"] * 4) if own else None
+    few = local(tmp_path, rows, schema(), test, min_rows=11)
+    assert (few.train.num_rows, few.test.num_rows, few.few_test_rows) == (40, 0, True)
+    assert "fewer test rows than policy.min_rows" in few.notes[0]
+    enough = local(tmp_path, rows, schema(), test, min_rows=8)
+    assert (enough.test.num_rows, enough.few_test_rows) == (8 if own else 10, False)

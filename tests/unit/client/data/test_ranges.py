@@ -12,7 +12,7 @@ import pytest
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import ColumnRange, MissingRule
-from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
+from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
 from kernfed.jobs.job_file import data_schema
 from kernfed_client.data.partitions import load_local_data
 from kernfed_client.data.ranges import row_outside
@@ -56,11 +56,11 @@ def test_training_and_test_rows_are_counted_together(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("a,b,y\n1,1,0\n50,2,0\n2,3,9\n3,3,0\n")
     (tmp_path / "test.csv").write_text("a,b,y\n1,1,0\n1,1,2\n")
     files = {name: PartitionFile(path=tmp_path / f"{name}.csv") for name in ("train", "test")}
-    file = ClientFile(datasets={"heart": DatasetSection(**files)})
+    file = ClientFile(datasets={"heart": DatasetSection(**files)}, policy=PolicySection(min_rows=1))
     data = load_local_data(file, "heart", regression(ranges=RANGES), "va")
     assert (data.train.num_rows, data.test.num_rows) == (2, 1)
     assert (data.num_outside_rows, data.outside_rows) == (3, (1, 2))
-    alone = ClientFile(datasets={"heart": DatasetSection(train=files["train"])})
+    alone = ClientFile(datasets={"heart": DatasetSection(train=files["train"])}, policy=PolicySection(min_rows=1))
     data = load_local_data(alone, "heart", regression(ranges=RANGES, test_fraction=0.5), "va")
     assert (data.train.num_rows, data.test.num_rows, data.num_outside_rows) == (1, 1, 2)
 

@@ -202,6 +202,21 @@ def test_row_counts_must_add_up_over_classes(tmp_path: Path) -> None:
         federation.run(make_job("dkrr", task="classification", num_columns=6))
 
 
+@pytest.mark.parametrize("name", ["=1+1\x1b[2J", "\u202eder", "x" * 300])
+def test_a_class_that_no_reader_lets_through_is_refused(tmp_path: Path, name: str) -> None:
+    """A hostile client's name of a class reaches no model, no table and no terminal."""
+
+    def rename(reply: Any) -> Any:
+        assert isinstance(reply, DataDescription)
+        return replace(reply, classes=(name, *reply.classes[1:]))
+
+    federation = bench(
+        label_skewed_rows(), tmp_path, ("red", "green", "blue"), tamper={("site-1", "data.describe"): rename}
+    )
+    with pytest.raises(JobError, match="site-1: INVALID_REPLY: states a class whose name no client's reader"):
+        federation.run(make_job("dkrr", task="classification", num_columns=6))
+
+
 def test_a_class_that_nobody_has_is_refused_unless_the_job_allows_it(tmp_path: Path) -> None:
     """A class that the job names and no client has a training row of is likely misspelt."""
     federation = bench(label_skewed_rows(), tmp_path, ("red", "green", "blue"))

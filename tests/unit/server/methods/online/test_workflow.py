@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError, DivergedError, JobError
+from kernfed.errors import ConfigError, DivergedError, JobError, QuorumNotMetError
 from kernfed.federation.events import EventKind
 from kernfed.federation.exchange import Fault
 from kernfed.federation.in_process import InProcessExchange
@@ -26,6 +26,8 @@ from kernfed_server.jobs.run import Checkpoint, MemoryJournal
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 
 SMALL: dict[str, Any] = {"num_kernels": 11, "kernels_per_round": 4, "num_frequencies": 8, "metrics_every": 10}
+
+SMALL_POOLED: dict[str, Any] = {"num_frequencies": 4, "metrics_every": 10}
 
 
 def clients(folder: Path, num_rows: int = 40, count: int = 3, min_rows: int = 1) -> StreamClients:
@@ -205,6 +207,54 @@ def test_clients_that_were_away_catch_up(tmp_path: Path) -> None:
     model, journal = made.run(stream_job(**SMALL, cohort="min_fraction = 0.3"), exchange=exchange)
     assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
     assert model.round_num == 50
+
+
+class FaultyFile(InProcessExchange):
+    """One client's data cannot be read at some of the questions, counted from 1."""
+
+    def __init__(self, made: StreamClients, client: str, faulty: range) -> None:
+        super().__init__(STEPS, made.jobs)
+        self.client, self.faulty = client, faulty
+        self.asked = 0
+
+    async def ask(self, call: Any) -> Any:
+        if not call.request.step.endswith("_step") or self.client not in call.clients:
+            return await super().ask(call)
+        self.asked += 1
+        if self.asked not in self.faulty:
+            return await super().ask(call)
+        found = dict(await super().ask(replace(call, clients=tuple(c for c in call.clients if c != self.client))))
+        return found | {self.client: Fault("INVALID_DATA", "no such column")}
+
+
+@pytest.fixture
+def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients with faulty data are asked again without a pause."""
+    monkeypatch.setattr("kernfed_server.methods.online.faulty_data._FIRST_PAUSE_S", 0.0)
+
+
+@pytest.mark.usefixtures("ask_at_once")
+def test_a_client_with_a_faulty_file_is_waited_for(tmp_path: Path) -> None:
+    """Where it lacks for the quorum the job waits and says so, and learns what it would have learned without it."""
+    made = clients(tmp_path / "faulty")
+    job = stream_job(**SMALL_POOLED, cohort="min_fraction = 1.0")
+    model, journal = made.run(job, exchange=FaultyFile(made, "c1", range(5, 9)))
+    undisturbed, _ = clients(tmp_path / "twin").run(job)
+    assert model.theta.tobytes() == undisturbed.theta.tobytes()
+    notes = [e.message for e in journal.events if e.kind is EventKind.NOTE and "read" in e.message]
+    assert notes[0].startswith("the stream of c1 cannot be read; the job waits up to 86400 s (cohort.wait_s)")
+    assert notes[1:] == ["the data can be read again; the job goes on"]
+    waits = [e.message for e in journal.events if e.kind is EventKind.WAITING]
+    assert waits == ["waiting: for data of c1 that can be read"] * 4 + [""]
+
+
+@pytest.mark.usefixtures("ask_at_once")
+def test_a_faulty_file_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    """After `cohort.wait_s` the job ends, with the client's own reason."""
+    made = clients(tmp_path)
+    job = stream_job(**SMALL_POOLED, cohort="min_fraction = 1.0\nwait_s = 1e-6")
+    with pytest.raises(QuorumNotMetError, match="c1: INVALID_DATA: no such column"):
+        made.run(job, exchange=FaultyFile(made, "c1", range(5, 10**6)))
 
 
 @pytest.fixture
