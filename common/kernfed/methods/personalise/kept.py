@@ -238,6 +238,8 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
             return f"{name} holds something else than finite float64 numbers"
         if (name in _POSITIVE and not (array > 0).all()) or (name in _NOT_NEGATIVE and not (array >= 0).all()):
             return f"{name} holds a number that is too small"
+    if arrays["basis"].ndim != 2:
+        return "basis is no matrix"
     sizes = {"P": facts.features.num_columns, "M": facts.features.num_features, "B": len(facts.clients)}
     sizes |= {"E": facts.embedding.num_features, "Z": facts.embedding.num_columns, "C": arrays["target_mean"].size}
     inputs = arrays["basis"].shape[-1] or sizes["M"]

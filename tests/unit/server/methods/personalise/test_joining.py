@@ -198,6 +198,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
             from_bytes(bad)
     for changed in (
         replace(kept, deviation=-kept.deviation),
+        replace(kept, basis=np.zeros(0)),
         replace(kept, grams=kept.grams[:, :-1]),
         replace(kept, means=np.full_like(kept.means, np.nan)),
         replace(kept, facts=replace(kept.facts, clients=kept.facts.clients[::-1])),
