@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, Message, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, MaxLength, Message, Range, Reply, Request, Rows, Shape, Whole
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
@@ -160,7 +160,7 @@ class OnlineStep(Reply):
     """Rows that were predicted and wait for their target."""
     num_skipped: Count
     """Rows left out so far, for a value that is missing or not a number."""
-    kernels: Annotated[Array, Shape("B")]
+    kernels: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels that were drawn, uint8, best first."""
     gradient: Annotated[Array, Shape("B", "F")]
     """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
@@ -189,7 +189,7 @@ class OnlineStepRequest(Request[OnlineStep]):
     """Round whose request brought the parameters that these complete; -1: these are all."""
     num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
     """Features F = 2 D of each kernel."""
-    kernels: Annotated[Array, Shape("A")]
+    kernels: Annotated[Array, Shape("A"), Whole()]
     """Numbers of the kernels that moved, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
     """Their parameters."""
@@ -215,7 +215,7 @@ class SharedStep(Reply):
     """Rows that were predicted and wait for their target."""
     num_skipped: Count
     """Rows left out so far, for a value that is missing or not a number."""
-    kernels: Annotated[Array, Shape("B")]
+    kernels: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels that were asked for, uint8."""
     gradient: Annotated[Array, Shape("B", "F")]
     """Of the loss, meant over the rows."""
@@ -246,13 +246,13 @@ class SharedStepRequest(Request[SharedStep]):
     """Round whose request brought the parameters that these complete; -1: these are all."""
     num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
     """Features F = 2 D of each kernel."""
-    kernels: Annotated[Array, Shape("A")]
+    kernels: Annotated[Array, Shape("A"), Whole()]
     """Numbers of the kernels that moved, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
     """Their parameters."""
     weights: Annotated[Array, Shape("N")]
     """Weights to predict with, on the simplex."""
-    asked: Annotated[Array, Shape("B")]
+    asked: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels whose gradients are wanted, uint8."""
     batch_rows: Annotated[int, Range(1, 100_000)]
     """Most rows to learn from."""
@@ -276,7 +276,7 @@ class LocalStep(Reply):
     """Rows that were predicted and wait for their target."""
     num_skipped: Count
     """Rows left out so far, for a value that is missing or not a number."""
-    kernels: Annotated[Array, Shape("B")]
+    kernels: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels that were asked for, uint8."""
     theta: Annotated[Array, Shape("B", "F")]
     """Their parameters at this client after its rows."""
@@ -307,13 +307,13 @@ class LocalStepRequest(Request[LocalStep]):
     """Round whose request brought the parameters that these complete; -1: these are all."""
     num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
     """Features F = 2 D of each kernel."""
-    kernels: Annotated[Array, Shape("A")]
+    kernels: Annotated[Array, Shape("A"), Whole()]
     """Numbers of the kernels that were averaged since, uint8."""
     theta: Annotated[Array, Shape("A", "F")]
     """Their parameters."""
     weights: Annotated[Array, Shape("N")]
     """Weights to predict with, on the simplex."""
-    asked: Annotated[Array, Shape("B")]
+    asked: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels whose parameters are wanted, uint8."""
     learning_rate: Rate
     """η of the client's own steps."""
