@@ -175,7 +175,8 @@ async def repeat(setting: Setting, num_features: int, seed: int) -> Repetition:
 
         accuracy = {"KRR": 100 * measure_central(jobs, problem.ridge).pooled["central"]["accuracy"]}
         dkrr = DkrrSettings(name="dkrr", ridge=problem.ridge)
-        accuracy["DKRR"] = (await _accuracies("dkrr", dkrr, setup, cohort))[0][-1]
+        others = open_cohort(job.model_copy(update={"method": dkrr}), jobs)
+        accuracy["DKRR"] = (await _accuracies("dkrr", dkrr, setup, others))[0][-1]
         paper = NewtonSettings(name="newton", ridge=problem.ridge, step="paper", rounds=max(STEPS))
         found, weights = await _accuracies("newton", paper, setup, cohort)
         stopped_after = len(found) if len(found) < max(STEPS) else None
