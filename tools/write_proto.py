@@ -190,6 +190,8 @@ def _limits(f: FieldInfo) -> str:
         said.append(f"At most {_number(f.max_length.limit)} {'items' if f.type is tuple else 'characters'}.")
     if f.shape:
         said.append(f"Shape ({', '.join(map(str, f.shape.dims))}).")
+    if f.whole:
+        said.append("Each from 0 to 2^40.")
     if f.dim:
         said.append(f"Binds {f.dim.symbol}.")
     return " ".join(said)

@@ -99,7 +99,7 @@ class ClientDaemon:
         return _maths().LocalJob(job_id, self.name, self._file, folder=folder)
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
-        self._policy.check(request, task.submitted_by, task.method, num_rows)
+        self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 
     def _record(self, task: task_pb2.Task, request: Request[Any], reply: Reply, payload: Payload) -> None:
         self._audit.record(

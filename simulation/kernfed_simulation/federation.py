@@ -156,7 +156,7 @@ def open_cohort(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
     return Cohort(
-        InProcessExchange(_permitted_steps(job.method.name), {name: jobs[name] for name in names}),
+        InProcessExchange(_permitted_steps(job.method.name, len(names)), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
         quorum=job.cohort.quorum,
@@ -165,16 +165,16 @@ def open_cohort(
     )
 
 
-def _permitted_steps(method: str) -> dict[type[Request[Any]], StepFunction]:
+def _permitted_steps(method: str, cohort_size: int) -> dict[type[Request[Any]], StepFunction]:
     """The clients' steps behind their policies, as in their daemons."""
 
     def guarded(step: StepFunction) -> StepFunction:
         def run(job: LocalJob, request: Request[Any]) -> Reply:
             policy = Policy(job.file.policy)
-            policy.check(request, OPERATOR, method, None)
+            policy.check(request, OPERATOR, method, None, cohort_size)
             reply = step(job, request)
             if request.kinds:
-                policy.check(request, OPERATOR, method, job.num_rows)
+                policy.check(request, OPERATOR, method, job.num_rows, cohort_size)
             return reply
 
         return run

@@ -58,3 +58,16 @@ async def test_no_job_tells_about_fewer_rows_than_the_policy_says(tmp_path: Path
     assert "asks for batches of 1 rows" in refused.of(EventKind.CLIENT_FAILED)[0].message
     assert len(digests) == 1
     assert any("a: fewer test rows than policy.min_rows" in e.message for e in one_out.of(EventKind.NOTE))
+
+
+async def test_a_small_cohort_is_refused(tmp_path: Path) -> None:
+    """A client that asks for three clients takes part with three of them, and in no job of its own or of two."""
+    settings = {"a": "[policy]\nmin_cohort = 3"}
+    async with Federation(tmp_path, ["a", "b", "c"], settings=settings) as fed:
+        alone = await fed.run(fed.job("dkrr", ["a"]))
+        two = await fed.run(fed.job("dkrr", ["a", "b"]))
+        three = await fed.run(fed.job("dkrr"))
+    for refused in (alone, two):
+        assert refused.info.state is JobState.FAILED
+        assert "a: REFUSED_BY_POLICY: this client takes part in no job of fewer than 3" in refused.info.error_message
+    assert three.info.state is JobState.SUCCEEDED

@@ -39,7 +39,8 @@ def _draw(draw: st.DrawFn, cls: type, dims: dict[str, int]) -> Any:
         if f.type is np.ndarray:
             assert f.shape is not None
             shape = tuple(_size(draw, dims, d) if isinstance(d, str) else d for d in f.shape.dims)
-            values[f.name] = draw(npst.arrays(np.float64, shape, elements=FINITE))
+            kind, numbers = (np.int64, st.integers(0, 2**40)) if f.whole else (np.float64, FINITE)
+            values[f.name] = draw(npst.arrays(kind, shape, elements=numbers))
         elif f.type is tuple:
             count = draw(st.integers(0, min(3, f.max_length.limit if f.max_length else 3)))
             values[f.name] = tuple(_item(draw, f, f.item, dims) for _ in range(count))

@@ -11,12 +11,19 @@ from kernfed.cli.output import JsonOption
 
 
 def doctor(
-    identity: Annotated[Path, typer.Option(help="Identity folder.", envvar="KERNFED_IDENTITY")] = Path("identity"),
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            help="Identity folder. Default: the one that the client file names, else ./identity.",
+            envvar="KERNFED_IDENTITY",
+        ),
+    ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Coordinator's host:port. Default: the one in the identity folder.")
+        str | None, typer.Option(help="Coordinator's host:port. Default: the client file's, else the identity's.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Client file: also tell what its daemon noticed about the line.")
+        Path | None,
+        typer.Option(help="Client file: take identity and coordinator from it, and tell what its daemon noticed."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -25,5 +32,9 @@ def doctor(
     from kernfed.jobs.client_file import load_client_file  # noqa: PLC0415  # as above
     from kernfed_client.daemon.health import noticed_line  # noqa: PLC0415  # as above
 
-    line = noticed_line(load_client_file(config).state) if config is not None else ""
-    diagnosis.run(identity, address, as_json=as_json, line=line)
+    file = load_client_file(config) if config is not None else None
+    if file is None:
+        diagnosis.run(identity or Path("identity"), address, as_json=as_json)
+    else:
+        line = noticed_line(file.state)
+        diagnosis.run(identity or file.identity, address or file.coordinator, as_json=as_json, line=line)

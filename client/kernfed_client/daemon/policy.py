@@ -18,16 +18,23 @@ class Policy:
         self._allowed = frozenset(section.allow)
 
     def check(
-        self, request: Request[Any] | type[Request[Any]], operator: str, method: str, num_rows: int | None
+        self,
+        request: Request[Any] | type[Request[Any]],
+        operator: str,
+        method: str,
+        num_rows: int | None,
+        cohort_size: int | None = None,
     ) -> None:
         """Let a request pass or refuse it.
 
         Args:
             request: What is asked, or its type.
-            operator: Name of the operator whose job it is, from the operator's certificate.
+            operator: Name of the operator whose job it is, as the coordinator says.
             method: The job's method.
             num_rows: Training rows behind the answer; None: not known before the step has run. Requests whose answer
                 says nothing of the data are not held to the smallest number.
+            cohort_size: Clients that take part in the job, as the coordinator says; 0: it did not say. None: nobody
+                is asked yet.
 
         Raises:
             PolicyError: Names what is forbidden and the key that allows it.
@@ -41,6 +48,11 @@ class Policy:
         if section.methods is not None and method not in section.methods:
             raise PolicyError(
                 f"this client does not run method {method!r}; its administrator can add it to policy.methods"
+            )
+        if cohort_size is not None and cohort_size < section.min_cohort and section.min_cohort > 1:
+            raise PolicyError(
+                f"this client takes part in no job of fewer than {section.min_cohort} clients; let more join, "
+                "or let this client's administrator lower policy.min_cohort"
             )
         self._check_step(request.step, method)
         forbidden = [kind for kind in request.kinds if kind not in self._allowed]

@@ -183,6 +183,7 @@ class TaskRunner:
                 log.warning("kept setup of a job cannot be read", job_id=task.job_id, error=str(err))
                 raise kept.unreadable() from err
             assert isinstance(setup, Request)  # noqa: S101  # `incoming` was made for a request class
+            setup_task.cohort_size = task.cohort_size  # as it is by now
             self._permit(setup, setup_task, _rows_of(job))
             self._steps[type(setup)](job, setup)
         if earlier:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kernfed.cli.operator_options import IdentityOption, find_identity
 from kernfed.cli.output import JsonOption
 
 
 def doctor(
-    identity: Annotated[Path, typer.Option(help="Identity folder.", envvar="KERNFED_IDENTITY")] = Path("identity"),
+    identity: IdentityOption = None,
     address: Annotated[
         str | None, typer.Option(help="Coordinator's host:port. Default: the one in the identity folder.")
     ] = None,
@@ -20,4 +20,4 @@ def doctor(
     """Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role."""
     from kernfed.cli import diagnosis  # noqa: PLC0415  # loads grpc and numpy, which help does without
 
-    diagnosis.run(identity, address, as_json=as_json)
+    diagnosis.run(find_identity(identity), address, as_json=as_json)

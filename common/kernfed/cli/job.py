@@ -126,8 +126,10 @@ def show(
         if value:
             typer.echo(f"{key:<10} {value}")
     typer.echo("\nsettings")
-    for key, value in flat(settings):
-        typer.echo(f"  {key:<26} {clean(value)}")
+    lines = list(flat(settings, "not set"))
+    width = max(len(key) for key, _ in lines)
+    for key, value in lines:
+        typer.echo(f"  {key:<{width}}  {clean(value)}")
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")

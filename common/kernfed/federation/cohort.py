@@ -273,6 +273,7 @@ class Cohort:
             accept=accept,
             own=None,
             observe=self._observe,
+            cohort_size=len({*self.clients, *asked}),
         )
 
     async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:

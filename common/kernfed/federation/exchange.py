@@ -51,6 +51,8 @@ class Call(Generic[R]):
     own: Mapping[str, Request[R]] | None
     """Requests of the clients' own, of one type, where they are not all asked the same; `request` is one of them."""
     observe: Callable[[JobEvent], None]
+    cohort_size: int
+    """Clients that take part in the job, asked or not; one that is being prepared to join counts."""
 
     def request_of(self, client: str) -> Request[R]:
         """The request to a client."""

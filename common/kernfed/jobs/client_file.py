@@ -232,6 +232,12 @@ class PolicySection(Section):
         ge=1,
         description="Fewest rows that an answer may stand for: training rows, rows of a batch, test rows.",
     )
+    min_cohort: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="Fewest clients of a job that this client takes part in, by the word of the coordinator.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )

@@ -59,8 +59,8 @@ def two_sample(
         seed: Of the permutations; the same seed gives the same p-value.
 
     Raises:
-        DataError: Shapes do not fit, a sample has fewer than two rows, a value is not a finite number, or the matrix of
-            all pairs does not fit into memory.
+        DataError: Shapes do not fit, a sample has fewer than two rows, a value is text or not a finite number, or the
+            matrix of all pairs does not fit into memory.
         ConfigError: A setting is out of its range.
 
     Source: Gretton, Borgwardt, Rasch, Schölkopf & Smola (2012), Lemma 6; permutations: Phipson & Smyth (2010).
@@ -112,7 +112,10 @@ def _rounding(total: int) -> float:
 
 
 def _rows(values: Floats, name: str) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} holds something that is no number ({error}); give columns of numbers alone") from error
     found = found[:, None] if found.ndim == 1 else found
     if found.ndim != 2 or found.shape[1] < 1:
         raise DataError(f"{name} has shape {np.shape(values)}; give rows and columns, (rows, columns)")

@@ -43,7 +43,7 @@ _TRAINING_TITLES = {
 }
 _MODELS_FIRST = ("global", "personal", "local", "central")
 _MAX_ROWS = 500
-_KINDS = {
+KIND_WORDS = {
     "summary": "summaries (counts, means, class names)",
     "mean_embedding": "mean embeddings",
     "sufficient_statistic": "sufficient statistics",
@@ -54,7 +54,9 @@ _KINDS = {
     "collaboration_weights": "collaboration weights",
     "metric": "metrics",
     "unlabelled_sample": "unlabelled samples",
+    "stored_statistic": "statistics that stay with the job",
 }
+"""What a reader of the page sees for each kind of information."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ def _answers(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[st
         for step in steps:
             for kind in step["kinds"]:
                 counts[kind] = counts.get(kind, 0) + step["count"]
-        kinds = [(_KINDS.get(kind, kind), counts[kind]) for kind in _ordered(set(counts), tuple(_KINDS))]
+        kinds = [(KIND_WORDS.get(kind, kind), counts[kind]) for kind in _ordered(set(counts), tuple(KIND_WORDS))]
         row = rows.setdefault(json.dumps([kinds, steps]), {"clients": [], "kinds": kinds, "steps": steps})
         row["clients"].append(client)
     return list(rows.values())[:_MAX_ROWS]

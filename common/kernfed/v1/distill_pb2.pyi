@@ -140,7 +140,7 @@ class KeepPublicSetRequest(google.protobuf.message.Message):
     """SHA-256 of `content`, 64 hexadecimal digits. At most 256 characters."""
     @property
     def content(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Bytes of the file, uint8; see `kernfed.methods.distill.public_set`. Shape (B)."""
+        """Bytes of the file, uint8; see `kernfed.methods.distill.public_set`. Shape (B). Each from 0 to 2^40."""
 
     def __init__(
         self,

@@ -331,7 +331,7 @@ class OnlineStep(google.protobuf.message.Message):
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were drawn, uint8, best first. Shape (B)."""
+        """Numbers of the kernels that were drawn, uint8, best first. Shape (B). Each from 0 to 2^40."""
 
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -391,7 +391,7 @@ class OnlineStepRequest(google.protobuf.message.Message):
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that moved, uint8. Shape (A)."""
+        """Numbers of the kernels that moved, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -450,7 +450,7 @@ class SharedStep(google.protobuf.message.Message):
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were asked for, uint8. Shape (B)."""
+        """Numbers of the kernels that were asked for, uint8. Shape (B). Each from 0 to 2^40."""
 
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -517,7 +517,7 @@ class SharedStepRequest(google.protobuf.message.Message):
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that moved, uint8. Shape (A)."""
+        """Numbers of the kernels that moved, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -529,7 +529,7 @@ class SharedStepRequest(google.protobuf.message.Message):
 
     @property
     def asked(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels whose gradients are wanted, uint8. Shape (B)."""
+        """Numbers of the kernels whose gradients are wanted, uint8. Shape (B). Each from 0 to 2^40."""
 
     def __init__(
         self,
@@ -586,7 +586,7 @@ class LocalStep(google.protobuf.message.Message):
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were asked for, uint8. Shape (B)."""
+        """Numbers of the kernels that were asked for, uint8. Shape (B). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -656,7 +656,7 @@ class LocalStepRequest(google.protobuf.message.Message):
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were averaged since, uint8. Shape (A)."""
+        """Numbers of the kernels that were averaged since, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -668,7 +668,7 @@ class LocalStepRequest(google.protobuf.message.Message):
 
     @property
     def asked(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels whose parameters are wanted, uint8. Shape (B)."""
+        """Numbers of the kernels whose parameters are wanted, uint8. Shape (B). Each from 0 to 2^40."""
 
     def __init__(
         self,

@@ -799,7 +799,7 @@ class Clustering(google.protobuf.message.Message):
     """Number K of clusters. From 1 to 1,000."""
     @property
     def labels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Cluster of each client, from 0; int64. Shape (B)."""
+        """Cluster of each client, from 0; int64. Shape (B). Each from 0 to 2^40."""
 
     def __init__(
         self,

@@ -640,7 +640,7 @@ class RatioSummary(google.protobuf.message.Message):
     """
     @property
     def histogram(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64. Shape (16)."""
+        """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64. Shape (16). Each from 0 to 2^40."""
 
     @property
     def target_mean(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -1050,7 +1050,7 @@ class FoldSums(google.protobuf.message.Message):
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     @property
     def fold_rows(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Training rows in each fold, int64; copies of a row lie in one. Shape (F)."""
+        """Training rows in each fold, int64; copies of a row lie in one. Shape (F). Each from 0 to 2^40."""
 
     @property
     def second_moments(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -1062,7 +1062,9 @@ class FoldSums(google.protobuf.message.Message):
 
     @property
     def fold_points(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Test points in each fold, int64; zeros where they are fewer than the policy lets an aggregate stand for. Shape (F)."""
+        """Test points in each fold, int64; zeros where they are fewer than the policy lets an aggregate stand for. Shape (F).
+        Each from 0 to 2^40.
+        """
 
     @property
     def point_sums(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -1236,7 +1238,7 @@ class ClassCounts(google.protobuf.message.Message):
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     @property
     def counts(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """int64. Shape (C)."""
+        """int64. Shape (C). Each from 0 to 2^40."""
 
     def __init__(
         self,
@@ -1280,11 +1282,11 @@ class Classified(google.protobuf.message.Message):
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     @property
     def confusion(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Training rows by predicted class (row) and class (column), int64. Shape (C, C)."""
+        """Training rows by predicted class (row) and class (column), int64. Shape (C, C). Each from 0 to 2^40."""
 
     @property
     def predicted(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Predictions on test points, by all classifiers, int64. Shape (C)."""
+        """Predictions on test points, by all classifiers, int64. Shape (C). Each from 0 to 2^40."""
 
     def __init__(
         self,

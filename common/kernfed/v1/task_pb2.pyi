@@ -33,6 +33,7 @@ class Task(google.protobuf.message.Message):
     SUBMITTED_BY_FIELD_NUMBER: builtins.int
     METHOD_FIELD_NUMBER: builtins.int
     REQUEST_SHA256_FIELD_NUMBER: builtins.int
+    COHORT_SIZE_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """`<job>/<round>/<step>` plus `/<n>` where a round asks the same step again. A client answers a repeated task from its
     outbox, where `request_sha256` is the same too.
@@ -53,6 +54,8 @@ class Task(google.protobuf.message.Message):
     """SHA-256 of the request: float_bits, header and body. After a restore an id may come again with another request.
     Empty from a release of before, which counts on the id alone.
     """
+    cohort_size: builtins.int
+    """Clients that take part in the job, for the client's policy. 0 from a release of before."""
     @property
     def payload(self) -> Global___Payload:
         """The request. Its body may follow in fragments."""
@@ -74,9 +77,10 @@ class Task(google.protobuf.message.Message):
         submitted_by: builtins.str = ...,
         method: builtins.str = ...,
         request_sha256: builtins.bytes = ...,
+        cohort_size: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "payload", b"payload"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cohort_size", b"cohort_size", "deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
 

@@ -122,6 +122,7 @@ class OpenCall:
             submitted_by=self._submitted_by,
             method=self._method,
             request_sha256=sha256,
+            cohort_size=call.cohort_size,
         )
         task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
         body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None

@@ -38,14 +38,17 @@ def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     total = sum(setup.num_rows.values())
     ridge = _by_rows(method, setup.spec, total) if setup.ridge is None else setup.ridge
     own = {client: _by_rows(method, setup.spec, rows) for client, rows in setup.num_rows.items()}
+    why = f"by the rule for {total} training rows and {setup.num_features} features"
+    if setup.ridge is not None:
+        why = "by the rule for the rows of the earlier job"
     if run.resumed is not None:
         kept = run.resolved_before()
-        if _RIDGE not in kept:  # the job began before there was the rule
-            ridge, own = FORMER_RIDGE, {}
-        else:
-            ridge = kept[_RIDGE]
+        if _RIDGE not in kept:
+            ridge, own, why = FORMER_RIDGE, {}, "the job began before there was a rule"
+        elif kept[_RIDGE] != ridge:
+            ridge, why = kept[_RIDGE], "by the rule for the rows with which the job began"
     run.resolve({_RIDGE: ridge})
-    run.note(f"ridge {ridge:.6g}: by the rule for {total} training rows and {setup.num_features} features")
+    run.note(f"ridge {ridge:.6g}: {why}")
     found = job.model_copy(update={"method": method.model_copy(update=dict(run.resolved))})
     return found, replace(setup, own_ridge=own)
 

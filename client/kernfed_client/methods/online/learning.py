@@ -26,14 +26,13 @@ from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStep,
     LocalStepRequest,
-    MetaStep,
-    MetaStepRequest,
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
     SharedStep,
     SharedStepRequest,
 )
+from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
 from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS

@@ -15,8 +15,6 @@ from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStep,
     LocalStepRequest,
-    MetaStep,
-    MetaStepRequest,
     OnlineStep,
     OnlineStepRequest,
     OpenStreamRequest,
@@ -28,6 +26,7 @@ from kernfed.methods.online.messages import (
     StreamMetricsRequest,
     StreamOpened,
 )
+from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online import pooled

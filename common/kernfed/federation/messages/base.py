@@ -87,11 +87,21 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """Marks an array of whole numbers, int64 or uint8, each from 0 to 2^40, so that no sum of them overflows.
+
+    All other arrays hold floats: counts that come as floats, or statistics that come as integers, are refused.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class MaxLength:
     """Longest text (characters) or sequence (items) that a field may hold."""
 
     limit: int
 
+
+_MOST_WHOLE = 2**40
 
 Rows = Annotated[int, Range(ge=0, le=2**53)]
 """Training rows of the client; must equal what the client stated in its DataDescription."""
@@ -188,6 +198,8 @@ class FieldInfo:
     max_length: MaxLength | None
     exact: bool = False
     """Whether the array keeps its digits in a job of lower precision."""
+    whole: bool = False
+    """Whether the array holds whole numbers; else floats."""
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -227,8 +239,10 @@ def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
             return next((m for m in metadata if isinstance(m, kind)), None)
 
         nested = dataclasses.is_dataclass(item or bare)
-        exact = pick(Exact) is not None
-        found.append(FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength), exact))
+        marks = (pick(Exact) is not None, pick(Whole) is not None)
+        found.append(
+            FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength), *marks)
+        )
     return tuple(found)
 
 
@@ -245,7 +259,7 @@ def validate(message: Any, dims: Dims, *, finite: bool = True) -> Dims:
 
     Raises:
         WireError: A number is out of range or not finite, or a text or list is too long.
-        InvalidTensorError: A tensor has the wrong shape, or holds NaN or infinity.
+        InvalidTensorError: A tensor has the wrong shape or type, or holds NaN or infinity, or counts beyond reason.
     """
     bound = dict(dims)
     _validate(message, bound, type(message).__name__, finite)
@@ -293,7 +307,14 @@ def _validate_array(value: Array, f: FieldInfo, dims: Dims, where: str, finite: 
         if not fits:
             shown = tuple(dims.get(d, d) if isinstance(d, str) else d for d in want)
             raise InvalidTensorError(f"{where}.{f.name}: want shape {shown}, got {value.shape}")
-    if finite and value.dtype.kind == "f" and not all_finite(value):
+    if value.dtype.kind not in ("iu" if f.whole else "f"):
+        raise InvalidTensorError(
+            f"{where}.{f.name}: want {'whole numbers' if f.whole else 'floats'}, got {value.dtype}; "
+            "install the same release of kernfed at client and coordinator"
+        )
+    if f.whole and value.dtype.itemsize > 1 and value.size and not 0 <= value.min() <= value.max() <= _MOST_WHOLE:
+        raise InvalidTensorError(f"{where}.{f.name} holds whole numbers outside of [0, {_MOST_WHOLE:,}]")
+    if finite and not f.whole and not all_finite(value):
         raise InvalidTensorError(f"{where}.{f.name} holds NaN or infinity")
 
 

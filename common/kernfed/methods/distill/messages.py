@@ -24,6 +24,7 @@ from kernfed.federation.messages.base import (
     Rows,
     Shape,
     Stated,
+    Whole,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 
@@ -72,7 +73,7 @@ class KeepPublicSetRequest(Request[PublicSetKept]):
 
     sha256: Name
     """SHA-256 of `content`, 64 hexadecimal digits."""
-    content: Annotated[Array, Shape("B")]
+    content: Annotated[Array, Shape("B"), Whole()]
     """Bytes of the file, uint8; see `kernfed.methods.distill.public_set`."""
 
 

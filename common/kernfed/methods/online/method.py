@@ -9,13 +9,13 @@ from kernfed.methods.base import Method, Needs, table
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStepRequest,
-    MetaStepRequest,
     OnlineStepRequest,
     OpenStreamRequest,
     RangesRequest,
     SharedStepRequest,
     StreamMetricsRequest,
 )
+from kernfed.methods.online.meta_messages import MetaStepRequest
 from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.settings import (
     EmKoflSettings,

@@ -88,7 +88,7 @@ class Gate:
     """Whether the mix of all experts predicts, or *alone*.
 
     A row pulls from *alone* towards the mix by p = -l'(alone) (mix - alone). Where the mix is no better, p is as often
-    below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 in hardly any stream.
+    below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 at few rows only, six of 1,000.
 
     Clients that are alike learn this together sooner than one by one. So each tells by how many deviations its sum lies
     above 0, and where those of all others together are enough, a client needs less evidence of its own.

@@ -26,6 +26,7 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.features.spec import FeatureSpec, check_spec
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
+from kernfed.pki.names import check_name
 
 FORMAT: Final = "kernfed.shared/1"
 NAME: Final = "shared"
@@ -166,6 +167,8 @@ def from_bytes(content: bytes, where: str = ARTIFACT) -> KeptShared:
         facts = TypeAdapter(Facts).validate_json(found.pop("facts").tobytes())
         check_spec(facts.features)
         check_spec(facts.embedding)
+        for client in facts.clients:
+            check_name(client, "client")
     except (SafetensorError, ValidationError, ConfigError, ValueError, KeyError) as err:
         raise DataError(f"{where}: not what a job with keep_shared = true leaves ({_first(err)}); {_REMEDY}") from err
     problem = _problem(facts, found)
@@ -238,10 +241,13 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
             return f"{name} holds something else than finite float64 numbers"
         if (name in _POSITIVE and not (array > 0).all()) or (name in _NOT_NEGATIVE and not (array >= 0).all()):
             return f"{name} holds a number that is too small"
+    if arrays["basis"].ndim != 2:
+        return "basis is no matrix"
     sizes = {"P": facts.features.num_columns, "M": facts.features.num_features, "B": len(facts.clients)}
     sizes |= {"E": facts.embedding.num_features, "Z": facts.embedding.num_columns, "C": arrays["target_mean"].size}
-    inputs = arrays["basis"].shape[-1] or sizes["M"]
-    sizes |= {"U": sizes["P"] + sizes["C"], "R": arrays["basis"].shape[-1]}
+    directions = arrays["basis"].shape[-1] if arrays["basis"].ndim else 0
+    inputs = directions or sizes["M"]
+    sizes |= {"U": sizes["P"] + sizes["C"], "R": directions}
     sizes["Q"] = inputs + int(bool(facts.plan.get("features", {}).get("intercept")))
     sizes["T"] = packed_size(sizes["Q"])
     for name, letters in _SHAPES.items():
@@ -251,8 +257,14 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
         return f"bounds has shape {arrays['bounds'].shape}, which does not fit the other parts"
     if list(facts.clients) != sorted(set(facts.clients)) or not facts.clients:
         return "its clients are not in order, or there are none"
-    if not {"method", "data", "features"} <= facts.plan.keys() or "features" not in facts.plan["data"]:
+    columns = facts.plan.get("data", {}).get("features")
+    known = isinstance(columns, list) and all(isinstance(column, str) for column in columns)
+    if not known or not {"method", "features"} <= facts.plan.keys():
         return "it does not say what the job was"
+    if facts.ridge is not None and not 0 <= facts.ridge < float("inf"):
+        return f"its ridge is {facts.ridge:g}"
+    if (arrays["num_rows"] > 2.0**53).any() or (arrays["num_rows"] % 1 != 0).any():
+        return "num_rows holds something else than counts of rows"
     if (facts.grid is None) != (not facts.decisions):
         return "it has candidates without a decision, or the reverse"
     return ""

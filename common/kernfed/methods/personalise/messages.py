@@ -31,6 +31,7 @@ from kernfed.federation.messages.base import (
     Rows,
     Shape,
     Stated,
+    Whole,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.triangles import unpack
@@ -227,7 +228,7 @@ class Clustering:
 
     num_clusters: Annotated[int, Range(1, 1000)]
     """Number K of clusters."""
-    labels: Annotated[Array, Shape("B")]
+    labels: Annotated[Array, Shape("B"), Whole()]
     """Cluster of each client, from 0; int64."""
 
 

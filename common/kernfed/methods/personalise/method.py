@@ -22,7 +22,7 @@ def _unscaled(settings: PersonaliseSettings) -> str:
 METHODS = table(
     Method(
         PersonaliseSettings,
-        rounds=lambda s: s.rounds,
+        rounds=lambda s: 1 if s.trainer == "exact" else s.rounds,
         files=lambda s: (s.from_job,) if s.from_job else (),
         pack=pack_folder,
         unscaled=_unscaled,

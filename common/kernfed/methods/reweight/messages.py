@@ -25,6 +25,7 @@ from kernfed.federation.messages.base import (
     Rows,
     Shape,
     Stated,
+    Whole,
 )
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
@@ -229,7 +230,7 @@ class RatioSummary(Reply):
     """Share of the test points that no training row stands for."""
     num_steps: Count
     """Gradient steps of the estimator; 0: closed form, or label shift."""
-    histogram: Annotated[Array, Shape(16)]
+    histogram: Annotated[Array, Shape(16), Whole()]
     """Training rows by weight: 0, then up to 2^-6, 2^-5, ..., 2^7, and above; int64."""
     target_mean: Annotated[Array, Shape("C"), Exact()]
     """Weighted mean of the (encoded) targets."""

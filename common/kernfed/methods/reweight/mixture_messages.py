@@ -12,7 +12,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.features.spec import FeatureSpec
-from kernfed.federation.messages.base import Dim, Exact, Kind, Name, Range, Reply, Request, Rows, Shape, Stated
+from kernfed.federation.messages.base import Dim, Exact, Kind, Name, Range, Reply, Request, Rows, Shape, Stated, Whole
 from kernfed.methods.reweight.messages import Count, RatiosKept
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 
@@ -60,13 +60,13 @@ class FoldSums(Reply):
     diagnostics = ("second_moments", "point_sums")  # bounded by the rows, see `kernfed.methods.reweight.mixture.check`
 
     num_rows: Rows
-    fold_rows: Annotated[Array, Shape("F")]
+    fold_rows: Annotated[Array, Shape("F"), Whole()]
     """Training rows in each fold, int64; copies of a row lie in one."""
     second_moments: Annotated[Array, Shape("F", "T"), Exact()]
     """Σ φφ' over them, as upper triangles; the constant is first."""
     target_moments: Annotated[Array, Shape("F", "D", "C"), Exact()]
     """Σ φ y' over them, y the class as zeros and a one."""
-    fold_points: Annotated[Array, Shape("F")]
+    fold_points: Annotated[Array, Shape("F"), Whole()]
     """Test points in each fold, int64; zeros where they are fewer than the policy lets an aggregate stand for."""
     point_sums: Annotated[Array, Shape("F", "D"), Exact()]
     """Σ φ over them."""
@@ -153,7 +153,7 @@ class ClassCounts(Reply):
     """Training rows by class."""
 
     num_rows: Rows
-    counts: Annotated[Array, Shape("C")]
+    counts: Annotated[Array, Shape("C"), Whole()]
     """int64."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
@@ -180,9 +180,9 @@ class Classified(Reply):
     """Counts of what classifiers say of rows that they were not trained on."""
 
     num_rows: Rows
-    confusion: Annotated[Array, Shape("C", "C")]
+    confusion: Annotated[Array, Shape("C", "C"), Whole()]
     """Training rows by predicted class (row) and class (column), int64."""
-    predicted: Annotated[Array, Shape("C")]
+    predicted: Annotated[Array, Shape("C"), Whole()]
     """Predictions on test points, by all classifiers, int64."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:

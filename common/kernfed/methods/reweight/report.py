@@ -50,7 +50,7 @@ def reweight_section(finding: ReweightFinding) -> Section:
         f"{_SOURCES.get(finding.source, finding.source)}. "
         f"In means clients count {_CLIENTS.get(finding.client_weights, finding.client_weights)}. "
         + " ".join(f"{w}." for w in finding.words)
-        + f" {verdict(clients)}"
+        + f" {worst_served(clients)}"
     )
     return Section("Test distributions and weights", text.strip(), charts, _table(clients))
 
@@ -82,25 +82,14 @@ def gains(clients: Sequence[RatiosOfClient], other: str) -> dict[str, float]:
     return found
 
 
-def verdict(clients: Sequence[RatiosOfClient]) -> str:
-    """Clients that gain and lose, and the worst client, in words; empty where nothing was compared."""
+def worst_served(clients: Sequence[RatiosOfClient]) -> str:
+    """The worst client in words; empty where nothing was measured. Who gains and loses the job's end tells."""
     metric = metric_of(clients)
     if metric is None:
         return ""
-    words = []
-    for other in ("fedavg", "own", "weighted"):
-        found = gains(clients, other)
-        if found:
-            better = [c for c, gain in found.items() if gain > 0]
-            worse = [c for c, gain in found.items() if gain < 0]
-            words.append(
-                f"Against the model {_OTHERS[other]}, {len(better)} of {len(found)} clients gain"
-                + (f"; {len(worse)} lose ({', '.join(worse[:6])}{', …' if len(worse) > 6 else ''})." if worse else ".")
-            )
     values = {c.client: c.scores["global"][metric] for c in clients if metric in c.scores.get("global", {})}
     worst = (min if metric == "accuracy" else max)(values, key=lambda c: values[c])
-    words.append(f"Worst served is {worst}: {METRICS[metric]} {values[worst]:.4g}.")
-    return " ".join(words)
+    return f"Worst served is {worst}: {METRICS[metric]} {values[worst]:.4g}."
 
 
 def _bin_of_one() -> float:

@@ -17,14 +17,8 @@ from kernfed.federation.cohort import Cohort
 from kernfed.methods.online import meta as online_meta
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
-from kernfed.methods.online.messages import (
-    LocalStep,
-    LocalStepRequest,
-    MetaStep,
-    MetaStepRequest,
-    SharedStep,
-    SharedStepRequest,
-)
+from kernfed.methods.online.messages import LocalStep, LocalStepRequest, SharedStep, SharedStepRequest
+from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.server_step import ClientStep, pool
 from kernfed.methods.online.settings import (
     DictionarySettings,

@@ -157,9 +157,11 @@ class _Networks:
         members, networks = set(self.job.cohort.clients), self.on_rows
         own: dict[str, dict[str, tuple[float, ...]]] = {}
         if self.scales is not None and alone:
-            everyone = np.vstack([np.eye(len(self.clients)), self.targets.mix[-1]])
-            scales = mixture_scales(self.job, self.spec, self.clients, everyone)
-            own = {c: scales.of_one(k) for k, c in enumerate(self.clients)}
+            known = [c for c in self.clients if c in self.job.moments]  # after a restart one may have fallen out
+            shares = self.targets.mix[-1][[self.clients.index(c) for c in known]]
+            everyone = np.vstack([np.eye(len(known)), shares / shares.sum()])
+            scales = mixture_scales(self.job, self.spec, tuple(known), everyone)
+            own = {c: scales.of_one(k) for k, c in enumerate(known)}
         start = initial_parameters(self.spec, self.job.seed("network"), self.job.setup.class_order)
         requests = {
             c: EvaluateNetworksRequest(

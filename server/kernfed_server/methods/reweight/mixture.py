@@ -27,6 +27,8 @@ from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
 from kernfed_server.jobs.gate import Gate
 
 NO_AXES = np.zeros((0, 0))
+_GREATEST_FEATURE = 1.5
+"""Above the constant and every cosine feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,22 @@ async def _axes(gate: Gate, plan: Plan, clients: tuple[str, ...]) -> Floats:
         return NO_AXES
     request = PointMomentsRequest(features=plan.features, num_points=plan.num_points, seed=plan.seed)
 
-    def check_moments(client: str, reply: PointMoments) -> None:
-        second = unpack(np.asarray(reply.second_moments), plan.num_columns)
-        if len(reply.sums) != plan.num_columns or (np.square(reply.sums) > reply.num_points * second.diagonal()).any():
-            raise InvalidReplyError(f"{client}: its sums and second moments are not of {reply.num_points} points")
-
-    replies = await gate.ask(request, check_moments, clients=clients, fresh=True)
+    replies = await gate.ask(
+        request, lambda _, reply: check_points(reply, plan.num_columns), clients=clients, fresh=True
+    )
     return await asyncio.to_thread(_principal_axes, replies, num)
+
+
+def check_points(reply: PointMoments, num_columns: int) -> None:
+    """Refuse moments that no points have.
+
+    Raises:
+        InvalidReplyError: They are of other columns, or a sum is too large for its squares.
+    """
+    second = unpack(np.asarray(reply.second_moments), num_columns)
+    most = reply.num_points * second.diagonal() * (1.0 + 1e-9)  # equal where a column is the same in all rows
+    if len(reply.sums) != num_columns or (np.square(reply.sums) > most).any():
+        raise InvalidReplyError(f"its sums and second moments are not of {reply.num_points} points")
 
 
 def _principal_axes(replies: Mapping[str, PointMoments], num: int) -> Floats:
@@ -158,6 +169,11 @@ class _Check:
         del client
         if reply.point_sums.shape[1] != self.size:
             raise InvalidReplyError(f"sums of {reply.point_sums.shape[1]} features, not {self.size}")
+        if reply.fold_rows.dtype.kind not in "iu" or reply.fold_points.dtype.kind not in "iu":
+            raise InvalidReplyError("rows of its folds in broken numbers")
+        rows = reply.fold_rows[:, None, None]
+        if (np.abs(reply.target_moments) > _GREATEST_FEATURE * rows + 1e-6).any():
+            raise InvalidReplyError(f"its sums of features by class are not of {reply.num_rows} rows")
         check(sums_of(reply), self.size)
 
 

@@ -59,6 +59,8 @@ class Reweighting:
             self.settings = rules.of_stored(self.settings, state)
             self.mixed = rules.mixture_of(state)
             self.choice = rules.choice_of(state)
+            if (before := rules.gone_on_of(state)) is not None:
+                self.scope, self.skipped = before.scope, before.skipped
         self.scope = self.scope or self.settings.scope
 
     @property
@@ -68,7 +70,7 @@ class Reweighting:
 
     def kept(self) -> dict[str, Array]:
         """What every checkpoint holds, so that a run goes on by the rules that it began with."""
-        return rules.kept(self.mixed, self.choice)
+        return rules.kept(self.mixed, self.choice, rules.GoneOn(self.scope, self.skipped))
 
     @property
     def gate(self) -> Gate:

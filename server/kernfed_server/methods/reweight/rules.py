@@ -13,6 +13,7 @@ from kernfed_server.jobs.state import State, json_array
 
 _NAME = "mixture"
 _CHOICE = "choice"
+_GONE_ON = "gone_on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,28 @@ class Choice:
         return self.weighted - self.unweighted > self.margin * self.error
 
 
-def kept(mixed: Mapping[str, tuple[float, float]], choice: Choice | None) -> dict[str, Array]:
+@dataclass(frozen=True, slots=True)
+class GoneOn:
+    """What the clients of the first rounds made of the job: later ones may differ, and its variants may not."""
+
+    scope: str
+    """The scope that the job goes on with."""
+    skipped: tuple[str, ...] = ()
+    """Variants that are not trained, as their ratios do not exist at some client."""
+
+
+def kept(mixed: Mapping[str, tuple[float, float]], choice: Choice | None, gone_on: GoneOn) -> dict[str, Array]:
     """For a checkpoint; a run of a release before has no such entries.
 
     Args:
         mixed: Clients whose rows make the mixture, each with the bounds of its mean ratio.
         choice: Between the models, once it was made.
+        gone_on: Which variants there are.
     """
-    found = {_NAME: json_array({client: list(bounds) for client, bounds in mixed.items()})}
+    found = {
+        _NAME: json_array({client: list(bounds) for client, bounds in mixed.items()}),
+        _GONE_ON: json_array({"scope": gone_on.scope, "skipped": list(gone_on.skipped)}),
+    }
     if choice is not None:
         found[_CHOICE] = np.array([choice.weighted, choice.unweighted, choice.error, choice.margin])
     return found
@@ -48,6 +63,14 @@ def kept(mixed: Mapping[str, tuple[float, float]], choice: Choice | None) -> dic
 def choice_of(state: State) -> Choice | None:
     """What `kept` was given."""
     return Choice(*map(float, state[_CHOICE])) if _CHOICE in state else None
+
+
+def gone_on_of(state: State) -> GoneOn | None:
+    """What `kept` was given; None where the release was an earlier one."""
+    if _GONE_ON not in state:
+        return None
+    told = state.json(_GONE_ON)
+    return GoneOn(told["scope"], tuple(told["skipped"]))
 
 
 def mixture_of(state: State) -> dict[str, tuple[float, float]]:

@@ -48,6 +48,7 @@ async def _baseline(setup: Setup, settings: ReweightSettings, cohort: Cohort, ru
 _COMPARED = (
     *ALONE,
     Against("global", UNWEIGHTED, "the model without weights"),
+    Against("global", "own", "the model with each client's own ratios"),
     Against("global", WEIGHTED, "the model with weights"),
 )
 WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED)}

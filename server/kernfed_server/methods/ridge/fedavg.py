@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.maths.sampling import sample_clients
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
-from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.ridge.averaging import averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +43,8 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         learning_rate = 1.0 / max(c.largest_eigenvalue for c in curvatures.values())
         run.note(f"learning rate {learning_rate:.6g}: 1 / the largest curvature of any client's objective")
 
-    weights = run.resumed["weights"] if run.resumed else np.zeros((setup.num_features, setup.num_outputs))
-    async for round_num in run.rounds(plan.rounds):
-        request = GradientDescentRequest(
+    def request(weights: Array, round_num: int) -> GradientDescentRequest:
+        return GradientDescentRequest(
             ridge=plan.ridge,
             weights=weights,
             learning_rate=learning_rate,
@@ -56,13 +52,13 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
             batch_size=plan.batch_size or 0,
             seed=rng.seed(setup.schema.seed, "fedavg", str(round_num)),
         )
-        asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
-        before, weights = weights, (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights
-        run.moved(before, weights)
-        if round_num == plan.rounds:
-            run.ends(run.settled(plan.rounds, whole=plan.client_fraction == 1 and not plan.batch_size))
-        metrics = None
-        if run.evaluates(round_num, plan.rounds):
-            metrics = await evaluate(setup, cohort, run, weights)
-        await run.record(round_num, {"weights": weights}, metrics)
-    return weights
+
+    return await averaged(
+        setup,
+        cohort,
+        run,
+        request,
+        rounds=plan.rounds,
+        client_fraction=plan.client_fraction,
+        all_rows=not plan.batch_size,
+    )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.maths.sampling import sample_clients
 from kernfed.methods.ridge.messages import ProximalSolveRequest
-from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.methods.ridge.averaging import averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +32,9 @@ async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Arra
 
     Source: Li et al. (2020), Algorithm 2, with the local problem solved in closed form.
     """
-    weights = run.resumed["weights"] if run.resumed else np.zeros((setup.num_features, setup.num_outputs))
-    async for round_num in run.rounds(plan.rounds):
-        request = ProximalSolveRequest(ridge=plan.ridge, weights=weights, proximal=plan.proximal)
-        asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
-        before, weights = weights, (await cohort.mean(request, clients=asked, drawn=plan.client_fraction < 1)).weights
-        run.moved(before, weights)
-        if round_num == plan.rounds:
-            run.ends(run.settled(plan.rounds, whole=plan.client_fraction == 1))
-        metrics = None
-        if run.evaluates(round_num, plan.rounds):
-            metrics = await evaluate(setup, cohort, run, weights)
-        await run.record(round_num, {"weights": weights}, metrics)
-    return weights
+
+    def request(weights: Array, round_num: int) -> ProximalSolveRequest:
+        del round_num
+        return ProximalSolveRequest(ridge=plan.ridge, weights=weights, proximal=plan.proximal)
+
+    return await averaged(setup, cohort, run, request, rounds=plan.rounds, client_fraction=plan.client_fraction)

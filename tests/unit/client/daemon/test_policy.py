@@ -103,3 +103,14 @@ def test_a_batch_stands_for_enough_rows(batch_size: int) -> None:
     ask(10)
     with pytest.raises(PolicyError, match=r"batches of \d rows.*method.batch_size.*policy.min_rows"):
         ask(batch_size)
+
+
+def test_a_job_of_few_clients_is_refused() -> None:
+    """A cohort below the policy's least, or one of which nothing was said, is refused; by default any will do."""
+    policy = Policy(PolicySection(min_cohort=3))
+    policy.check(DescribeDataRequest, "ann", "newton", 99, 3)
+    policy.check(DescribeDataRequest, "ann", "newton", 99)
+    for size in (0, 2):
+        Policy(PolicySection()).check(DescribeDataRequest, "ann", "newton", 99, size)
+        with pytest.raises(PolicyError, match=r"fewer than 3 clients.*policy\.min_cohort"):
+            policy.check(DescribeDataRequest, "ann", "newton", 99, size)

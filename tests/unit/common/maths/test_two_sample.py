@@ -93,6 +93,7 @@ def test_equal_rows_tell_nothing() -> None:
         (np.ones((3, 2)), np.ones((3, 1)), {}, DataError, "x has 2 columns and y 1"),
         (np.ones((1, 2)), np.ones((3, 2)), {}, DataError, "x has 1 rows; a sample needs at least 2"),
         (np.ones((3, 2)), np.full((3, 2), np.nan), {}, DataError, "y holds NaN or infinity"),
+        (np.ones((3, 2)), np.array([["1", "dead"]] * 3), {}, DataError, "y holds something that is no number"),
         (np.ones((3, 2, 1)), np.ones((3, 2)), {}, DataError, "x has shape"),
         (np.ones(3), np.ones(3), {"num_permutations": 0}, ConfigError, "give at least 1"),
         (np.ones(3), np.ones(3), {"lengthscale": 0.0}, ConfigError, "give a number above 0"),

@@ -15,11 +15,12 @@ import pytest
 
 from kernfed.errors import DataError
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import Kind
 from kernfed.jobs.metrics_file import write_metrics
 from kernfed.methods.ending import Comparison, EndFinding, Loser
 from kernfed.methods.heads.finding import HeadFinding
 from kernfed.report.charts import bar_chart
-from kernfed.report.page import render, write_report
+from kernfed.report.page import KIND_WORDS, render, write_report
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
 
@@ -233,3 +234,8 @@ def test_the_end_of_the_job_is_told_first() -> None:
     assert "Not arrived: far." in page
     assert "better at 1, level at 1, worse at 1: &lt;b&gt; (0.5 against 0.25)" in page
     assert "0.4 against 0.3" in page
+
+
+def test_each_kind_of_information_has_words() -> None:
+    """The page says what left a site in words, whatever its kind."""
+    assert set(KIND_WORDS) == set(Kind)

@@ -56,6 +56,9 @@ def test_a_restart_keeps_the_number_though_a_client_is_gone(tmp_path: Path) -> N
     stored = bench(rows, tmp_path).run(job, resumed=former)
     numbered = bench(rows, tmp_path).run(make_job("fedavg", rounds=4, ridge=1e-3), resumed=former)
     assert stored.weights.tobytes() == numbered.weights.tobytes()
+    assert any("ridge 0.0003: by the rule for the rows with which the job began" in note for note in again.notes)
+    assert any("ridge 0.001: the job began before there was a rule" in note for note in stored.notes)
+    assert not any("by the rule" in note for note in stored.notes)
 
 
 def test_the_record_names_rule_and_number(tmp_path: Path) -> None:

@@ -198,10 +198,20 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
             from_bytes(bad)
     for changed in (
         replace(kept, deviation=-kept.deviation),
+        replace(kept, basis=np.zeros(0)),
         replace(kept, grams=kept.grams[:, :-1]),
         replace(kept, means=np.full_like(kept.means, np.nan)),
         replace(kept, facts=replace(kept.facts, clients=kept.facts.clients[::-1])),
         replace(kept, facts=replace(kept.facts, decisions=())),
+        replace(kept, basis=np.array(1.0)),
+        replace(kept, num_rows=kept.num_rows * 1e300),
+        replace(kept, num_rows=kept.num_rows + 0.5),
+        replace(kept, facts=replace(kept.facts, ridge=-1.0)),
+        replace(kept, facts=replace(kept.facts, clients=("\x1b[2J", *kept.facts.clients[1:]))),
+        *(
+            replace(kept, facts=replace(kept.facts, plan=kept.facts.plan | {"data": {"features": columns}}))
+            for columns in (5, [[1], {}], "x0")
+        ),
     ):
         with pytest.raises(DataError, match="fetch the job's artifacts again"):
             from_bytes(changed.to_bytes())

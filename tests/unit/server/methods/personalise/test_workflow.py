@@ -360,6 +360,18 @@ def test_a_run_that_began_in_the_scale_of_all_rows_goes_on_in_it(tmp_path: Path)
     assert resumed.metrics[-1] != bench(rows, tmp_path).run(now).metrics[-1]
 
 
+def test_networks_are_measured_though_a_client_is_gone_after_a_restart(tmp_path: Path) -> None:
+    """The scale of each client alone, which is measured at the end, is of the clients that are left."""
+    rows = concept_rows()
+    job = personal_job(cohort='preflight = "quorum"', **TRAINERS["fedavg"])
+    first = bench(rows, tmp_path).run(job, stop_before=4)
+    left = {name: rows[name] for name in list(rows)[:-1]}
+    done = bench(left, tmp_path).run(job, resumed=first.journal.last)
+    last = done.metrics[-1].clients
+    assert sorted(last) == sorted(left)
+    assert all("local" in scores and "personal" in scores for scores in last.values())
+
+
 def test_networks_of_clients_in_other_places_gain_by_their_mixtures_scale(tmp_path: Path) -> None:
     """Two groups far apart: in the scale of its own group a network gets nearer in as many rounds."""
     random = np.random.default_rng(5)

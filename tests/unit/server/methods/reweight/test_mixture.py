@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError, JobError
-from kernfed.features.spec import draw_frequencies
+from kernfed.errors import ConfigError, InvalidReplyError, JobError
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.federation.messages.base import Kind
+from kernfed.maths.triangles import pack
 from kernfed.methods.reweight.label_shift import label_ratios, priors
+from kernfed.methods.reweight.mixture_messages import FoldSums, PointMoments
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import ratios_of
 from kernfed_client.methods.reweight.sums_steps import folds_of
+from kernfed_server.methods.reweight.mixture import check_points, checked
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import Bench, bench
 from kernfed_testing.personalise import clients, notes, run, without
@@ -190,6 +194,19 @@ def test_a_client_that_is_lost_leaves_the_mixture(tmp_path: Path) -> None:
     assert state is not None
 
 
+def test_a_job_that_went_on_with_own_ratios_does_so_after_a_restart(tmp_path: Path) -> None:
+    """The client that refused is gone by then; the model that was begun is ended, not another one."""
+    rows = shifted_rows(60)
+    refusing: dict[str, Any] = {"bee": without(Kind.SUFFICIENT_STATISTIC)}
+    job = reweight_job(on_refusal="own", compare=False, rounds=6, cohort='preflight = "quorum"')
+    first = Bench(clients(rows, tmp_path, **refusing)).run(job, stop_before=3)
+    left = {name: rows[name] for name in ("ant", "cat")}
+    done = Bench(clients(left, tmp_path)).run(job, resumed=first.journal.last)
+    told = [e.finding for e in done.journal.events if e.message == "reweight" and e.finding is not None]
+    assert told[-1]["scope"] == "own"
+    assert not done.cohort.faults
+
+
 @pytest.mark.parametrize(
     ("step", "change"),
     [
@@ -222,6 +239,7 @@ def test_absurd_numbers_leave_their_client_out(tmp_path: Path, step: str, change
         ("black-box", "reweight.classify", lambda r: replace(r, confusion=r.confusion * 10**9)),
         ("black-box", "reweight.classify", lambda r: replace(r, predicted=r.predicted - 10**6)),
         ("black-box", "reweight.fold_sums", lambda r: replace(r, second_moments=-r.second_moments)),
+        ("black-box", "reweight.fold_sums", lambda r: replace(r, target_moments=1e3 * r.target_moments)),
     ],
 )
 def test_absurd_counts_leave_their_client_out(tmp_path: Path, source: str, step: str, change: Any) -> None:
@@ -263,3 +281,47 @@ def test_ratios_are_cut_where_asked(tmp_path: Path) -> None:
     done = run(reweight_job(rounds=2, ratios="clip = 1.5"), jobs)
     assert sum(c["num_cut"] for c in finding(done)["clients"]) > 5
     assert max(each.max() for each in ratios(jobs).values()) <= 1.5 + 1e-9
+
+
+SPEC = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, 2, 1.0, 3, 7)
+
+
+def fold_sums() -> FoldSums:
+    """Three rows and a test point in the first of two folds; all features are 0."""
+    second = np.zeros((2, 10))
+    second[0, 0] = 3.0
+    return FoldSums(
+        num_rows=3,
+        fold_rows=np.array([3, 0]),
+        second_moments=second,
+        target_moments=np.zeros((2, 4, 2)),
+        fold_points=np.array([1, 0]),
+        point_sums=np.array([[1.0, 0, 0, 0], [0.0, 0, 0, 0]]),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fold_rows": np.array([2.5, 0.5]), "second_moments": np.zeros((2, 10))},
+        {"fold_points": np.array([1.5, 0.5])},
+        {"target_moments": np.full((2, 4, 2), 5.0)},
+    ],
+)
+def test_folds_of_broken_numbers_are_refused(changes: dict[str, Any]) -> None:
+    """Parts of rows would add up to none, and nothing can be divided by that."""
+    good = fold_sums()
+    checked(SPEC)("ant", good)
+    with pytest.raises(InvalidReplyError):
+        checked(SPEC)("ant", replace(good, **changes))
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e3 / 7, -1e-5 / 3])
+def test_a_column_that_is_the_same_in_all_rows_is_no_contradiction(value: float) -> None:
+    """The square of its sum is its rows times the sum of squares, but for rounding; twice the sum is refused."""
+    for num in range(3, 40):
+        x = np.stack([np.full(num, value), np.linspace(0.0, 1.0, num)], axis=1)
+        reply = PointMoments(num_rows=num, num_points=num, sums=x.sum(axis=0), second_moments=pack(x.T @ x))
+        check_points(reply, 2)
+    with pytest.raises(InvalidReplyError, match="not of 39 points"):
+        check_points(replace(reply, sums=2 * reply.sums), 2)

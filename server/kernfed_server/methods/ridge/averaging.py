@@ -1,0 +1,53 @@
+"""Rounds in which clients move the global weights by themselves, and what they moved to is averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernfed.arrays import Array
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.base import Request
+from kernfed.maths.sampling import sample_clients
+from kernfed.methods.ridge.messages import LocalModel
+from kernfed_server.jobs.evaluation import evaluate
+from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.run import Run
+
+
+async def averaged(
+    setup: Setup,
+    cohort: Cohort,
+    run: Run,
+    request: Callable[[Array, int], Request[LocalModel]],
+    *,
+    rounds: int,
+    client_fraction: float,
+    all_rows: bool = True,
+) -> Array:
+    """Average, weighted by training rows, from W = 0 or where an earlier life of the run had come to.
+
+    Args:
+        setup: The prepared job.
+        cohort: Whom to ask.
+        run: Its record.
+        request: (W, round number) -> what a client is asked.
+        rounds: All of them.
+        client_fraction: Part of the clients that a round asks.
+        all_rows: Whether a client's step is on all of its rows.
+    """
+    weights = run.resumed["weights"] if run.resumed else np.zeros((setup.num_features, setup.num_outputs))
+    drawn = client_fraction < 1
+    async for round_num in run.rounds(rounds):
+        asked = sample_clients(cohort.clients, client_fraction, setup.schema.seed, round_num)
+        reply = await cohort.mean(request(weights, round_num), clients=asked, drawn=drawn)
+        before, weights = weights, reply.weights
+        run.moved(before, weights)
+        if round_num == rounds:
+            run.ends(run.settled(rounds, whole=all_rows and not drawn))
+        metrics = None
+        if run.evaluates(round_num, rounds):
+            metrics = await evaluate(setup, cohort, run, weights)
+        await run.record(round_num, {"weights": weights}, metrics)
+    return weights
