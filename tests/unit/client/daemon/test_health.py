@@ -69,7 +69,7 @@ async def test_a_full_disk_does_not_hide_its_reason(tmp_path: Path, monkeypatch:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(health.files, "replace", full)
+    monkeypatch.setattr("kernfed.files.replace", full)
     task = asyncio.ensure_future(health.keep_health_written(tmp_path, lambda: True, waits=lambda: "it waits for disk"))
     async with asyncio.timeout(LIMIT_S):
         while path.read_bytes() == before:
