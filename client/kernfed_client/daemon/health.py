@@ -109,4 +109,9 @@ def noticed_line(state: Path) -> str:
 
 def _write(path: Path, said: Mapping[str, bool | str]) -> None:
     text = json.dumps({"at": time.time(), **said}) + "\n"
-    files.replace(path, text.encode(), durable=False)  # it counts for seconds only
+    try:
+        files.replace(path, text.encode(), durable=False)  # it counts for seconds only
+    except OSError:
+        with path.open("r+b") as file:  # a full disk has space for what is there already
+            file.write(text.encode())
+            file.truncate()

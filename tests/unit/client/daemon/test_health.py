@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
 from pathlib import Path
@@ -57,6 +58,25 @@ async def test_a_stream_that_waits_for_disk_is_not_well(tmp_path: Path) -> None:
     waits = ""
     await write()
     assert health.check_health(tmp_path) == "connected; rows left out"
+
+
+async def test_a_full_disk_does_not_hide_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no new file can be made the one that is there is written over."""
+    await written(tmp_path, connected=True)
+    path = tmp_path / health.HEALTH_FILE
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("kernfed.files.replace", full)
+    task = asyncio.ensure_future(health.keep_health_written(tmp_path, lambda: True, waits=lambda: "it waits for disk"))
+    async with asyncio.timeout(LIMIT_S):
+        while path.read_bytes() == before:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(UnavailableError, match="it waits for disk"):
+        health.check_health(tmp_path)
 
 
 async def test_silent_daemon_is_not_well(tmp_path: Path) -> None:
