@@ -6,8 +6,11 @@ asked again keeps its place, for the steps behind it were done on top of it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
+import time
+from collections.abc import Container
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -16,6 +19,10 @@ from kernfed import files
 from kernfed.errors import JobStateMissingError
 from kernfed.v1 import task_pb2
 
+SETUP = "setup"
+"""Folder of the setup in a job's folder."""
+FORGOTTEN_AFTER_S = 30 * 24 * 3600.0
+"""What is kept of a job for which nobody asked for so long goes."""
 _SUFFIX = ".task"
 
 
@@ -64,3 +71,24 @@ class KeptSetup:
         """Remove all, with what methods keep in folders below."""
         self._places.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def remove_setup(job: Path) -> None:
+    """Remove the setup in a job's folder, and the folder where the job left no model of this client's own."""
+    KeptSetup(job / SETUP).remove()
+    with contextlib.suppress(OSError):  # something else is in it, or it was never made
+        job.rmdir()
+
+
+def remove_old(jobs: Path, live: Container[Path]) -> None:
+    """Remove the setups of jobs that nobody asked for in `FORGOTTEN_AFTER_S`.
+
+    Args:
+        jobs: Folder of the jobs' folders.
+        live: Of the jobs that were asked for since the daemon started.
+    """
+    oldest = time.time() - FORGOTTEN_AFTER_S
+    for job in jobs.glob("*"):
+        with contextlib.suppress(OSError):  # somebody removed it meanwhile
+            if job not in live and max(p.stat().st_mtime for p in (job, *job.glob(f"{SETUP}/*"))) < oldest:
+                remove_setup(job)

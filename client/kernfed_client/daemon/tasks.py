@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 from collections import OrderedDict
@@ -30,7 +29,7 @@ from kernfed.wire.codec import encode
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import Payload
-from kernfed_client.daemon.kept_setup import KeptSetup
+from kernfed_client.daemon.kept_setup import SETUP, KeptSetup, remove_old, remove_setup
 
 log = structlog.get_logger(__name__)
 
@@ -39,8 +38,6 @@ StepFunction = Callable[[Any, Any], Reply]
 
 KEPT_JOBS = 8
 """Jobs whose data stay in memory, those last asked for."""
-FORGOTTEN_AFTER_S = 30 * 24 * 3600.0
-"""What is kept of a job for which nobody asked for so long goes."""
 LONGEST_WAIT_S = 24 * 3600.0
 """After so long without space on the disk a step fails; the job's own deadlines end most waits earlier."""
 
@@ -157,7 +154,7 @@ class TaskRunner:
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         if task.job_id not in self._jobs:
             folder = job_folder(self._state, task.job_id)
-            setup, job = KeptSetup(folder / "setup"), self._open_job(task.job_id, folder)
+            setup, job = KeptSetup(folder / SETUP), self._open_job(task.job_id, folder)
             self._rebuild(task, job, setup)
             self._jobs[task.job_id] = job, setup
             # Of a job that ends while this client is away it is never told; one that comes back is rebuilt.
@@ -192,26 +189,14 @@ class TaskRunner:
     def drop_job(self, job_id: str) -> None:
         """A job is over: forget its state; its own models stay."""
         self._jobs.pop(job_id, None)
-        _remove_setup(job_folder(self._state, job_id))
+        remove_setup(job_folder(self._state, job_id))
 
     def forget_old(self) -> None:
         """Remove what is kept of jobs that nobody asked for in a long time: they ended while this client was away.
 
         Its own models stay. A job that comes back all the same is prepared again.
         """
-        live = {job_folder(self._state, job_id) for job_id in self._jobs}
-        oldest = time.time() - FORGOTTEN_AFTER_S
-        for folder in (self._state / "jobs").glob("*"):
-            with contextlib.suppress(OSError):  # somebody removed it meanwhile
-                if folder not in live and max(p.stat().st_mtime for p in (folder, *folder.glob("setup/*"))) < oldest:
-                    _remove_setup(folder)
-
-
-def _remove_setup(folder: Path) -> None:
-    """Remove the setup of a job, and its folder where the job left no model of this client's own."""
-    KeptSetup(folder / "setup").remove()
-    with contextlib.suppress(OSError):  # something else is in it, or it was never made
-        folder.rmdir()
+        remove_old(self._state / "jobs", {job_folder(self._state, job_id) for job_id in self._jobs})
 
 
 def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:
