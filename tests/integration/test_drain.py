@@ -79,7 +79,7 @@ async def test_a_round_that_takes_longer_is_left_to_the_next_life(
 
 async def test_jobs_that_only_wait_hold_nothing_up(tmp_path: Path) -> None:
     """Neither one that is queued nor one below its quorum keeps the coordinator from going at once."""
-    async with Federation(tmp_path, AB, drain_s=LIMIT_S, proxied=["b"]) as fed:
+    async with Federation(tmp_path, AB, drain_s=LIMIT_S, proxied=["b"], heartbeat_s=(0.3, LIMIT_S)) as fed:
         line = fed.proxies["b"]
         line.stall()
         job = await fed.submit(fed.job("probe", rounds=2, cohort_min_clients=2, cohort_deadline_s=0.3))

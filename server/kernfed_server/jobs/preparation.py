@@ -278,6 +278,8 @@ class LaterDescription:
 def _check_description(schema: DataSchema, description: DataDescription) -> None:
     if description.num_rows < 1:
         raise InvalidReplyError("states no training row")
+    if description.backbone and not schema.backbone:
+        raise InvalidReplyError("states a backbone, where the job names none")
     check_moments(description)
     outside, ranges = description.outside_rows, schema.ranges
     if len(outside) != len(ranges):

@@ -165,6 +165,7 @@ BAD_DESCRIPTIONS = [
     pytest.param(lambda d: replace(d, deviation=d.deviation[:-1]), "INVALID_REPLY", id="few-deviations"),
     pytest.param(lambda d: replace(d, deviation=(-1.0,) * 3), "INVALID_MESSAGE", id="negative-deviation"),
     pytest.param(lambda d: replace(d, mean_rest=(0.0,) * 9), "INVALID_REPLY", id="many-rests"),
+    pytest.param(lambda d: replace(d, backbone="ab"), "INVALID_REPLY", id="backbone-of-its-own"),
 ]
 
 
