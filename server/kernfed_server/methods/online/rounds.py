@@ -187,11 +187,27 @@ class StreamLoop:
                 replies = {**replies, **await self._each(method, round_num, lacking, wait_s)}
             self._left_out.note(replies)
             self._ended |= {client for client, reply in replies.items() if reply.ended}
-            replies = {client: replies[client] for client in sorted(replies) if replies[client].num_samples}
+            replies = {
+                client: replies[client] for client in sorted(replies) if self._may_count(client, replies[client])
+            }
             self._empty.note(asked, rows=bool(replies))
             if replies:
                 return replies
             wait_s = min(max(self._settings.wait_s, wait_s * 1.5), _LONGEST_WAIT_S)
+
+    def _may_count(self, client: str, reply: Any) -> bool:
+        """Whether an answer has rows, and not more than the client can have taken; who states more is asked no more.
+
+        A client takes `batch_rows`, or as many as its policy asks for, which are at most the training rows it stated.
+        """
+        most = max(self._settings.batch_rows, self._cohort.num_rows.get(client, 0))
+        if reply.num_samples > most:
+            self._ended.add(client)
+            self._run.note(
+                f"{client} states {reply.num_samples:,} rows of one round, and can have taken at most {most:,}: it is "
+                "left out from now on"
+            )
+        return 0 < reply.num_samples <= most
 
     def _whom(self) -> list[str]:
         late = self._newcomers.late

@@ -141,6 +141,25 @@ def test_statistics_that_cannot_be_do_not_count(tmp_path: Path, lie: Any) -> Non
     np.testing.assert_array_equal(model.theta, want.theta)
 
 
+def test_a_client_counts_no_more_rows_than_it_can_have_taken(tmp_path: Path) -> None:
+    """Statistics of a million rows from a client of forty do not count, and it is named."""
+
+    def boast(client: str, reply: PooledStep) -> PooledStep:
+        factor = 100.0 * np.random.default_rng(0).normal(size=(3, 104))
+        return replace(reply, num_samples=10**6, factor=factor) if client == "c1" and reply.num_samples else reply
+
+    job = stream_job(**SETTINGS, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false")
+    made = clients(tmp_path / "boasted")
+    model, journal = made.run(job, exchange=Listening(made, boast))
+    named = [text for text in notes(journal) if text.startswith("c1 states 1,000,000 rows of one round")]
+    assert len(named) == 1
+    rest = clients(tmp_path / "rest")
+    del rest.jobs["c1"]
+    want, _ = rest.run(job)
+    np.testing.assert_array_equal(model.theta, want.theta)
+    assert finding(journal)["rows"] == 80
+
+
 class StopError(Exception):
     """The coordinator is killed."""
 
