@@ -201,13 +201,14 @@ class StreamLoop:
         A client takes `batch_rows`, or as many as its policy asks for, which are at most the training rows it stated.
         """
         most = max(self._settings.batch_rows, self._cohort.num_rows.get(client, 0))
-        if reply.num_samples > most:
+        stated: int = reply.num_samples
+        if stated > most:
             self._ended.add(client)
             self._run.note(
-                f"{client} states {reply.num_samples:,} rows of one round, and can have taken at most {most:,}: it is "
+                f"{client} states {stated:,} rows of one round, and can have taken at most {most:,}: it is "
                 "left out from now on"
             )
-        return 0 < reply.num_samples <= most
+        return 0 < stated <= most
 
     def _whom(self) -> list[str]:
         late = self._newcomers.late
