@@ -106,7 +106,7 @@ class TableStream:
 
     def leave_out(self, fault: RowFault, where: str) -> None:
         """See `Stream.leave_out`; a table has no row that waits for its target."""
-        raise NotImplementedError(f"{fault} {where}")
+        raise AssertionError(f"{where}: {fault}, in a table")
 
 
 def spool_folder(state: Path, dataset: str) -> Path:

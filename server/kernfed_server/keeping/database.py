@@ -79,10 +79,10 @@ class Database:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         try:
-            if self._pending:
-                await self.in_worker(self._flush_now)
+            await self.in_worker(self._flush_now)  # a flush that is under way is waited for, and may fail
         except UnavailableError as err:
-            log.error("events lost at shutdown", num_events=len(self._pending), error=str(err))
+            if self._pending:
+                log.error("events lost at shutdown", num_events=len(self._pending), error=str(err))
         finally:
             self._worker.submit(self._held.release)
             self._worker.shutdown(wait=True)
