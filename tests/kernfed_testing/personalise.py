@@ -16,6 +16,12 @@ from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import make_job
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
+TRAINERS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "newton": {"trainer": "newton", "rounds": 20},
+    "fedavg": {"trainer": "fedavg", "rounds": 8, "num_frequencies": 30},
+}
+ALIKE = {"alike": {**TRAINERS["fedavg"], "network_scale": "all"}}
 
 
 def concept_rows(sizes: tuple[int, ...] = (14, 15, 16, 17, 18, 19), groups: int = 2, seed: int = 0) -> dict[str, Rows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
+from kernfed.federation.exchange import Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, PolicySection
@@ -26,6 +28,9 @@ from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
 
 Floats = npt.NDArray[np.float64]
 COLUMNS = ("x0", "x1")
+
+SMALL: dict[str, Any] = {"num_kernels": 11, "kernels_per_round": 4, "num_frequencies": 8, "metrics_every": 10}
+SMALL_POOLED: dict[str, Any] = {"num_frequencies": 4, "metrics_every": 10}
 
 
 def stream_job(method: str = "online", *, cohort: str = "", data: str = "", **settings: Any) -> JobFile:
@@ -114,3 +119,50 @@ def finding(journal: MemoryJournal) -> dict[str, Any]:
     events = (e for e in journal.events if e.kind is EventKind.FINDING and e.message == OnlineFinding.name)
     found = [e.finding for e in events if e.finding is not None]
     return dict(found[-1])
+
+
+def clients(folder: Path, num_rows: int = 40, count: int = 3, **policy: Any) -> StreamClients:
+    """Clients c0, c1, ... with rows of their own; `policy` as of `StreamClients`."""
+    return StreamClients(folder, {f"c{i}": stream_rows(num_rows, i) for i in range(count)}, **policy)
+
+
+class StopError(Exception):
+    """The coordinator is killed."""
+
+
+class StoppingJournal(MemoryJournal):
+    """Is killed before the checkpoint of a round; keeps those before it."""
+
+    def __init__(self, stop_at: int) -> None:
+        super().__init__()
+        self.stop_at = stop_at
+        self.kept: dict[int, Checkpoint] = {}
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.round_num == self.stop_at:
+            raise StopError
+        self.kept[checkpoint.round_num] = checkpoint
+        await super().checkpoint(checkpoint)
+
+
+class ComingAndGoing(InProcessExchange):
+    """Clients are absent in some rounds."""
+
+    def __init__(self, made: StreamClients, absent: dict[str, range], misfits: dict[str, str] | None = None) -> None:
+        super().__init__(STEPS, made.jobs)
+        self.absent = absent
+        self.misfits = misfits or {}
+        self.round_num = 0
+
+    def there(self, round_num: int) -> frozenset[str]:
+        return frozenset(c for c in self._jobs if round_num not in self.absent.get(c, range(0)))
+
+    def present(self) -> frozenset[str]:
+        return self.there(self.round_num + 1)
+
+    async def ask(self, call: Any) -> Any:
+        self.round_num = call.round_num
+        await asyncio.sleep(0)  # others may go on, as they may while a network is waited for
+        there = (self.there(call.round_num) | self.present()) - self.misfits.keys()
+        found = dict(await super().ask(replace(call, clients=tuple(c for c in call.clients if c in there))))
+        return found | {c: Fault("INVALID_DATA", self.misfits[c]) for c in call.clients if c in self.misfits}

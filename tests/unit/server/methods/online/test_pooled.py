@@ -20,13 +20,17 @@ from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal
-from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
+from kernfed_testing.stream_clients import (
+    StopError,
+    StoppingJournal,
+    StreamClients,
+    clients,
+    finding,
+    stream_job,
+    stream_rows,
+)
 
 SETTINGS: dict[str, Any] = {"num_frequencies": 6, "metrics_every": 10}
-
-
-def clients(folder: Path, num_rows: int = 40, count: int = 3, **policy: Any) -> StreamClients:
-    return StreamClients(folder, {f"c{i}": stream_rows(num_rows, i) for i in range(count)}, **policy)
 
 
 def hard_rows(num_rows: int, seed: int) -> tuple[Any, Any]:
@@ -158,25 +162,6 @@ def test_a_client_counts_no_more_rows_than_it_can_have_taken(tmp_path: Path) -> 
     want, _ = rest.run(job)
     np.testing.assert_array_equal(model.theta, want.theta)
     assert finding(journal)["rows"] == 80
-
-
-class StopError(Exception):
-    """The coordinator is killed."""
-
-
-class StoppingJournal(MemoryJournal):
-    """Is killed before the checkpoint of a round; keeps those before it."""
-
-    def __init__(self, stop_at: int) -> None:
-        super().__init__()
-        self.stop_at = stop_at
-        self.kept: dict[int, Checkpoint] = {}
-
-    async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.round_num == self.stop_at:
-            raise StopError
-        self.kept[checkpoint.round_num] = checkpoint
-        await super().checkpoint(checkpoint)
 
 
 @pytest.mark.parametrize("fall_back", [1, 2], ids=["lost the open round", "lost a closed round too"])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from kernfed.errors import ConfigError, DivergedError, JobError, QuorumNotMetError
+from kernfed.errors import ConfigError, DivergedError, JobError
 from kernfed.federation.events import EventKind
-from kernfed.federation.exchange import Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.dictionary import predictions
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest, SharedStep
@@ -22,16 +21,18 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.state import ClientState
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal
-from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
-
-SMALL: dict[str, Any] = {"num_kernels": 11, "kernels_per_round": 4, "num_frequencies": 8, "metrics_every": 10}
-
-SMALL_POOLED: dict[str, Any] = {"num_frequencies": 4, "metrics_every": 10}
-
-
-def clients(folder: Path, num_rows: int = 40, count: int = 3, min_rows: int = 1) -> StreamClients:
-    return StreamClients(folder, {f"c{i}": stream_rows(num_rows, i) for i in range(count)}, min_rows)
+from kernfed_server.jobs.run import MemoryJournal
+from kernfed_testing.stream_clients import (
+    SMALL,
+    ComingAndGoing,
+    StopError,
+    StoppingJournal,
+    StreamClients,
+    clients,
+    finding,
+    stream_job,
+    stream_rows,
+)
 
 
 def kept_state(job: LocalJob) -> ClientState:
@@ -139,25 +140,6 @@ def test_a_policy_that_asks_for_more_rows_gets_them(tmp_path: Path) -> None:
     assert any("min_rows" in e.message for e in journal.events if e.kind is EventKind.NOTE)
 
 
-class StopError(Exception):
-    """The coordinator is killed."""
-
-
-class StoppingJournal(MemoryJournal):
-    """Is killed before the checkpoint of a round; keeps those before it."""
-
-    def __init__(self, stop_at: int) -> None:
-        super().__init__()
-        self.stop_at = stop_at
-        self.kept: dict[int, Checkpoint] = {}
-
-    async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.round_num == self.stop_at:
-            raise StopError
-        self.kept[checkpoint.round_num] = checkpoint
-        await super().checkpoint(checkpoint)
-
-
 @pytest.mark.parametrize("fall_back", [1, 2], ids=["lost the open round", "lost a closed round too"])
 @pytest.mark.parametrize("killed", [(), ("c1",), ("c0", "c1", "c2")], ids=["", "one client", "all clients"])
 def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[str, ...]) -> None:
@@ -177,29 +159,6 @@ def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[st
     assert states(made) == states(calm)
 
 
-class ComingAndGoing(InProcessExchange):
-    """Clients are absent in some rounds."""
-
-    def __init__(self, made: StreamClients, absent: dict[str, range], misfits: dict[str, str] | None = None) -> None:
-        super().__init__(STEPS, made.jobs)
-        self.absent = absent
-        self.misfits = misfits or {}
-        self.round_num = 0
-
-    def there(self, round_num: int) -> frozenset[str]:
-        return frozenset(c for c in self._jobs if round_num not in self.absent.get(c, range(0)))
-
-    def present(self) -> frozenset[str]:
-        return self.there(self.round_num + 1)
-
-    async def ask(self, call: Any) -> Any:
-        self.round_num = call.round_num
-        await asyncio.sleep(0)  # others may go on, as they may while a network is waited for
-        there = (self.there(call.round_num) | self.present()) - self.misfits.keys()
-        found = dict(await super().ask(replace(call, clients=tuple(c for c in call.clients if c in there))))
-        return found | {c: Fault("INVALID_DATA", self.misfits[c]) for c in call.clients if c in self.misfits}
-
-
 def test_clients_that_were_away_catch_up(tmp_path: Path) -> None:
     """Who is away is not waited for; who is back gets all that moved since, and goes on at its own row."""
     made = clients(tmp_path)
@@ -209,126 +168,8 @@ def test_clients_that_were_away_catch_up(tmp_path: Path) -> None:
     assert model.round_num == 50
 
 
-class FaultyFile(InProcessExchange):
-    """One client's data cannot be read at some of the questions, counted from 1."""
-
-    def __init__(self, made: StreamClients, client: str, faulty: range) -> None:
-        super().__init__(STEPS, made.jobs)
-        self.client, self.faulty = client, faulty
-        self.asked = 0
-
-    async def ask(self, call: Any) -> Any:
-        if not call.request.step.endswith("_step") or self.client not in call.clients:
-            return await super().ask(call)
-        self.asked += 1
-        if self.asked not in self.faulty:
-            return await super().ask(call)
-        found = dict(await super().ask(replace(call, clients=tuple(c for c in call.clients if c != self.client))))
-        return found | {self.client: Fault("INVALID_DATA", "no such column")}
-
-
-@pytest.fixture
-def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients with faulty data are asked again without a pause."""
-    monkeypatch.setattr("kernfed_server.methods.online.faulty_data._FIRST_PAUSE_S", 0.0)
-
-
-@pytest.mark.usefixtures("ask_at_once")
-def test_a_client_with_a_faulty_file_is_waited_for(tmp_path: Path) -> None:
-    """Where it lacks for the quorum the job waits and says so, and learns what it would have learned without it."""
-    made = clients(tmp_path / "faulty")
-    job = stream_job(**SMALL_POOLED, cohort="min_fraction = 1.0")
-    model, journal = made.run(job, exchange=FaultyFile(made, "c1", range(5, 9)))
-    undisturbed, _ = clients(tmp_path / "twin").run(job)
-    assert model.theta.tobytes() == undisturbed.theta.tobytes()
-    notes = [e.message for e in journal.events if e.kind is EventKind.NOTE and "read" in e.message]
-    assert notes[0].startswith("the stream of c1 cannot be read; the job waits up to 86400 s (cohort.wait_s)")
-    assert notes[1:] == ["the data can be read again; the job goes on"]
-    waits = [e.message for e in journal.events if e.kind is EventKind.WAITING]
-    assert waits == ["waiting: for data of c1 that can be read"] * 4 + [""]
-
-
-@pytest.mark.usefixtures("ask_at_once")
-def test_a_faulty_file_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    """After `cohort.wait_s` the job ends, with the client's own reason."""
-    made = clients(tmp_path)
-    job = stream_job(**SMALL_POOLED, cohort="min_fraction = 1.0\nwait_s = 1e-6")
-    with pytest.raises(QuorumNotMetError, match="c1: INVALID_DATA: no such column"):
-        made.run(job, exchange=FaultyFile(made, "c1", range(5, 10**6)))
-
-
-@pytest.fixture
-def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newcomers are looked for in every round."""
-    monkeypatch.setattr("kernfed_server.methods.online.newcomers._LOOK_S", 0.0)
-
-
-@pytest.mark.usefixtures("look_at_once")
-@pytest.mark.parametrize("method", ["online", "vm-kofl", "perfedavg"])
-def test_a_client_joins_in_mid_stream(tmp_path: Path, method: str) -> None:
-    """A client that was not there at the start gets all parameters, and its rows count from then on."""
-    made = clients(tmp_path)
-    settings = SMALL if method == "online" else {"metrics_every": 10}
-    exchange = ComingAndGoing(made, {"c2": range(12)})
-    model, journal = made.run(stream_job(method, **settings), exchange=exchange, newcomers=["c2"])
-    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
-    joined = [e for e in journal.events if e.kind is EventKind.CLIENT_JOINED]
-    assert [e.client for e in joined] == ["c2"]
-    assert 11 <= joined[0].round_num < 20
-    assert journal.last is not None
-    assert journal.last.round_num == joined[0].round_num + 40
-    if method == "online":
-        assert model.round_num == journal.last.round_num
-
-
-@pytest.mark.usefixtures("look_at_once")
-def test_who_was_away_at_the_start_comes_later(tmp_path: Path) -> None:
-    """A client of the cohort that no answer came from before round 1 takes part when it is there."""
-    made = clients(tmp_path)
-    exchange = ComingAndGoing(made, {"c1": range(8)})
-    cohort = 'preflight = "quorum"\nmin_fraction = 0.3\ndeadline_s = 0.01'
-    _, journal = made.run(stream_job(**SMALL, cohort=cohort), exchange=exchange)
-    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40, "c2": 40}
-    assert [e.client for e in journal.events if e.kind is EventKind.CLIENT_JOINED] == ["c1"]
-
-
-@pytest.mark.usefixtures("look_at_once")
-def test_who_does_not_fit_stays_out(tmp_path: Path) -> None:
-    """A newcomer whose data the job cannot use is noted once, with the reason; the others go on."""
-    made = clients(tmp_path)
-    exchange = ComingAndGoing(made, {"c2": range(12)}, {"c2": "no such column"})
-    _, journal = made.run(stream_job(**SMALL), exchange=exchange, newcomers=["c2"])
-    assert {name: c["rows"] for name, c in finding(journal)["clients"].items()} == {"c0": 40, "c1": 40}
-    notes = [e.message for e in journal.events if e.kind is EventKind.NOTE and "c2" in e.message]
-    assert notes == ["c2 cannot join: INVALID_DATA: no such column"]
-
-
-@pytest.mark.usefixtures("look_at_once")
-def test_a_resumed_job_goes_on_with_what_was_agreed(tmp_path: Path) -> None:
-    """After a restart of the coordinator scales and ranges are those of the clients of the start, whoever is there."""
-    made = clients(tmp_path)
-    wide = np.array([[30.0, -20.0]])
-    x, y = made.rows["c2"]
-    made.rows["c2"] = (np.concatenate([x, wide]), np.append(y, 9.0))  # other scales, had it been asked
-    made.restart("c2")
-    job = stream_job(**SMALL, rounds=30)
-    journal = StoppingJournal(stop_at=17)
-    with pytest.raises(StopError):
-        made.run(job, journal=journal, exchange=ComingAndGoing(made, {"c2": range(6)}), newcomers=["c2"])
-    before = journal.kept[16].state
-    exchange = ComingAndGoing(made, {"c0": range(100)})  # the first of them is gone for good
-    model, _ = made.run(job, resumed=journal.kept[16], exchange=exchange)
-    assert model.mean.tobytes() == before["agreed.mean"].tobytes()
-    assert (model.target_low, model.target_span) == (
-        min(made.rows[c][1].min() for c in ("c0", "c1")),
-        pytest.approx(np.ptp(np.concatenate([made.rows[c][1] for c in ("c0", "c1")]))),
-    )
-
-
 def test_the_personal_model_predicts(tmp_path: Path) -> None:
     """What a client keeps predicts rows near their targets; the coordinator's parameters can be read back."""
-    import pandas as pd
-
     made = clients(tmp_path, num_rows=300)
     model, _ = made.run(stream_job(**SMALL, experts="kernels"))
     x, y = stream_rows(100, seed=9)
@@ -360,8 +201,6 @@ def test_a_client_sees_whether_taking_part_pays(tmp_path: Path) -> None:
 
 def test_the_kept_model_is_that_which_predicts(tmp_path: Path) -> None:
     """With all experts, what a client keeps predicts a row as its learner does."""
-    import pandas as pd
-
     made = clients(tmp_path, num_rows=60)
     made.run(stream_job(**SMALL, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false"))
     x, _ = stream_rows(5, seed=9)

@@ -14,7 +14,6 @@ from kernfed.errors import JobError
 from kernfed.features.spec import draw_frequencies
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import DatasetSection
-from kernfed.methods.reweight.label_shift import label_ratios, priors
 from kernfed.methods.reweight.messages import MatchRatiosRequest, UnlabelledSample
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
 from kernfed.methods.reweight.settings import RatiosSection
@@ -28,11 +27,9 @@ from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import bench
 from kernfed_testing.personalise import notes, run, without
 from kernfed_testing.reweight import (
-    CLASSES,
     NAMES,
     PAPER,
     finding,
-    label_shifted_rows,
     reweight_job,
     sharing,
     shifted_rows,
@@ -159,60 +156,6 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, trainer
     for name in ("weights", "parameters"):
         if hasattr(whole.model, name):
             assert np.array_equal(getattr(whole.model, name), getattr(resumed.model, name))
-
-
-def test_label_ratios_are_exact(tmp_path: Path) -> None:
-    """Weights follow from the counts of classes alone, for all clients, for each its own, and for one target."""
-    rows = label_shifted_rows()
-    te = priors([np.bincount(rows[c].y_test, minlength=3) for c in NAMES])
-    tr = priors([np.bincount(rows[c].y_train, minlength=3) for c in NAMES])
-    wanted: dict[str, tuple[dict[str, Any], Any]] = {
-        "all": ({}, lambda _: te),
-        "own": ({"scope": "own"}, lambda i: te[i : i + 1]),
-        "target": ({"scope": "target", "target": "bee"}, lambda _: te[1:2]),
-    }
-    for variant, (settings, chosen) in wanted.items():
-        job = reweight_job(
-            task="classification",
-            ratios=f'{PAPER if variant == "all" else ""}source = "labels"',
-            rounds=2,
-            compare=False,
-            **settings,
-        )
-        jobs = sharing(rows, tmp_path / variant, CLASSES)
-        done = run(job, jobs)
-        for i, name in enumerate(NAMES):
-            mine = chosen(i)
-            want = label_ratios(mine, tr[i])[rows[name].y_train] / len(mine)
-            np.testing.assert_allclose(weights(jobs, variant)[name], want, rtol=1e-12)
-        assert finding(done)["clients"][0]["mean"] == pytest.approx(finding(done)["clients"][0]["total"])
-
-
-def test_black_box_needs_no_test_labels(tmp_path: Path) -> None:
-    """Test labels are changed to nonsense: the weights stay, and are near those of the true counts."""
-    rows = label_shifted_rows(600)
-    nonsense = {n: type(r)(r.x_train, r.y_train, r.x_test, 0 * r.y_test) for n, r in rows.items()}
-    job = reweight_job(
-        task="classification", ratios=f'{PAPER}source = "black-box"\nclassifier = "own"', rounds=2, compare=False
-    )
-    found = []
-    for i, given in enumerate((rows, nonsense)):
-        jobs = sharing(given, tmp_path / str(i), CLASSES)
-        done = run(job, jobs)
-        assert any("smallest singular values" in text for text in finding(done)["words"])
-        found.append(weights(jobs, "all"))
-    te = priors([np.bincount(rows[c].y_test, minlength=3) for c in NAMES])
-    for name in NAMES:
-        np.testing.assert_array_equal(found[0][name], found[1][name])
-        tr = priors(np.bincount(rows[name].y_train, minlength=3))
-        want = label_ratios(te, tr)[rows[name].y_train] / 3
-        assert np.abs(found[0][name] - want).mean() < 0.35 * np.abs(1 - want).mean()
-
-
-def test_labels_do_not_fit_a_regression(tmp_path: Path) -> None:
-    """The job is refused before anything is asked for."""
-    with pytest.raises(JobError, match='use "matching"'):
-        run(reweight_job(ratios='source = "labels"'), sharing(shifted_rows(), tmp_path))
 
 
 def test_a_job_says_who_refuses_and_offers_own(tmp_path: Path) -> None:
