@@ -93,6 +93,7 @@ class ClientDaemon:
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
             self._store,
+            file.max_memory_bytes,
         )
 
     def _open_job(self, job_id: str, folder: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -19,6 +20,11 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_frag
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.daemon.idle_cuts import IdleCuts
+
+MAX_BACKLOG = 64
+"""Frames that wait to be written, beyond which no heartbeat joins them."""
+
+MIN_BACKOFF_S = 0.2
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
@@ -98,6 +104,8 @@ class Connection:
             if silent > self._timeout_s:
                 self.silent = True
                 raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
+            if self._outgoing.backlog > MAX_BACKLOG:
+                continue  # the coordinator does not read
             beat = pb.Heartbeat(busy_task_ids=list(self._tasks.busy_task_ids)[:100])
             self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
 
@@ -133,6 +141,8 @@ class Connection:
             return
         if incoming.complete:
             self._start(task, incoming)
+        elif task.payload.transfer in self._open:
+            raise WireError(f"transfer {task.payload.transfer} is announced a second time")
         else:
             self._open[task.payload.transfer] = (task, incoming)
 
@@ -178,3 +188,8 @@ def why_it_ended(status: grpc.aio.AioRpcError) -> Exception:
     if status.code() is grpc.StatusCode.OK:
         return LineDownError("the coordinator closed the session")
     return error_from_rpc(status)
+
+
+def backoff_s(attempt: int, longest_s: float) -> float:
+    """Seconds to pause before attempt `attempt` (from 0): exponential, capped, with full jitter above a floor."""
+    return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
