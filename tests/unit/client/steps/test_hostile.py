@@ -25,9 +25,9 @@ from kernfed.federation.messages.data import (
 from kernfed.jobs.client_file import ClientFile
 from kernfed.methods.heads.messages import HeadLoss, HeadSolver, HeadStepRequest, OpenHeadRequest
 from kernfed.methods.online.dictionary import Dictionary
+from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import DrawDictionaryRequest, OpenStreamRequest
-from kernfed.methods.online.weights import Mixing
 from kernfed.methods.reweight.mixture_messages import FoldSumsRequest
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
 from kernfed_client.data.local_job import LocalJob
