@@ -41,7 +41,7 @@ OWN = [(name, client) for name, job in ENDED.items() for client in job["own_scor
 
 
 class Inherited(Federation):
-    """A federation on the folders of the earlier release, with certificates of its own and a registry as of that one."""
+    """A federation on the folders of the earlier release, with certificates of its own."""
 
     def __init__(self, root: Path, left: Path) -> None:
         self._left = left / "clients"
@@ -51,6 +51,7 @@ class Inherited(Federation):
         super().__init__(root, rows, settings=settings, coordinator="jobs_per_client = 2")
 
     def _make_coordinator(self) -> Node:
+        # The registry of that release noted no books.
         with contextlib.closing(sqlite3.connect(self.root / "pki" / "registry.sqlite")) as db:
             db.execute("DELETE FROM about WHERE key = 'books'")
             db.commit()
