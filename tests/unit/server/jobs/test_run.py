@@ -53,7 +53,8 @@ def test_a_client_that_states_most_rows_is_named(tmp_path: Path, method: str) ->
 
 def test_a_cap_bounds_what_a_liar_moves(tmp_path: Path) -> None:
     """2^52 rows and weights of 7.0: without a cap the model is 7.0, with one it is the capped mean of all."""
-    rows, settings = regression_rows(SIZES), {"rounds": 1, "ridge": 0.01}
+    rows = regression_rows(SIZES)
+    settings: dict[str, Any] = {"rounds": 1, "ridge": 0.01}
     features = "lengthscale = 1.0"
     owned = bench(rows, tmp_path, tamper=boasting(2**52, 7.0)).run(make_job("fedavg", features=features, **settings))
     np.testing.assert_allclose(owned.weights, 7.0, atol=1e-6)
