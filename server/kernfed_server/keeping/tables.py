@@ -12,7 +12,7 @@ from sqlalchemy import JSON, BigInteger, Column, Double, ForeignKey, Index, Inte
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA: Final = "0003"
+SCHEMA: Final = "0004"
 """The newest migration."""
 
 _NUL_SHOWN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -41,6 +41,14 @@ class Prose(Words):
 
 
 metadata: Final = MetaData()
+
+about = Table(
+    "about",
+    metadata,
+    Column("key", Words(64), primary_key=True),
+    Column("value", Prose(), nullable=False),
+)
+"""Whose books these are: see `kernfed_server.keeping.ownership`."""
 
 jobs = Table(
     "jobs",
