@@ -17,7 +17,6 @@ from kernfed import files
 from kernfed.errors import ConfigError, UnavailableError
 from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
-from kernfed.pki.federation import FederationPki
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.records import IssuedCertificate, Revocation, live
 from kernfed.process_lock import LOCK_FILE, ProcessLock
@@ -25,11 +24,12 @@ from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc, task_pb2
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
-from kernfed_server.config import CoordinatorFile, database_url
+from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits, ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.manager import RunLimits, RunManager
+from kernfed_server.keeping.ownership import Owner
 from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer
 from kernfed_server.services.federation import FederationServicer
@@ -62,7 +62,7 @@ class Coordinator:
             KernfedError: PKI or folders cannot be used; tells what to do.
         """
         self._file = file
-        self._pki = FederationPki.open(file.pki)
+        self._pki = open_pki(file)
         self._identity = Identity.load(self._pki.coordinator_folder)
         self._identity.warn_if_expiring(utc_now())
         try:
@@ -113,8 +113,9 @@ class Coordinator:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(_lock(file.data).release)
             _empty_folder(file.data / "spool")
-            store = await Store.open(database_url(file), file.data)
+            store = await Store.open(database_url(file), file.data, Owner.of(self._pki))
             stack.push_async_callback(store.close)
+            self._pki.registry.books_begun()
             runs = RunManager(
                 store,
                 self.sessions,

@@ -23,7 +23,8 @@ from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.checkpoints import copy_checkpoint, read_checkpoint, remove_orphans, write_checkpoint
 from kernfed_server.keeping.database import Database
-from kernfed_server.keeping.schema import bring_up_to_date, make_engine, refuse_lost
+from kernfed_server.keeping.ownership import Owner
+from kernfed_server.keeping.schema import bring_up_to_date, make_engine
 from kernfed_server.keeping.store_rows import (
     client_columns,
     client_from,
@@ -63,22 +64,23 @@ class Store:
         self._folder = folder / "checkpoints"
 
     @classmethod
-    async def open(cls, url: str, folder: Path) -> Store:
+    async def open(cls, url: str, folder: Path, owner: Owner) -> Store:
         """Open a store, making it if it is new.
 
         Args:
             url: SQLAlchemy URL, as for `kernfed_server.keeping.schema.make_engine`.
             folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
+            owner: The federation whose books these must be.
 
         Raises:
             ConfigError: The URL cannot be used, a newer release of kernfed made the tables, another coordinator uses
-                them, or they are gone while the folder holds files of jobs.
+                them, they are another federation's, or they are gone.
             UnavailableError: The database cannot be opened.
         """
         store = cls(make_engine(url), folder)
         try:
-            await store._db.in_worker(lambda: refuse_lost(store._db.engine, folder))
-            await store._db.in_worker(store._create)
+            await store._db.in_worker(lambda: owner.refuse_lost(store._db.engine, folder))
+            await store._db.in_worker(lambda: store._create(owner))
         except BaseException:
             await store.close()
             raise
@@ -346,11 +348,13 @@ class Store:
         rows = await self._db.reading(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
         return {row.name: client_from(row) for row in rows}
 
-    def _create(self) -> None:
+    def _create(self, owner: Owner) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._db.take_lock()
+        owner.refuse_others(self._db.engine)
         bring_up_to_date(self._db.engine)
         with self._db.engine.begin() as db:
+            owner.sign(db)
             unfinished = sa.select(t.jobs.c.job_id).where(_UNFINISHED)
             db.execute(t.checkpoints.delete().where(t.checkpoints.c.job_id.not_in(unfinished)))
             keep = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())

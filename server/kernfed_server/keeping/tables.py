@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA: Final = "0004"
+SCHEMA: Final = "0005"
 """The newest migration."""
 
 _NUL_SHOWN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -54,6 +54,14 @@ class Prose(Words):
 
 
 metadata: Final = MetaData()
+
+about = Table(
+    "about",
+    metadata,
+    Column("key", Words(64), primary_key=True),
+    Column("value", Prose(), nullable=False),
+)
+"""Whose books these are: see `kernfed_server.keeping.ownership`."""
 
 jobs = Table(
     "jobs",
