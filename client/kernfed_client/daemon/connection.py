@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from kernfed.errors import UnavailableError, WireError, error_from_reason
+from kernfed.errors import KernfedError, UnavailableError, WireError, error_from_reason
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
@@ -49,6 +49,9 @@ class Tasks(Protocol):
 
     def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
         """A request is complete: run its step."""
+
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """What a job's operator signed arrives, ahead of the job's first task."""
 
     def acknowledged(self, ack: task_pb2.TaskAck) -> None:
         """The coordinator has an answer, or refuses it."""
@@ -126,6 +129,8 @@ class Connection:
             match frame.WhichOneof("frame"):
                 case "task":
                     self._on_task(frame.task)
+                case "submission":
+                    self._tasks.told(frame.submission)
                 case "cancel":
                     self._on_cancel(frame.cancel)
                 case "goodbye":
@@ -193,3 +198,12 @@ def why_it_ended(status: grpc.aio.AioRpcError) -> Exception:
 def backoff_s(attempt: int, longest_s: float) -> float:
     """Seconds to pause before attempt `attempt` (from 0): exponential, capped, with full jitter above a floor."""
     return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
+
+
+def foremost(errors: Sequence[BaseException]) -> BaseException:
+    """The most telling of the errors that ended a connection's tasks."""
+    for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
+        for err in errors:
+            if isinstance(err, kind):
+                return err
+    return LineDownError("the line to the coordinator broke")

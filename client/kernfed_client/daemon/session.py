@@ -34,6 +34,7 @@ from kernfed_client.daemon.connection import (
     SaidGoodbyeError,
     Stream,
     backoff_s,
+    foremost,
     parse,
     why_it_ended,
 )
@@ -41,6 +42,7 @@ from kernfed_client.daemon.idle_cuts import IdleCuts
 from kernfed_client.daemon.intake import MAX_ENDING, Intake, check_names
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import Answered, TaskRunner
 from kernfed_client.daemon.worker import Worker
 
@@ -72,6 +74,7 @@ class ClientSession:
         explain: Callable[[str, Identity, KernfedError], KernfedError] = lambda _address, _identity, err: err,
         store: ReplyStore | None = None,
         max_memory_bytes: int | None = None,
+        submissions: Submissions | None = None,
     ) -> None:
         """Prepare; `run` dials.
 
@@ -85,6 +88,7 @@ class ClientSession:
             explain: Turns a failed connection into an error with diagnosis and remedy; may take seconds, and blocks.
             store: Keeps replies over the death of this process; None: they are computed again.
             max_memory_bytes: Of the client file.
+            submissions: Takes what operators signed; None: nobody looks at it.
         """
         self._load_identity = load_identity
         self._address = address
@@ -96,6 +100,7 @@ class ClientSession:
         self._instance_id = secrets.token_hex(8)
         self._outbox = Outbox()
         self._store = store
+        self._submissions = submissions
         for reply in store.restore() if store else ():
             self._outbox.restore(reply)
         self._intake = Intake(worker, max_memory_bytes)
@@ -226,7 +231,7 @@ class ClientSession:
                 tasks.create_task(connection.read())
                 tasks.create_task(connection.heartbeat())
         except* (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
-            failure = _foremost(errors.exceptions)
+            failure = foremost(errors.exceptions)
             idle_s = connection.idle_s
         finally:
             for task_id in connection.unfinished:
@@ -250,6 +255,11 @@ class ClientSession:
             self._outgoing.put(frame, body)
 
     # What the connection calls.
+
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """The coordinator passes on what a job's operator signed."""
+        if self._submissions is not None:
+            self._submissions.told(submission)
 
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request.
@@ -362,6 +372,8 @@ class ClientSession:
 
     def _drop_job(self, job_id: str) -> None:
         self._runner.drop_job(job_id)
+        if self._submissions is not None:
+            self._submissions.forget(job_id)
         if self._store is not None:
             self._store.drop_job(job_id)
 
@@ -383,12 +395,3 @@ class ClientSession:
     def busy_task_ids(self) -> Sequence[str]:
         """Tasks being received or computed."""
         return list(self._intake.digests)
-
-
-def _foremost(errors: Sequence[BaseException]) -> BaseException:
-    """The most telling of the errors that ended a connection's tasks."""
-    for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
-        for err in errors:
-            if isinstance(err, kind):
-                return err
-    return LineDownError("the line to the coordinator broke")
