@@ -62,7 +62,7 @@ def refuse_draws(file: ClientFile, dataset: str, schema: DataSchema) -> None:
         PolicyError: Names the keys of both files that would allow it.
     """
     section = file.datasets.get(dataset)
-    splits = schema.test_fraction > 0 and (section is None or section.test is None)
+    splits = schema.test_fraction > 0 and section is not None and section.test is None
     if splits and not schema.by_content and file.policy.min_rows > 1 and not file.policy.drawn_splits:
         raise PolicyError(
             "this client lets no job draw the rows that are held out, for two such jobs differ by single rows; set "
