@@ -14,7 +14,9 @@ from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.maths.settling import relative_movement
+from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
+from kernfed.methods.shares import ClientShare, SharesFinding
 from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
@@ -246,6 +248,34 @@ class Run:
         """
         event = JobEvent(EventKind.FINDING, self._round, message=finding.name, finding=finding.to_json())
         self._journal.event(event)
+
+    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
+        """See `Cohort.counted`."""
+        return self._cohort.counted(weights)
+
+    def weighs(self, weights: Mapping[str, float], by: str, rows: Mapping[str, int] | None = None) -> None:
+        """Say by what clients count in the method's means, for the record, and note who outweighs the others.
+
+        Args:
+            weights: Of each client, before `cohort.max_share`; empty where the method forms no mean.
+            by: What they are, in words; empty as well.
+            rows: Of each client; unset: the training rows that it stated.
+        """
+        known = self._cohort.num_rows if rows is None else rows
+        before, after = shares(weights), shares(self._cohort.counted(weights))
+        clients = tuple(
+            ClientShare(
+                client,
+                known.get(client, 0),
+                after.get(client),
+                before[client] if client in after and after[client] < before[client] * (1.0 - 1e-9) else None,
+            )
+            for client in sorted({*self._cohort.clients, *weights})
+        )
+        finding = SharesFinding(by, clients)
+        self.publish(finding)
+        for note in finding.notes:
+            self.note_once(note)
 
     async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:
         """Replies that the job can do without.
