@@ -149,8 +149,8 @@ async def prepare(
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
-    if run.rules < 1:
-        schema = replace(schema, copies_together=False)
+    if run.rules < 3:
+        schema = replace(schema, by_content=False, copies_together=schema.copies_together and run.rules >= 1)
     if agreed is not None:
         schema = replace(schema, classes=agreed.classes)
     data = job.data
