@@ -29,6 +29,7 @@ from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
+from kernfed_client.data.split import refuse_draws
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -266,10 +267,13 @@ class LocalJob:
 
         Raises:
             DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
+            PolicyError: The job draws the rows that are held out, and may not.
         """
         self._described = None
         self._row_weights = None
         self._forget_scales()
+        if not content.is_kept(self.folder / "setup"):  # a job that an earlier release began goes on
+            refuse_draws(self.file, dataset, schema)
         data = self._load(dataset, schema, self.client)
         section = self.file.datasets.get(dataset)
         if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges

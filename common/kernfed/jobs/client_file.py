@@ -238,11 +238,21 @@ class PolicySection(Section):
         le=100_000,
         description="Fewest clients of a job that this client takes part in, by the word of the coordinator.",
     )
+    drawn_splits: bool = Field(
+        False,
+        description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
+        "such jobs differ by single rows; with `min_rows = 1` every job may.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+    unsigned: Literal["refuse", "allow"] | None = Field(
+        None,
+        description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
+        "what they run; unset: refuse where `operators` or `methods` is set, else allow.",
+    )
 
 
 class ClientFile(Section):
