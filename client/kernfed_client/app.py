@@ -95,6 +95,7 @@ class ClientDaemon:
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
             self._store,
+            file.max_memory_bytes,
             self._submissions,
         )
 

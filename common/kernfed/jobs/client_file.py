@@ -271,7 +271,10 @@ class ClientFile(Section):
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
     max_memory_bytes: int | None = Field(
-        None, ge=1 << 20, description="Most memory that a job's matrices may take; unset: 9/10 of the available memory."
+        None,
+        ge=1 << 20,
+        description="Most memory that a job's matrices may take, and as much again what requests that wait may; unset: "
+        "9/10 of the available memory.",
     )
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
     models: dict[Label, ModelSection] = Field(default_factory=dict)
