@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernfed.federation.events import EventKind, JobState
-from kernfed_client.daemon.audit import verify
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import audit
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.sessions import SessionRegistry

@@ -24,7 +24,7 @@ from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import CONNECT_METHOD, PROTOCOL_VERSION, identity
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon.audit import verify
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_testing.federation import make_csv
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.nodes import LIMIT_S, Process

@@ -282,6 +282,12 @@ class ClientFile(Section):
     feature_cache_bytes: int = Field(
         4 << 30, ge=0, description="Most disk that features of backbones take in the state folder; 0: none are kept."
     )
+    audit_file_bytes: int = Field(
+        64 << 20,
+        ge=1 << 12,
+        description="Size at which the audit log goes on in a new file; the old one stays.",
+    )
+    audit_monthly: bool = Field(True, description="Whether the audit log goes on in a new file each month (UTC) too.")
     policy: PolicySection = PolicySection()
 
     @model_validator(mode="after")
