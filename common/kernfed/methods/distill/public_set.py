@@ -62,7 +62,9 @@ def unpack(content: bytes, num_columns: int) -> Floats:
         DataError: These are not the bytes of a public set with so many columns.
     """
     if int.from_bytes(content[:8], "little") > _MOST_HEADER:  # of millions of names, which take minutes to read
-        raise DataError("public set: not a file that `kernfed job submit` packs: its header is too long")
+        raise DataError(
+            "public set: not a file that `kernfed job submit` packs: its header is too long; submit the job again"
+        )
     try:
         arrays = load(content)
     except (SafetensorError, ValueError, KeyError) as err:
