@@ -530,7 +530,7 @@ class NetworkScores(google.protobuf.message.Message):
 
     @property
     def covariance(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Of these means: that of the losses of single rows, over the rows less one. Shape (J, J)."""
+        """Of these means, over the client's rows; copies of a row vary as one. Shape (J, J)."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from kernfed.errors import InvalidTensorError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
-from kernfed.maths.folds import deal
+from kernfed.maths.folds import deal, sums_of_deviations
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.methods.personalise.network_scales import Scales
@@ -117,9 +117,9 @@ def score_networks(job: LocalJob, request: ScoreNetworksRequest) -> NetworkScore
         held = fold == apart
         rows = torch.from_numpy(held).to(x.device)
         losses[:, held] = to_array(row_losses(request.network, networks[:, apart], x[rows], y[rows]))
-    deviations = losses - losses.mean(axis=1, keepdims=True)
-    num = losses.shape[1]
-    covariance = deviations @ deviations.T / num / max(1, num - 1)
+    sums = sums_of_deviations(losses, personal(job).unit)
+    num = sums.shape[1]
+    covariance = sums @ sums.T / losses.shape[1] ** 2 * (num / max(1, num - 1))
     return NetworkScores(num_rows=job.num_rows, losses=losses.mean(axis=1), covariance=covariance)
 
 

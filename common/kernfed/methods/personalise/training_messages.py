@@ -172,7 +172,7 @@ class NetworkScores(Reply):
     losses: Annotated[Array, Shape("J"), Exact()]
     """Mean loss of each candidate over the client's rows, each predicted by a network that has not seen it."""
     covariance: Annotated[Array, Shape("J", "J"), Exact()]
-    """Of these means: that of the losses of single rows, over the rows less one."""
+    """Of these means, over the client's rows; copies of a row vary as one."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
