@@ -90,6 +90,7 @@ class DataSchema(google.protobuf.message.Message):
     CLIPPED_FIELD_NUMBER: builtins.int
     RANGES_FIELD_NUMBER: builtins.int
     COPIES_TOGETHER_FIELD_NUMBER: builtins.int
+    BY_CONTENT_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -99,7 +100,7 @@ class DataSchema(google.protobuf.message.Message):
     test_fraction: builtins.float
     """Share of rows held out where a client has no `test` partition of its own. From 0 to 0.9."""
     seed: builtins.int
-    """Seed of the held-out split. From 0 to 2^63 - 1."""
+    """Seed of draws of rows. From 0 to 2^63 - 1."""
     backbone: builtins.str
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data. At most 256
     characters.
@@ -108,6 +109,8 @@ class DataSchema(google.protobuf.message.Message):
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
     copies_together: builtins.bool
     """Whether copies of a row are held out, or trained on, all together."""
+    by_content: builtins.bool
+    """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -134,8 +137,9 @@ class DataSchema(google.protobuf.message.Message):
         clipped: builtins.bool = ...,
         ranges: collections.abc.Iterable[Global___ColumnRange] | None = ...,
         copies_together: builtins.bool = ...,
+        by_content: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 

@@ -50,6 +50,7 @@ async def execute(
     """
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method))
+    cohort.cap(job.cohort.max_share)
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
@@ -64,6 +65,9 @@ async def execute(
         )
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
+    weights = workflow.weights(setup)
+    if weights is not None:
+        run.weighs(*weights)
     if workflow.baseline is not None:
         setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
     if files:

@@ -34,7 +34,6 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale_key
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
@@ -150,8 +149,8 @@ async def prepare(
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
-    if run.rules < 1:
-        schema = replace(schema, copies_together=False)
+    if run.rules < 3:
+        schema = replace(schema, by_content=False, copies_together=schema.copies_together and run.rules >= 1)
     if agreed is not None:
         schema = replace(schema, classes=agreed.classes)
     data = job.data
@@ -180,11 +179,11 @@ async def prepare(
     if agreed is None:
         _judge_unseen(job, classes, described, run)
         note_units(schema, described, run)
-        scales = agree_scales(data, described, run)
+        scales = agree_scales(data, described, cohort.counted(num_rows), run)
         mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
         within = scales.within() if lengthscale(job) == COLUMNS else None
         if map_features and job.shifts_columns and run.rules >= 1:
-            mean = pooled_mean(described)
+            mean = pooled_mean(described, cohort.counted(num_rows))
     else:
         note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
         mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds
@@ -208,7 +207,8 @@ async def prepare(
             "goes by the others"
         )
     num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run, within) if agreed is None else agreed.spec
+    counted = cohort.counted({client: float(s.num_rows) for client, s in standardised.items()})
+    spec = agree_features(job, standardised, counted, run, within) if agreed is None else agreed.spec
     setup = Setup(
         schema=schema,
         classes=classes,
@@ -229,11 +229,11 @@ async def prepare(
         intercept, shared = job.features.intercept, job.local_shared
         setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
         await _tell_rank(spec, run)
-        setup = await _map_features(setup, gate, agreed, feature_copies)
+        setup = await _map_features(setup, cohort, gate, agreed, feature_copies)
     return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
-async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
+async def _map_features(setup: Setup, cohort: Cohort, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
     """Have the clients compute their features, and centre them where the model has an intercept."""
     spec, num_outputs = setup.spec, setup.num_outputs
     own = await asyncio.to_thread(fingerprint, spec)
@@ -246,7 +246,7 @@ async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies:
         return setup
     if agreed is None:
         embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:
         feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
@@ -348,13 +348,18 @@ def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription],
 
 
 def agree_features(
-    job: JobFile, standardised: Mapping[str, Standardised], run: Run, within: Array | None = None
+    job: JobFile,
+    standardised: Mapping[str, Standardised],
+    counted: Mapping[str, float],
+    run: Run,
+    within: Array | None = None,
 ) -> FeatureSpec:
     """The feature map, by the clients' median distances where the job leaves its lengthscale to them.
 
     Args:
         job: Of the clients.
         standardised: What they told of their distances.
+        counted: Weight of each client's.
         run: For notes.
         within: Part of each column's deviation that lies within clients, (P,), where columns may have their own scales.
     """
@@ -365,7 +370,7 @@ def agree_features(
     scale = rule = lengthscale(job)
     if isinstance(scale, str):
         agreed = agree_lengthscale(
-            [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
+            [s.median_distance for s in standardised.values()], [counted[client] for client in standardised]
         )
         if section.kernel in EXACT_KERNELS:
             scale = 1.0

@@ -14,7 +14,9 @@ from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.maths.settling import relative_movement
+from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
+from kernfed.methods.shares import ClientShare, SharesFinding
 from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
@@ -27,9 +29,10 @@ PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
-RULES = 2
+RULES = 3
 """Of what a run does by default: 0 dealt copies of a row to training and test rows one by one; below 2 a ridge that the
-job does not name was 1e-3, and classes were drawn for in their order in the job."""
+job does not name was 1e-3, and classes were drawn for in their order in the job; below 3 the job's seed drew the rows
+that are held out."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 _RULE = f"{_OWN}rule."
@@ -245,6 +248,34 @@ class Run:
         """
         event = JobEvent(EventKind.FINDING, self._round, message=finding.name, finding=finding.to_json())
         self._journal.event(event)
+
+    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
+        """See `Cohort.counted`."""
+        return self._cohort.counted(weights)
+
+    def weighs(self, weights: Mapping[str, float], by: str, rows: Mapping[str, int] | None = None) -> None:
+        """Say by what clients count in the method's means, for the record, and note who outweighs the others.
+
+        Args:
+            weights: Of each client, before `cohort.max_share`; empty where the method forms no mean.
+            by: What they are, in words; empty as well.
+            rows: Of each client; unset: the training rows that it stated.
+        """
+        known = self._cohort.num_rows if rows is None else rows
+        before, after = shares(weights), shares(self._cohort.counted(weights))
+        clients = tuple(
+            ClientShare(
+                client,
+                known.get(client, 0),
+                after.get(client),
+                before[client] if client in after and after[client] < before[client] * (1.0 - 1e-9) else None,
+            )
+            for client in sorted({*self._cohort.clients, *weights})
+        )
+        finding = SharesFinding(by, clients)
+        self.publish(finding)
+        for note in finding.notes:
+            self.note_once(note)
 
     async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:
         """Replies that the job can do without.

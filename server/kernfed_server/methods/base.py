@@ -12,6 +12,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.shared_settings import ridge_of
+from kernfed.methods.shares import ROWS
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
@@ -65,5 +66,8 @@ class Workflow:
     feature_copies: Callable[[Any], int] = lambda _settings: 0
     """(settings) -> matrices of all training rows' features that a client keeps at once; 0: it sums over blocks of
     rows, and keeps what ridge problems need. A client that has no room for them refuses before round 1."""
+    weights: Callable[[Setup], tuple[Mapping[str, float], str] | None] = lambda setup: (setup.num_rows, ROWS)
+    """(setup) -> by what clients count in the method's means: each one's weight, and what that is in words; both empty
+    where it forms none. None: its workflow says so itself, by `Run.weighs`."""
     recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
     """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""

@@ -70,7 +70,7 @@ class DataSchema:
     test_fraction: Annotated[float, Range(0, 0.9)]
     """Share of rows held out where a client has no `test` partition of its own."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
-    """Seed of the held-out split."""
+    """Seed of draws of rows."""
     backbone: Name = ""
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
     clipped: bool = False
@@ -79,6 +79,8 @@ class DataSchema:
     """R of them; rows outside of any are left out."""
     copies_together: bool = False
     """Whether copies of a row are held out, or trained on, all together."""
+    by_content: bool = False
+    """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
         classes=classes,
         mean=mean,
         deviation=deviation,
-        spec=agree_features(job, {}, run),
+        spec=agree_features(job, {}, {}, run),
         fingerprint="",
         num_outputs=TASKS[schema.task].num_outputs(classes),
         feature_mean=np.zeros(0),
