@@ -11,7 +11,7 @@ import pytest
 
 from kernfed.errors import WireError
 from kernfed.methods.personalise.training_messages import ScoreNetworksRequest, TrainNetworksRequest
-from kernfed.models.network_spec import initial_parameters
+from kernfed.models.network_spec import NetworkKind, initial_parameters, make_network_spec
 from kernfed_client.methods.personalise.training_steps import score_networks, train_networks
 from kernfed_testing.personalise import TRAINERS, clients, concept_rows, finding, notes, personal_job, run
 
@@ -44,7 +44,7 @@ def test_held_rows_are_not_seen_and_all_rows_are_scored(tmp_path: Path) -> None:
     jobs = {"ant": job}
     jobs |= {c: j for c, j in clients(concept_rows(), tmp_path / "others").items() if c != "ant"}
     run(personal_job(judge="ridge", **WIDE), jobs)
-    spec = personal_job(**WIDE).method.network.spec(job.task, 3, 1)  # type: ignore[union-attr]  # personalise
+    spec = make_network_spec(NetworkKind.MLP, job.task, 3, 1, (3,))
     start = np.tile(initial_parameters(spec, 1), (4, 1))
     request = TrainNetworksRequest(
         network=spec,
