@@ -46,6 +46,7 @@ from kernfed.methods.heads.messages import (
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
 from kernfed.methods.heads.tensors.ridge_choice import FOLDS, chosen_ridge, splits
+from kernfed.methods.heads.tensors.solvers import lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
@@ -120,6 +121,8 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
 def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     """(H_j(W) + damping I)⁻¹ G, by the solver asked for."""
     head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
+    if request.solver is HeadSolver.LANCZOS:
+        job.require(lanczos.basis_size(w.numel(), request.rank) * w.numel(), "the basis of the lanczos solver")
     hessian = head.hessian(w).with_damping(request.damping)
     limits = Limits(
         tolerance=request.tolerance,

@@ -121,6 +121,8 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
             raise InvalidTensorError(f"{request.step}: points of shape {points.shape} do not fit this client's columns")
         order = np.lexsort((weights, *points.T[::-1]))
         points, weights = points[order], weights[order]
+    width = request.ratios.num_frequencies + 1
+    job.require(width * (2 * width + rows.shape[1] + len(rows) + len(points)), "the features of density ratios")
     x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
     total = float(weights.sum())
     try:

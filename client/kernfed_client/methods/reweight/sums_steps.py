@@ -60,6 +60,7 @@ def fold_sums(job: LocalJob, request: FoldSumsRequest) -> FoldSums:
     labels = torch.as_tensor(np.asarray(job.targets_train, np.int64)) if request.num_outputs else None
     seconds, targets, sums = [], [], []
     width = request.map.num_features + 1
+    job.require((request.num_folds + 3) * width * width, "sums of the features over each fold")
     for fold in range(request.num_folds):
         gram = torch.zeros(width, width, dtype=torch.float64, device=job.device)
         moment = torch.zeros(width, request.num_outputs, dtype=torch.float64, device=job.device)
@@ -141,6 +142,7 @@ def classify(job: LocalJob, request: ClassifyRequest) -> Classified:
     if request.weights.shape[1:] != (request.map.num_features + 1, num):
         raise InvalidTensorError(f"{request.step}: classifiers of shape {request.weights.shape} for {num} classes")
     confusion, predicted = np.zeros((num, num), np.int64), np.zeros(num, np.int64)
+    job.require((len(x) + len(points)) * request.weights.shape[1], "the features of all points")
     z, zt = (features_with_constant(job, request.map, part) for part in (x, points))
     for fold, weights in enumerate(torch.tensor(np.asarray(request.weights, np.float64), device=job.device)):
         out = rows == fold
@@ -167,7 +169,7 @@ def folds_of(job: LocalJob, rows: Floats, num_folds: int, seed: int, name: str, 
 
 def features_with_constant(job: LocalJob, spec: FeatureSpec, points: Floats) -> Tensor:
     """1 and the random features of points, float64 (n, M + 1)."""
-    made: FeatureMap = job.memo(("ratio map", spec), lambda: FeatureMap(spec, device=job.device))
+    made: FeatureMap = job.memo(("ratio map", spec), lambda: job.feature_map(spec, job.device))
     z = made(torch.tensor(points, dtype=torch.float64, device=job.device))
     return torch.cat([torch.ones_like(z[:, :1]), z], dim=1)
 
