@@ -171,6 +171,11 @@ async def prepare(
             f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "
             "data.test_fraction, a test partition of more rows, or a lower policy.min_rows gives metrics"
         )
+    if rare := [client for client, d in described.items() if d.rare_classes_left_out]:
+        run.note(
+            f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
+            "policy.rare_classes allows them"
+        )
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
