@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.maths.settling import relative_movement
 from kernfed.methods.finding import Finding, ResolvedFinding
+from kernfed_server.jobs.agreement import AGREEMENT, Agreement
 from kernfed_server.jobs.arrival import Arrival, settling
-from kernfed_server.jobs.state import Arrays, State, json_array
+from kernfed_server.jobs.state import Arrays, State, json_array, json_of
 
 R = TypeVar("R")
 
@@ -34,6 +35,8 @@ _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 _RULE = f"{_OWN}rule."
 """The same of numbers that stand for rules of the settings."""
+_AGREED = f"{_OWN}agreed."
+"""The same of what a method's clients agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Checkpoint:
 
     round_num: int
     state: Arrays
+    closes: bool = True
+    """Whether the round was closed just now; else something was agreed on behind it."""
 
 
 class Model(Protocol):
@@ -102,7 +107,18 @@ class Run:
         self.rules = RULES if resumed is None else 0
         """Those under which it began; one that began under earlier rules goes on under them."""
         self._movements: list[float] = []
+        self.agreement: Agreement | None = None
+        """What the clients agreed on before round 1; None: they are still to be asked."""
+        self._agreed: dict[str, Array] = {}
+        """Beside it, what those of the method did, by name."""
+        self._whole: Run | None = None
+        """The run within which this one is; see `part`."""
+        self._unwritten = False
+        """Whether something was agreed on that no checkpoint holds."""
+        self._recorded = False
+        """Whether this life of the run wrote a checkpoint of a round."""
         if resumed:
+            self.agreement = Agreement.of_checkpoint(resumed.state)
             self._recall(State(resumed.state).part(_OWN))
 
     @property
@@ -112,8 +128,8 @@ class Run:
 
     @property
     def resumed(self) -> State | None:
-        """State after the last finished round of an earlier life of this run, else None."""
-        if self._resumed is None:
+        """State after the last finished round of an earlier life of this run; None: no round was."""
+        if self._resumed is None or not self._resumed.round_num:
             return None
         return State({name: a for name, a in self._resumed.state.items() if not name.startswith(_OWN)})
 
@@ -128,7 +144,11 @@ class Run:
         return {n.removeprefix(_RULE): float(a[0]) for n, a in state.items() if n.startswith(_RULE)}
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
-        """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
+        """Round numbers still to do, up to `last`; entering one opens it for the cohort.
+
+        What the clients have agreed on is on disk before the first.
+        """
+        await (self._whole or self)._write_agreed()
         for round_num in range(self._round + 1, last + 1):
             self._cohort.enter_round(round_num)
             self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
@@ -147,8 +167,51 @@ class Run:
         journal = _PartJournal(self, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
         inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
-        inner._round = self._round
+        inner._round, inner._whole = self._round, self
         return inner
+
+    async def agrees(self, agreement: Agreement) -> None:
+        """Fix what the clients agreed on: it is on disk now, and in every checkpoint from now on."""
+        self.agreement, self._unwritten = agreement, True
+        await self._write_agreed()
+
+    def agreed(self, name: str) -> Array | None:
+        """What was given to `agree` under a name, in this life of the run or an earlier one; None: nothing yet."""
+        return (self._whole or self)._agreed.get(name)
+
+    def agree(self, name: str, value: Array) -> None:
+        """Fix something that the clients of the method agreed on, for the life of the job, before its first round.
+
+        Args:
+            name: Of it; a later value takes its place.
+            value: As `kernfed_server.jobs.state` makes arrays of values.
+        """
+        whole = self._whole or self
+        before = whole._agreed.get(name)
+        if before is None or not np.array_equal(before, value):
+            whole._agreed[name], whole._unwritten = value, True
+
+    async def once(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """A JSON value that the clients agree on once in the life of the job; later lives of the run ask nobody.
+
+        Args:
+            name: Of it.
+            ask: Finds it.
+        """
+        kept = self.agreed(name)
+        if kept is not None:
+            return json_of(kept)
+        value = await ask()
+        self.agree(name, json_array(value))
+        return value
+
+    async def _write_agreed(self) -> None:
+        """Keep what was agreed on since the last checkpoint, with the state of then."""
+        if not self._unwritten or self._recorded:  # the next round's checkpoint takes it along
+            return
+        state = {} if self._resumed is None else self._resumed.state
+        await self._journal.checkpoint(Checkpoint(self._round, {**state, **self._own_state()}, closes=False))
+        self._unwritten = False
 
     def evaluates(self, round_num: int, last: int) -> bool:
         """Whether this round's model is to be measured at the clients."""
@@ -161,7 +224,7 @@ class Run:
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
-        self._round = round_num
+        self._round, self._recorded = round_num, True
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
         """Close a round whose state goes to disk while the next one is under way.
@@ -179,7 +242,7 @@ class Run:
         if metrics is not None and metrics.pooled:
             self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
-        self._round = round_num
+        self._round, self._recorded = round_num, True
         return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
 
     def moved(self, before: Array, after: Array) -> None:
@@ -209,6 +272,11 @@ class Run:
         """What a later life of the run has to know of this one."""
         own = {f"{_OWN}rules": np.array([self.rules])}
         own |= {_RULE + key: np.array([number]) for key, number in self.resolved.items()}
+        if self._whole is None:
+            own |= {_AGREED + name: array for name, array in self._agreed.items()}
+            own[f"{_OWN}clients"] = json_array(self._cohort.book)
+            if self.agreement is not None:
+                own |= {AGREEMENT + name: array for name, array in self.agreement.to_arrays().items()}
         if self._movements:
             own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
@@ -219,6 +287,9 @@ class Run:
     def _recall(self, own: State) -> None:
         if "rules" in own:
             self.rules = int(own.number("rules"))
+        if "clients" in own:
+            self._cohort.reopen(own.json("clients"))
+        self._agreed = dict(own.part("agreed."))
         if "movements" in own:
             self._movements = own["movements"].tolist()
         if "arrival" in own:
@@ -308,4 +379,4 @@ class _PartJournal:
         state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
         own = self.whole._own_state()
         await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, {**state, **own}))
-        self.whole._round = checkpoint.round_num
+        self.whole._round, self.whole._recorded = checkpoint.round_num, True
