@@ -18,11 +18,11 @@ from kernfed_testing.federation import Federation
 async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of another method are refused though the stated method is allowed; the refusal stays in the audit log."""
 
-    def lying(registry: SessionRegistry, operator: str, _method: str) -> RemoteExchange:
+    def lying(registry: SessionRegistry, operator: str, *_: object) -> RemoteExchange:
         return RemoteExchange(registry, operator, "dkrr")
 
     monkeypatch.setattr("kernfed_server.app.RemoteExchange", lying)
-    settings = {"a": '[policy]\nmethods = ["dkrr"]'}
+    settings = {"a": '[policy]\nmethods = ["dkrr"]\nunsigned = "allow"'}
     async with Federation(tmp_path, ["a", "b"], settings=settings) as fed:
         refused = await fed.run(fed.job("fedavg", rounds=1, local_steps=1, batch_size=20))
         honest = await fed.run(fed.job("dkrr"))

@@ -291,6 +291,7 @@ def _state(folder: Path) -> dict[str, Target]:
             task_id=f"t{i}",
             step="probe.echo",
             operator="ann",
+            submission=None,
             kinds=(),
             request=EchoRequest(values=np.ones(3)),
             request_sha256=bytes(32),

@@ -66,6 +66,7 @@ class AuditLog:
         task_id: str,
         step: str,
         operator: str,
+        submission: str | None,
         kinds: Iterable[Kind],
         request: Message,
         request_sha256: bytes,
@@ -82,6 +83,7 @@ class AuditLog:
             task_id: The task it answers.
             step: The step's wire name.
             operator: Whose job it is.
+            submission: Digest of what the operator signed; None: it is not proven whose job it is.
             kinds: Kinds of information in it.
             request: What is answered; its scalars are noted, and digests of its arrays.
             request_sha256: Digest of the whole request, as the coordinator stated it with the task.
@@ -100,6 +102,7 @@ class AuditLog:
             "task": task_id,
             "step": step,
             "operator": operator,
+            "submission": submission,
             "kinds": list(kinds),
             "request": facts_of(request),
             "request_sha256": request_sha256.hex(),
@@ -118,6 +121,7 @@ class AuditLog:
         task_id: str,
         step: str,
         operator: str,
+        submission: str | None,
         method: str,
         request_sha256: bytes,
         reason: str,
@@ -130,6 +134,7 @@ class AuditLog:
             task_id: The task.
             step: The step's wire name.
             operator: Whose job it is.
+            submission: Digest of what the operator signed; None: it is not proven whose job it is.
             method: The job's method.
             request_sha256: Digest of the request, as the coordinator stated it.
             reason: Code of the refusal.
@@ -146,6 +151,7 @@ class AuditLog:
                 "task": task_id,
                 "step": step,
                 "operator": operator,
+                "submission": submission,
                 "method": method,
                 "request_sha256": request_sha256.hex(),
                 "reason": reason,

@@ -44,6 +44,9 @@ class Tasks(Protocol):
     def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
         """A request is complete: run its step."""
 
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """What a job's operator signed arrives, ahead of the job's first task."""
+
     def acknowledged(self, ack: task_pb2.TaskAck) -> None:
         """The coordinator has an answer, or refuses it."""
 
@@ -118,6 +121,8 @@ class Connection:
             match frame.WhichOneof("frame"):
                 case "task":
                     self._on_task(frame.task)
+                case "submission":
+                    self._tasks.told(frame.submission)
                 case "cancel":
                     self._on_cancel(frame.cancel)
                 case "goodbye":

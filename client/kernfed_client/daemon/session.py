@@ -40,6 +40,7 @@ from kernfed_client.daemon.connection import (
 from kernfed_client.daemon.idle_cuts import IdleCuts
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import Answered, TaskRunner
 from kernfed_client.daemon.worker import Worker
 
@@ -71,6 +72,7 @@ class ClientSession:
         reconnect_max_s: float = 30.0,
         explain: Callable[[str, Identity, KernfedError], KernfedError] = lambda _address, _identity, err: err,
         store: ReplyStore | None = None,
+        submissions: Submissions | None = None,
     ) -> None:
         """Prepare; `run` dials.
 
@@ -83,6 +85,7 @@ class ClientSession:
             reconnect_max_s: Longest pause between attempts.
             explain: Turns a failed connection into an error with diagnosis and remedy; may take seconds, and blocks.
             store: Keeps replies over the death of this process; None: they are computed again.
+            submissions: Takes what operators signed; None: nobody looks at it.
         """
         self._load_identity = load_identity
         self._address = address
@@ -94,6 +97,7 @@ class ClientSession:
         self._instance_id = secrets.token_hex(8)
         self._outbox = Outbox()
         self._store = store
+        self._submissions = submissions
         for reply in store.restore() if store else ():
             self._outbox.restore(reply)
         self._busy: dict[str, task_pb2.Task] = {}
@@ -248,6 +252,11 @@ class ClientSession:
 
     # What the connection calls.
 
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """The coordinator passes on what a job's operator signed."""
+        if self._submissions is not None:
+            self._submissions.told(submission)
+
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request."""
         moves_state = self._runner.moves_state(task.step)
@@ -345,6 +354,8 @@ class ClientSession:
 
     def _drop_job(self, job_id: str) -> None:
         self._runner.drop_job(job_id)
+        if self._submissions is not None:
+            self._submissions.forget(job_id)
         if self._store is not None:
             self._store.drop_job(job_id)
 

@@ -181,6 +181,7 @@ class TaskRunner:
                 raise kept.unreadable() from err
             assert isinstance(setup, Request)  # noqa: S101  # `incoming` was made for a request class
             setup_task.cohort_size = task.cohort_size  # as it is by now
+            setup_task.submission_sha256 = task.submission_sha256
             self._permit(setup, setup_task, _rows_of(job))
             self._steps[type(setup)](job, setup)
         if earlier:

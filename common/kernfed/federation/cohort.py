@@ -25,6 +25,7 @@ from kernfed.federation.ledger import Ledger
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
+from kernfed.maths.shares import capped
 
 Check = Callable[[str, Any], None]
 """Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
@@ -68,6 +69,7 @@ class Cohort:
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
         self._ledger = Ledger()
+        self._max_share = 1.0
         self._setup: list[_Setup] = []
 
     @property
@@ -137,6 +139,19 @@ class Cohort:
     def let_differ(self, spread: float) -> None:
         """State how many times the largest number of all other clients one client's may be, else it is left out."""
         self._ledger.spread = spread
+
+    def cap(self, max_share: float) -> None:
+        """State the largest share of the weight that a client has in a mean."""
+        self._max_share = max_share
+
+    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
+        """Weights of clients in a mean over them, the largest lowered to the share that one may have."""
+        return capped(weights, self._max_share) if self._max_share < 1.0 else weights
+
+    def weighted(self, replies: Mapping[str, R], weights: Mapping[str, float]) -> R:
+        """Mean of replies, each with its client's weight as `counted`."""
+        counted = self.counted({client: float(weights[client]) for client in replies})
+        return weighted_mean([Weighted(counted[client], reply) for client, reply in replies.items()])
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -258,9 +273,10 @@ class Cohort:
     ) -> R:
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
         replies = await self.ask(request, clients=clients, everyone=everyone, drawn=drawn)
+        rows = {client: getattr(reply, "num_rows", 1) for client, reply in replies.items()}
         if is_small(list(replies.values())):
-            return weighted_mean(_weighted(replies))
-        return await asyncio.to_thread(weighted_mean, _weighted(replies))
+            return self.weighted(replies, rows)
+        return await asyncio.to_thread(self.weighted, replies, rows)
 
     async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Sum of the replies' arrays, floats and counts."""
@@ -359,7 +375,3 @@ def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | 
     except KernfedError as err:
         return Fault(err.reason, str(err))
     return None
-
-
-def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:
-    return [Weighted(float(getattr(reply, "num_rows", 1)), reply) for reply in replies.values()]

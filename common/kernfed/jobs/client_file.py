@@ -243,6 +243,11 @@ class PolicySection(Section):
     )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+    unsigned: Literal["refuse", "allow"] | None = Field(
+        None,
+        description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
+        "what they run; unset: refuse where `operators` or `methods` is set, else allow.",
+    )
 
 
 class ClientFile(Section):

@@ -39,6 +39,13 @@ class CohortSection(Section):
     min_fraction: float = Field(
         0.5, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
     )
+    max_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Largest share of the weight that a client has in sums and means over clients, those of scales and "
+        "of models. Larger weights are lowered to it; with fewer clients than 1/max_share all count alike.",
+    )
     preflight: Literal["all", "quorum"] = Field(
         "all",
         description="Clients whose data must pass the check before round 1: all, or enough for the quorum.",

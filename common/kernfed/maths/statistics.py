@@ -28,7 +28,8 @@ class Moments:
     nothing is squared that could leave the range of numbers.
     """
 
-    num_rows: int
+    num_rows: float
+    """A whole number, but where a client's rows count in part."""
     mean: Floats
     """Shape (d,)."""
     deviation: Floats
@@ -183,7 +184,7 @@ def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000) -> Med
     return MedianDistance(float(np.median(positive)) if positive.size else 0.0, ties=True)
 
 
-def agree_lengthscale(medians: Sequence[float], num_rows: Sequence[int]) -> Lengthscale:
+def agree_lengthscale(medians: Sequence[float], num_rows: Sequence[float]) -> Lengthscale:
     """Choose one lengthscale for all clients: the median of their median distances, weighted by rows.
 
     Clients without a positive median (fewer than two rows, or all alike) have no say. Where none has one, or the

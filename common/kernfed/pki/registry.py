@@ -88,6 +88,7 @@ class Registry:
             db.execute("PRAGMA journal_mode=WAL")
             db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
         registry.set_info(info)
+        registry._note_books("none")
         return registry
 
     def info(self) -> FederationInfo:
@@ -108,6 +109,20 @@ class Registry:
         }
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(rows.items()))
+
+    def has_books(self) -> bool | None:
+        """Whether a coordinator has begun a database for this federation; None: made before that was noted."""
+        with self._connection() as db:
+            row = db.execute("SELECT value FROM about WHERE key = 'books'").fetchone()
+        return None if row is None else row[0] == "begun"
+
+    def books_begun(self) -> None:
+        """Note that there is a database with this federation's jobs: from now on an empty one was lost."""
+        self._note_books("begun")
+
+    def _note_books(self, value: str) -> None:
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO about VALUES ('books', ?)", (value,))
 
     def record(self, certificate: x509.Certificate, via: str, now: datetime) -> None:
         """Note a certificate that was issued."""

@@ -42,8 +42,8 @@ class LaterDescription:
         self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
         if client in self.before and self.before[client] != digest(description):
             self.run.note_once(
-                f"{client} was prepared again, and its data are others than before round 1, though as many rows. The job "
-                "goes on with them, and what all clients agreed on stays as it is; submit it again to agree anew"
+                f"{client} was prepared again, and its data are others than before round 1, though as many rows. The "
+                "job goes on with them, and what all clients agreed on stays as it is; submit it again to agree anew"
             )
 
 

@@ -88,7 +88,7 @@ async def measured_once(run: Run, name: str, measure: Callable[[], Awaitable[Rou
     async def ask() -> dict[str, Any]:
         return asdict(await measure())
 
-    return RoundMetrics(**await run.once(name, ask))
+    return RoundMetrics(**await run.agreed.once(name, ask))
 
 
 async def measured(

@@ -54,6 +54,7 @@ async def execute(
     """
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method))
+    cohort.cap(job.cohort.max_share)
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
@@ -62,6 +63,9 @@ async def execute(
     setup = await _prepared(job, workflow, files, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
+    weights = workflow.weights(setup)
+    if weights is not None:
+        run.weighs(*weights)
     if workflow.baseline is not None:
         measure = functools.partial(workflow.baseline, setup, job.method, cohort, run)
         setup = dataclasses.replace(setup, baseline=await measured_once(run, "local models", measure))
@@ -90,7 +94,7 @@ async def _prepared(job: JobFile, workflow: Workflow, files: Mapping[str, bytes]
     adapted, state = workflow.adapt(job, run.resumed), run.resumed
     mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
     earlier, copies = workflow.earlier(job, files), workflow.feature_copies(job.method)
-    agreement = run.agreement
+    agreement = run.agreed.agreement
     if agreement is None and state is not None:
         agreement = workflow.former(adapted, run)
     if agreement is None:
@@ -101,11 +105,12 @@ async def _prepared(job: JobFile, workflow: Workflow, files: Mapping[str, bytes]
                 f"classes and features are agreed on anew, by {listed(sorted(agreement.num_rows), more=', ...')}; the "
                 "rounds so far were of what those agreed on who took part then"
             )
-        await run.agrees(agreement)
+        run.agreed.agree(agreement)
     else:
         await recall(adapted, agreement, cohort, run, copies=copies, earlier=earlier)
-        if run.agreement is None:
-            await run.agrees(agreement)
+        if run.agreed.agreement is None:
+            run.agreed.agree(agreement)
+    await run.write_agreed()
     return setup_of(adapted, agreement, run, earlier)
 
 

@@ -78,10 +78,10 @@ class Gate:
             request: What to ask.
             check: As in `ask`.
         """
-        kept = self._run.agreed(name)
+        kept = self._run.agreed.get(name)
         if kept is None:
             replies = await self.ask(request, check)
-            self._run.agree(name, replies_array(replies, self._cohort.float_bits))
+            self._run.agreed.put(name, replies_array(replies, self._cohort.float_bits))
             return replies
         if request.setup:
             self._cohort.recall(request, check)

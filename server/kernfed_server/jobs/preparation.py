@@ -29,7 +29,6 @@ from kernfed.federation.messages.data import (
     Standardised,
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale_key
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
@@ -196,11 +195,11 @@ async def prepare(
     if earlier is None:
         _judge_unseen(job, classes, described, run)
         note_units(schema, described, run)
-        scales = agree_scales(data, described, run)
+        scales = agree_scales(data, described, cohort.counted(num_rows), run)
         mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
         within = scales.within() if lengthscale(job) == COLUMNS else None
         if map_features and job.shifts_columns and run.rules >= 1:
-            mean = pooled_mean(described)
+            mean = pooled_mean(described, cohort.counted(num_rows))
     else:
         note_units_beside(schema, described, earlier.column_mean, earlier.column_deviation, earlier.origin, run)
         mean, deviation, bounds = earlier.agreement.mean, earlier.agreement.deviation, earlier.agreement.bounds
@@ -211,12 +210,13 @@ async def prepare(
             f"more than half of the distances between rows are 0 at {listed(tied)}, for rows repeat; the lengthscale "
             "goes by the others"
         )
+    counted = cohort.counted({client: float(s.num_rows) for client, s in standardised.items()})
     agreement = Agreement(
         classes=classes,
         mean=mean,
         deviation=deviation,
         bounds=bounds,
-        spec=agree_features(job, standardised, run, within) if taken is None else taken.spec,
+        spec=agree_features(job, standardised, counted, run, within) if taken is None else taken.spec,
         class_order=class_order,
         backbone=later.backbone,
         ridge=None if taken is None else taken.ridge,
@@ -225,12 +225,12 @@ async def prepare(
     )
     if map_features:
         await _tell_rank(agreement.spec, run)
-        agreement = await _map_features(job, agreement, gate, taken, feature_copies)
+        agreement = await _map_features(job, agreement, cohort, gate, taken, feature_copies)
     return replace(agreement, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
 async def _map_features(
-    job: JobFile, agreement: Agreement, gate: Gate, taken: Agreement | None, copies: int
+    job: JobFile, agreement: Agreement, cohort: Cohort, gate: Gate, taken: Agreement | None, copies: int
 ) -> Agreement:
     """Have the clients compute their features, and centre them where the model has an intercept."""
     own = await asyncio.to_thread(fingerprint, agreement.spec)
@@ -242,7 +242,7 @@ async def _map_features(
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))
     if taken is None:
         embedded = await gate.ask(MeanEmbeddingRequest(num_features=num_features, num_outputs=num_outputs))
-        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+        pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:
         feature_mean, target_mean = taken.feature_mean, taken.target_mean
@@ -278,13 +278,18 @@ def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription],
 
 
 def agree_features(
-    job: JobFile, standardised: Mapping[str, Standardised], run: Run, within: Array | None = None
+    job: JobFile,
+    standardised: Mapping[str, Standardised],
+    counted: Mapping[str, float],
+    run: Run,
+    within: Array | None = None,
 ) -> FeatureSpec:
     """The feature map, by the clients' median distances where the job leaves its lengthscale to them.
 
     Args:
         job: Of the clients.
         standardised: What they told of their distances.
+        counted: Weight of each client's.
         run: For notes.
         within: Part of each column's deviation that lies within clients, (P,), where columns may have their own scales.
     """
@@ -295,7 +300,7 @@ def agree_features(
     scale = rule = lengthscale(job)
     if isinstance(scale, str):
         agreed = agree_lengthscale(
-            [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
+            [s.median_distance for s in standardised.values()], [counted[client] for client in standardised]
         )
         if section.kernel in EXACT_KERNELS:
             scale = 1.0

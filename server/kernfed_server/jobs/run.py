@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.maths.settling import relative_movement
+from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
-from kernfed_server.jobs.agreement import AGREEMENT, Agreement
+from kernfed.methods.shares import ClientShare, SharesFinding
+from kernfed_server.jobs.agreed import AgreedValues
 from kernfed_server.jobs.arrival import Arrival, settling
-from kernfed_server.jobs.state import Arrays, State, json_array, json_of
+from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")
 
@@ -35,8 +37,6 @@ _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 _RULE = f"{_OWN}rule."
 """The same of numbers that stand for rules of the settings."""
-_AGREED = f"{_OWN}agreed."
-"""The same of what a method's clients agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +107,13 @@ class Run:
         self.rules = RULES if resumed is None else 0
         """Those under which it began; one that began under earlier rules goes on under them."""
         self._movements: list[float] = []
-        self.agreement: Agreement | None = None
-        """What the clients agreed on before round 1; None: they are still to be asked."""
-        self._agreed: dict[str, Array] = {}
-        """Beside it, what those of the method did, by name."""
+        self.agreed = AgreedValues(resumed.state if resumed else None)
+        """What the clients agreed on before round 1, of which nobody agrees anew."""
         self._whole: Run | None = None
         """The run within which this one is; see `part`."""
-        self._unwritten = False
-        """Whether something was agreed on that no checkpoint holds."""
         self._recorded = False
         """Whether this life of the run wrote a checkpoint of a round."""
         if resumed:
-            self.agreement = Agreement.of_checkpoint(resumed.state)
             self._recall(State(resumed.state).part(_OWN))
 
     @property
@@ -148,7 +143,7 @@ class Run:
 
         What the clients have agreed on is on disk before the first.
         """
-        await (self._whole or self)._write_agreed()
+        await (self._whole or self).write_agreed()
         for round_num in range(self._round + 1, last + 1):
             self._cohort.enter_round(round_num)
             self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
@@ -167,51 +162,16 @@ class Run:
         journal = _PartJournal(self, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
         inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
-        inner._round, inner._whole = self._round, self
+        inner._round, inner._whole, inner.agreed = self._round, self, self.agreed
         return inner
 
-    async def agrees(self, agreement: Agreement) -> None:
-        """Fix what the clients agreed on: it is on disk now, and in every checkpoint from now on."""
-        self.agreement, self._unwritten = agreement, True
-        await self._write_agreed()
-
-    def agreed(self, name: str) -> Array | None:
-        """What was given to `agree` under a name, in this life of the run or an earlier one; None: nothing yet."""
-        return (self._whole or self)._agreed.get(name)
-
-    def agree(self, name: str, value: Array) -> None:
-        """Fix something that the clients of the method agreed on, for the life of the job, before its first round.
-
-        Args:
-            name: Of it; a later value takes its place.
-            value: As `kernfed_server.jobs.state` makes arrays of values.
-        """
-        whole = self._whole or self
-        before = whole._agreed.get(name)
-        if before is None or not np.array_equal(before, value):
-            whole._agreed[name], whole._unwritten = value, True
-
-    async def once(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """A JSON value that the clients agree on once in the life of the job; later lives of the run ask nobody.
-
-        Args:
-            name: Of it.
-            ask: Finds it.
-        """
-        kept = self.agreed(name)
-        if kept is not None:
-            return json_of(kept)
-        value = await ask()
-        self.agree(name, json_array(value))
-        return value
-
-    async def _write_agreed(self) -> None:
+    async def write_agreed(self) -> None:
         """Keep what was agreed on since the last checkpoint, with the state of then."""
-        if not self._unwritten or self._recorded:  # the next round's checkpoint takes it along
+        if not self.agreed.unwritten or self._recorded:  # the next round's checkpoint takes it along
             return
         state = {} if self._resumed is None else self._resumed.state
         await self._journal.checkpoint(Checkpoint(self._round, {**state, **self._own_state()}, closes=False))
-        self._unwritten = False
+        self.agreed.unwritten = False
 
     def evaluates(self, round_num: int, last: int) -> bool:
         """Whether this round's model is to be measured at the clients."""
@@ -273,10 +233,7 @@ class Run:
         own = {f"{_OWN}rules": np.array([self.rules])}
         own |= {_RULE + key: np.array([number]) for key, number in self.resolved.items()}
         if self._whole is None:
-            own |= {_AGREED + name: array for name, array in self._agreed.items()}
-            own[f"{_OWN}clients"] = json_array(self._cohort.book)
-            if self.agreement is not None:
-                own |= {AGREEMENT + name: array for name, array in self.agreement.to_arrays().items()}
+            own |= {f"{_OWN}clients": json_array(self._cohort.book), **self.agreed.to_arrays()}
         if self._movements:
             own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
@@ -289,7 +246,6 @@ class Run:
             self.rules = int(own.number("rules"))
         if "clients" in own:
             self._cohort.reopen(own.json("clients"))
-        self._agreed = dict(own.part("agreed."))
         if "movements" in own:
             self._movements = own["movements"].tolist()
         if "arrival" in own:
@@ -316,6 +272,34 @@ class Run:
         """
         event = JobEvent(EventKind.FINDING, self._round, message=finding.name, finding=finding.to_json())
         self._journal.event(event)
+
+    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
+        """See `Cohort.counted`."""
+        return self._cohort.counted(weights)
+
+    def weighs(self, weights: Mapping[str, float], by: str, rows: Mapping[str, int] | None = None) -> None:
+        """Say by what clients count in the method's means, for the record, and note who outweighs the others.
+
+        Args:
+            weights: Of each client, before `cohort.max_share`; empty where the method forms no mean.
+            by: What they are, in words; empty as well.
+            rows: Of each client; unset: the training rows that it stated.
+        """
+        known = self._cohort.num_rows if rows is None else rows
+        before, after = shares(weights), shares(self._cohort.counted(weights))
+        clients = tuple(
+            ClientShare(
+                client,
+                known.get(client, 0),
+                after.get(client),
+                before[client] if client in after and after[client] < before[client] * (1.0 - 1e-9) else None,
+            )
+            for client in sorted({*self._cohort.clients, *weights})
+        )
+        finding = SharesFinding(by, clients)
+        self.publish(finding)
+        for note in finding.notes:
+            self.note_once(note)
 
     async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:
         """Replies that the job can do without.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -98,14 +98,16 @@ class Scales:
         return np.where(constant_columns(pooled), 1.0, np.minimum(np.sqrt(squares), 1.0))
 
 
-def agree_scales(data: DataSection, described: Mapping[str, DataDescription], run: Run) -> Scales:
-    """Agree on the scale of each feature column, over all clients' training rows.
+def agree_scales(
+    data: DataSection, described: Mapping[str, DataDescription], counted: Mapping[str, float], run: Run
+) -> Scales:
+    """Agree on the scale of each feature column, over all clients' training rows, of which each client has so many.
 
     With `scales = "clipped"` a client that stands apart in a column (`stands_apart`) has no say in its scale, and rows
     there are bounded.
     """
     num_columns = len(data.features)
-    stated = {client: moments_of(d) for client, d in sorted(described.items())}
+    stated = {client: replace(moments_of(d), num_rows=counted[client]) for client, d in sorted(described.items())}
     if not data.standardise:
         return Scales(np.zeros(num_columns), np.ones(num_columns), (), tuple(stated.values()))
     bounds: tuple[float, ...] = ()
@@ -124,9 +126,9 @@ def agree_scales(data: DataSection, described: Mapping[str, DataDescription], ru
     return Scales(pooled.mean, pooled_deviation(pooled), bounds, tuple(stated.values()))
 
 
-def pooled_mean(described: Mapping[str, DataDescription]) -> Array:
-    """Mean of each feature column over all clients' training rows, shape (P,)."""
-    return pool_moments([moments_of(d) for _, d in sorted(described.items())]).mean
+def pooled_mean(described: Mapping[str, DataDescription], counted: Mapping[str, float]) -> Array:
+    """Mean of each feature column over all clients' training rows, of which each has so many, shape (P,)."""
+    return pool_moments([replace(moments_of(d), num_rows=counted[c]) for c, d in sorted(described.items())]).mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.shared_settings import ridge_of
+from kernfed.methods.shares import ROWS
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.assembly import feature_model, job_facts
@@ -66,6 +67,9 @@ class Workflow:
     feature_copies: Callable[[Any], int] = lambda _settings: 0
     """(settings) -> matrices of all training rows' features that a client keeps at once; 0: it sums over blocks of
     rows, and keeps what ridge problems need. A client that has no room for them refuses before round 1."""
+    weights: Callable[[Setup], tuple[Mapping[str, float], str] | None] = lambda setup: (setup.num_rows, ROWS)
+    """(setup) -> by what clients count in the method's means: each one's weight, and what that is in words; both empty
+    where it forms none. None: its workflow says so itself, by `Run.weighs`."""
     former: Callable[[JobFile, Run], Agreement | None] = lambda _job, _run: None
     """(job as its clients are prepared for it, its run, which goes on) -> what its clients agreed on, where an earlier
     release kept that in a place of the method's own; None: it kept nothing, and they agree anew."""

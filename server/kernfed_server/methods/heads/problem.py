@@ -17,7 +17,6 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.finding import Course, HeadFinding
@@ -98,12 +97,12 @@ class HeadProblem:
 
     def weighted(self, replies: Mapping[str, R]) -> R:
         """Mean of replies, weighted by the rows behind each client's objective."""
-        return weighted_mean([Weighted(float(self.rows[client]), reply) for client, reply in replies.items()])
+        return self.cohort.weighted(replies, self.rows)
 
     def weighted_apart(self, replies: Mapping[str, R]) -> R:
         """Mean of replies, weighted by the rows that are left where some are kept apart."""
         left = {client: self.rows[client] - self.validation_rows[client] for client in replies}
-        return weighted_mean([Weighted(float(left[client]), reply) for client, reply in replies.items()])
+        return self.cohort.weighted(replies, left)
 
     def share_apart(self, clients: Members) -> float:
         """Share of the rows of some of the clients that are kept apart."""

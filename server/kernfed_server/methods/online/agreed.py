@@ -51,7 +51,7 @@ def former_agreement(job: JobFile, run: Run) -> Agreement | None:
         classes=tuple(facts["classes"]),
         mean=state[_MEAN],
         deviation=state[_DEVIATION],
-        spec=agree_features(job, {}, run),
+        spec=agree_features(job, {}, {}, run),
         backbone=facts["backbone"],
         num_rows=facts["num_rows"],
     )

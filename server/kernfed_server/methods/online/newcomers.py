@@ -32,7 +32,7 @@ class Newcomers:
         self._next_look = 0.0
         self.late = {client for client, fault in cohort.excluded.items() if fault.reason == NO_ANSWER.reason}
         """Clients of the cohort that are not prepared, and not to be asked yet."""
-        kept = run.agreed(_LATE)
+        kept = run.agreed.get(_LATE)
         if kept is not None:
             self.late |= set(json_of(kept)) & set(cohort.clients)
         self._keep()
@@ -41,7 +41,7 @@ class Newcomers:
 
     def _keep(self) -> None:
         """Let a later life of the run know who is not prepared."""
-        self._run.agree(_LATE, json_array(sorted(self.late)))
+        self._run.agreed.put(_LATE, json_array(sorted(self.late)))
 
     def look(self) -> None:
         """Begin to prepare the clients that are there now, and let in those that are ready. Mostly costs nothing."""

@@ -57,7 +57,7 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
         raise ConfigError(
             'methods on streams predict numbers or one of two classes; use task = "regression" or "binary"'
         )
-    kept, opened = run.agreed(_OPENED), None
+    kept, opened = run.agreed.get(_OPENED), None
     if kept is not None:
         opened = Opened.of_json(json_of(kept))
     elif run.resumed is not None:
@@ -66,7 +66,7 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
         opened = await _agree(setup, settings, cohort, run)
     else:
         cohort.recall(_open_request(setup, opened))
-    run.agree(_OPENED, json_array(opened.to_json()))
+    run.agreed.put(_OPENED, json_array(opened.to_json()))
     return opened
 
 
@@ -172,11 +172,11 @@ async def draw_dictionary(
         own_frequencies=own_frequencies,
         pooled=pooled,
     )
-    if run.resumed is not None or run.agreed(_DRAWN) is not None:
+    if run.resumed is not None or run.agreed.get(_DRAWN) is not None:
         cohort.recall(request, check)
     else:
         await Gate(cohort, run, strict=setup.strict).ask(request, check=check)
-    run.agree(_DRAWN, json_array(own))
+    run.agreed.put(_DRAWN, json_array(own))
     return dictionary
 
 

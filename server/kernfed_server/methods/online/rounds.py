@@ -272,6 +272,8 @@ class StreamLoop:
             for client, m in sorted(found.items())
             if m.sums.num_rows
         }
+        rows = {client: of.rows for client, of in clients.items()}
+        self._run.weighs({client: float(n) for client, n in rows.items()}, "rows learned so far", rows)
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
         self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
 

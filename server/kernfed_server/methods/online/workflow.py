@@ -16,7 +16,13 @@ from kernfed_server.methods.online.opening import adapted
 
 def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]]) -> Workflow:
     # Rows that come one by one are judged by the ranges agreed on, at the client and at the coordinator.
-    return Workflow(run, adapt=lambda job, _: adapted(job), former=former_agreement, spread=lambda _: math.inf)
+    return Workflow(
+        run,
+        adapt=lambda job, _: adapted(job),
+        former=former_agreement,
+        spread=lambda _: math.inf,
+        weights=lambda _: None,
+    )
 
 
 WORKFLOWS = {

@@ -56,6 +56,7 @@ async def weigh(job: Reweighting) -> None:
     for variant in weighted:
         await use(job, (variant,))
     _warn(job)
+    job.tell_weights()
 
 
 async def use(job: Reweighting, variants: tuple[str, ...]) -> dict[str, RatioSummary]:
@@ -73,7 +74,7 @@ async def use(job: Reweighting, variants: tuple[str, ...]) -> dict[str, RatioSum
 async def _mix(job: Reweighting) -> None:
     """Find ratios to the mixture of the clients that are here, and have all keep them."""
     settings = job.settings
-    shares = dict.fromkeys(job.setup.num_rows, 1.0) if settings.client_weights == "equal" else job.setup.num_rows
+    shares = job.shares
     if settings.ratios.source != "matching":
         await mix_classes(job, {c: float(n) for c, n in shares.items()})
         return

@@ -46,7 +46,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
             run.note(f"learning rate {rate:.6g}: 1 / the largest curvature of any client's objective")
             return rate
 
-        learning_rate = float(await run.once("learning rate", agree))
+        learning_rate = float(await run.agreed.once("learning rate", agree))
 
     def request(weights: Array, round_num: int) -> GradientDescentRequest:
         return GradientDescentRequest(
