@@ -522,8 +522,13 @@ class NetworkScores(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     LOSSES_FIELD_NUMBER: builtins.int
     COVARIANCE_FIELD_NUMBER: builtins.int
+    NUM_SCORED_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_scored: builtins.int
+    """Rows that were predicted unseen; 0: so few lie in a fold that the client's policy lets none be left out. From 0 to
+    2^53.
+    """
     @property
     def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Mean loss of each candidate over the client's rows, each predicted by a network that has not seen it. Shape (J)."""
@@ -538,9 +543,10 @@ class NetworkScores(google.protobuf.message.Message):
         num_rows: builtins.int = ...,
         losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
         covariance: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_scored: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["covariance", b"covariance", "losses", b"losses"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "losses", b"losses", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "losses", b"losses", "num_rows", b"num_rows", "num_scored", b"num_scored"]) -> None: ...
 
 Global___NetworkScores: typing_extensions.TypeAlias = NetworkScores
 

@@ -87,10 +87,8 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
     networks = _parameters(job, request.network, request.networks)
     trained = networks.clone()
     for apart, places in _by_fold(request).items():
-        seen = slice(None) if not apart else torch.from_numpy(_folds(job, request.num_folds) != apart - 1).to(x.device)
-        rows_x, rows_y = x[seen], y[seen]
-        if not len(rows_x):  # nothing but copies of one row
-            continue
+        inside = _folds(job, request.num_folds) != apart - 1 if apart else np.ones(len(x), dtype=bool)
+        rows_x, rows_y = (rows[torch.from_numpy(inside).to(rows.device)] for rows in (x, y)) if apart else (x, y)
         trained[places] = train(
             request.network,
             networks[places],
@@ -101,7 +99,7 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
             batch_size=request.batch_size,
             weight_decay=request.weight_decay,
             seed=rng.seed(request.seed, "batches", job.client),
-            block=job.block,
+            block=None if job.block is None else job.block[inside],
         )
     return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
 
@@ -114,6 +112,10 @@ def score_networks(job: LocalJob, request: ScoreNetworksRequest) -> NetworkScore
         raise WireError(f"{request.step}: {len(request.networks)} networks for {count} candidates and {folds} folds")
     networks = _parameters(job, request.network, request.networks).reshape(count, folds, -1)
     fold, losses = _folds(job, folds), np.empty((count, len(x)))
+    if fold[0] < 0:
+        return NetworkScores(
+            num_rows=job.num_rows, num_scored=0, losses=np.zeros(count), covariance=np.zeros((count, count))
+        )
     for apart in np.unique(fold):
         held = fold == apart
         rows = torch.from_numpy(held).to(x.device)
@@ -121,7 +123,9 @@ def score_networks(job: LocalJob, request: ScoreNetworksRequest) -> NetworkScore
     sums = sums_of_deviations(losses, personal(job).unit)
     num = sums.shape[1]
     covariance = sums @ sums.T / losses.shape[1] ** 2 * (num / max(1, num - 1))
-    return NetworkScores(num_rows=job.num_rows, losses=losses.mean(axis=1), covariance=covariance)
+    return NetworkScores(
+        num_rows=job.num_rows, num_scored=job.num_rows, losses=losses.mean(axis=1), covariance=covariance
+    )
 
 
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
@@ -228,10 +232,15 @@ def _by_fold(request: TrainNetworksRequest) -> dict[int, Tensor | slice]:
 
 
 def _folds(job: LocalJob, num_folds: int) -> Integers:
-    """Fold of each training row, from 0 on, (n,); copies of a row lie in one."""
+    """Fold of each training row, from 0 on, (n,); copies of a row lie in one.
+
+    Where a fold would hold fewer rows than an answer must stand for, no row is in any: -1.
+    """
     unit = personal(job).unit
     order = rng.stream(job.schema.seed, "personalise", "judging", job.client).permutation(len(unit))
-    return deal(order, unit, num_folds)
+    fold = deal(order, unit, num_folds)
+    least = max(1, job.file.policy.min_rows)
+    return fold if np.bincount(fold, minlength=num_folds).min() >= least else np.full_like(fold, -1)
 
 
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:

@@ -169,6 +169,8 @@ class NetworkScores(Reply):
     """Held-out losses of a client's candidates."""
 
     num_rows: Rows
+    num_scored: Annotated[int, Range(0, 2**53)]
+    """Rows that were predicted unseen; 0: so few lie in a fold that the client's policy lets none be left out."""
     losses: Annotated[Array, Shape("J"), Exact()]
     """Mean loss of each candidate over the client's rows, each predicted by a network that has not seen it."""
     covariance: Annotated[Array, Shape("J", "J"), Exact()]
@@ -177,6 +179,8 @@ class NetworkScores(Reply):
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
         del stated
+        if self.num_scored > self.num_rows:
+            yield "more rows are scored than there are"
         if (self.losses < 0).any() or (self.losses > MOST_LOSS).any():
             yield f"a mean loss below 0 or above {MOST_LOSS:g}"
         if (np.diagonal(self.covariance) < 0).any() or (np.abs(self.covariance) > MOST_LOSS**2).any():

@@ -38,15 +38,18 @@ async def judged(job: Personalisation, spec: NetworkSpec, found: Collaboration) 
     except (QuorumNotMetError, JobError) as err:
         job.say(f"held-out losses of networks could not be had, so their weights are those of ridge models: {err}")
         return found
-    scored = [c for c in told if c in scores]
+    scored = [c for c in told if c in scores and scores[c].num_scored > 0]
     if not scored:
-        job.say("no client scored networks, so their weights are those of ridge models")
+        job.say(
+            "no client has enough rows to leave half of them out (policy.min_rows), so the weights of networks are "
+            "those of ridge models"
+        )
         return found
     chosen = choose(
         other.weights[:, [other.clients.index(c) for c in scored]][[other.clients.index(c) for c in told]],
         np.array([scores[c].losses for c in scored], dtype=np.float64),
         np.array([scores[c].covariance for c in scored], dtype=np.float64),
-        np.array([scores[c].num_rows for c in scored], dtype=np.float64),
+        np.array([scores[c].num_scored for c in scored], dtype=np.float64),
     )
     taken = {c: other.weights[other.clients.index(c)] for c, j in zip(told, chosen, strict=True) if j == 1}
     job.say(
