@@ -10,7 +10,7 @@ distance |W - W*|_H = sqrt(tr R'H⁻¹R) is at most sqrt(tr R'P R), which costs 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -230,6 +230,39 @@ class BlockConjugateGradients:
         kept = values > math.sqrt(self.eps)
         turn = vectors[:, kept] / np.sqrt(values[kept])
         return z @ turn, hz @ turn
+
+
+_ROUNDING = 1e-6
+"""Of inner products, relative to the norms of what they are of; messages may have been rounded to float32."""
+
+
+def not_a_solve(direction: Floats, solution: Floats, ridge: float = 0.0) -> Iterator[str]:
+    """Say why Z cannot be H⁻¹ G for any symmetric H with eigenvalues of at least `ridge`.
+
+    Args:
+        direction: G.
+        solution: Z, of the same shape.
+        ridge: 0: H is any positive definite matrix.
+    """
+    sizes = float(np.linalg.norm(direction)), float(np.linalg.norm(solution))
+    if float(np.vdot(direction, solution)) < -_ROUNDING * sizes[0] * sizes[1]:
+        yield "states a solve that points against its right-hand side, as no positive Hessian has it"
+    elif ridge * sizes[1] > 1.001 * sizes[0]:
+        yield f"states a solve of norm {sizes[1]:.3g}, where the ridge allows {sizes[0] / ridge:.3g} at most"
+
+
+def not_a_product(direction: Floats, product: Floats, ridge: float = 0.0) -> Iterator[str]:
+    """Say why H Z cannot be the product of a Z with any symmetric H with eigenvalues of at least `ridge`.
+
+    Args:
+        direction: Z.
+        product: H Z, of the same shape.
+        ridge: 0: H is any positive definite matrix.
+    """
+    size = float(np.linalg.norm(direction))
+    rounding = _ROUNDING * size * float(np.linalg.norm(product))
+    if float(np.vdot(direction, product)) < 0.999 * ridge * size**2 - rounding:
+        yield "states a Hessian product that is smaller along its direction than the ridge makes it"
 
 
 def _certificate(residual: Floats, newton_step: Floats) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -42,7 +43,7 @@ from kernfed.wording import is_class_name, listed
 from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_moments, pooled_mean
+from kernfed_server.jobs.scales import agree_scales, check_embedding, check_moments, pooled_mean
 from kernfed_server.jobs.units import note_units, note_units_beside
 
 _MOST_TOLD = 8
@@ -245,7 +246,8 @@ async def _map_features(setup: Setup, cohort: Cohort, gate: Gate, agreed: Agreed
     if not setup.intercept:
         return setup
     if agreed is None:
-        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
+        means = MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs)
+        embedded = await gate.ask(means, partial(check_embedding, spec, setup.schema.task))
         pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:
