@@ -244,11 +244,11 @@ def not_a_solve(direction: Floats, solution: Floats, ridge: float = 0.0) -> Iter
         solution: Z, of the same shape.
         ridge: 0: H is any positive definite matrix.
     """
-    sizes = float(np.linalg.norm(direction)), float(np.linalg.norm(solution))
-    if float(np.vdot(direction, solution)) < -_ROUNDING * sizes[0] * sizes[1]:
+    along, asked, size = _inner(direction, solution)
+    if along < -_ROUNDING * asked * size:
         yield "states a solve that points against its right-hand side, as no positive Hessian has it"
-    elif ridge * sizes[1] > 1.001 * sizes[0]:
-        yield f"states a solve of norm {sizes[1]:.3g}, where the ridge allows {sizes[0] / ridge:.3g} at most"
+    elif ridge * size > 1.001 * asked:
+        yield f"states a solve of norm {size:.3g}, where the ridge allows {asked / ridge:.3g} at most"
 
 
 def not_a_product(direction: Floats, product: Floats, ridge: float = 0.0) -> Iterator[str]:
@@ -259,10 +259,15 @@ def not_a_product(direction: Floats, product: Floats, ridge: float = 0.0) -> Ite
         product: H Z, of the same shape.
         ridge: 0: H is any positive definite matrix.
     """
-    size = float(np.linalg.norm(direction))
-    rounding = _ROUNDING * size * float(np.linalg.norm(product))
-    if float(np.vdot(direction, product)) < 0.999 * ridge * size**2 - rounding:
+    along, size, found = _inner(direction, product)
+    if along < 0.999 * ridge * size**2 - _ROUNDING * size * found:
         yield "states a Hessian product that is smaller along its direction than the ridge makes it"
+
+
+def _inner(a: Floats, b: Floats) -> tuple[float, float, float]:
+    """Inner product of two matrices, and their norms; infinite where these leave the range of numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.vdot(a, b)), float(np.linalg.norm(a)), float(np.linalg.norm(b))
 
 
 def _certificate(residual: Floats, newton_step: Floats) -> float:
