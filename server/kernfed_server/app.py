@@ -22,11 +22,11 @@ from kernfed.pki.records import IssuedCertificate, Revocation, live
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
-from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
+from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc, task_pb2
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
 from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
-from kernfed_server.federation.session import SessionLimits
+from kernfed_server.federation.session import SessionLimits, ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.keeping.ownership import Owner
@@ -162,15 +162,18 @@ class Coordinator:
             runs.drain()
             self.sessions.drain("the coordinator is shutting down; connect again in a moment")
 
-    def _exchange(self, job: JobInfo) -> RemoteExchange:
-        return RemoteExchange(self.sessions, job.submitted_by, job.method)
+    def _exchange(self, job: JobInfo, submission: task_pb2.Submission | None) -> RemoteExchange:
+        told = None if submission is None else ToldSubmission.of(job, submission)
+        return RemoteExchange(self.sessions, job.submitted_by, job.method, told)
 
     @contextlib.asynccontextmanager
     async def _serving_federation(self, runs: RunManager) -> AsyncIterator[int]:
         admit = admission(self._pki.federation, self._revocations.is_revoked)
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor(admit)])
         server.add_generic_rpc_handlers((FederationServicer(self.sessions).handler(),))
-        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(runs), server)
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(
+            OperatorServicer(runs, self._pki.authority.certificate), server
+        )
         enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
         self._health.add_to(server, with_watch=True)
         credentials = server_credentials(self._pki.coordinator_folder)

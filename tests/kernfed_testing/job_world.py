@@ -200,7 +200,7 @@ async def world(
     runs = RunManager(
         store,
         sessions,
-        lambda info: YieldingExchange({EchoRequest: echo}, {client: client for client in info.clients}),
+        lambda info, _: YieldingExchange({EchoRequest: echo}, {client: client for client in info.clients}),
         folder,
         execute=execute or script.execute,
         known_clients=lambda: known,

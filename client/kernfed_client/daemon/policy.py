@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernfed.errors import PolicyError
+from kernfed.errors import PolicyError, SubmissionError
 from kernfed.federation.messages.base import Request
 from kernfed.jobs.client_file import PolicySection
 from kernfed.methods.registry import steps_of
@@ -16,6 +16,32 @@ class Policy:
     def __init__(self, section: PolicySection) -> None:
         self._section = section
         self._allowed = frozenset(section.allow)
+
+    def check_signed(self, signed: bool, unread: str = "") -> None:
+        """Refuse a job that is not signed, where the site goes by operators or methods.
+
+        Args:
+            signed: Whether it is proven who its operator is.
+            unread: Why the signed job file cannot be read here; empty: it can.
+
+        Raises:
+            SubmissionError: Names the remedies.
+        """
+        section = self._section
+        goes_by_names = section.operators is not None or section.methods is not None
+        if section.unsigned == "allow" or (section.unsigned is None and not goes_by_names):
+            return
+        allowed = 'or let this client\'s administrator set policy.unsigned = "allow"'
+        if not signed:
+            raise SubmissionError(
+                "the job is not signed by its operator, and this client runs signed jobs alone; submit it with this "
+                f"release's `kernfed job submit`, to a coordinator of this release, {allowed}"
+            )
+        if unread:
+            raise SubmissionError(
+                f"this client cannot read what the job's operator signed; install the same release of kernfed at both "
+                f"ends, {allowed}: {unread}"
+            )
 
     def check(
         self,

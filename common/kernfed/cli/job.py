@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS
-from kernfed.cli.job_text import client_table, duration_text, event_line, rounds_text
+from kernfed.cli.job_text import client_table, duration_text, event_line, rounds_text, signed_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
@@ -118,6 +118,7 @@ def show(
         ("waiting", clean(job.waiting_for)),
         ("error", clean(f"{job.error_reason}: {job.error_message}") if job.error_reason else ""),
         ("submitted", f"{job.submitted_at.astimezone():%Y-%m-%d %H:%M:%S} by {clean(job.submitted_by)}"),
+        ("signed", signed_text(job)),
         ("took", duration_text(job, datetime.now(UTC))),
         ("rounds", rounds_text(job)),
         ("clients", clean(", ".join(job.clients)) or "not known before it starts"),

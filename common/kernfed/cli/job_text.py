@@ -82,6 +82,13 @@ def rounds_text(job: JobInfo) -> str:
     return f"{job.round_num}/{job.num_rounds}" if job.num_rounds else str(job.round_num)
 
 
+def signed_text(job: JobInfo) -> str:
+    """Whether clients can prove whose job it is."""
+    if not job.submission_sha256:
+        return "no; clients whose policy asks for a signature refuse it"
+    return f"by operator/{clean(job.submitted_by)}, submission {clean(job.submission_sha256[:16])}"
+
+
 def duration_text(job: JobInfo, now: datetime) -> str:
     """Time for which a job ran, or has run by now."""
     if job.started_at is None:

@@ -150,8 +150,8 @@ async def prepare(
         DataError: The clients' classes do not fit the task.
     """
     schema = data_schema(job)
-    if run.rules < 1:
-        schema = replace(schema, copies_together=False)
+    if run.rules < 3:
+        schema = replace(schema, by_content=False, copies_together=schema.copies_together and run.rules >= 1)
     if agreed is not None:
         schema = replace(schema, classes=agreed.classes)
     data = job.data
@@ -171,6 +171,11 @@ async def prepare(
         run.note(
             f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "
             "data.test_fraction, a test partition of more rows, or a lower policy.min_rows gives metrics"
+        )
+    if rare := [client for client, d in described.items() if d.rare_classes_left_out]:
+        run.note(
+            f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
+            "policy.rare_classes allows them"
         )
     backbones = {client: d.backbone for client, d in described.items()}
     later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))

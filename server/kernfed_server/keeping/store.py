@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from kernfed.errors import UnknownJobError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
+from kernfed.v1 import task_pb2
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
@@ -97,12 +98,20 @@ class Store:
         """See `kernfed_server.keeping.database.Database.add_event`."""
         self._db.add_event(job_id, event)
 
-    async def submit(self, info: JobInfo, request_id: str) -> tuple[JobInfo, bool]:
-        """Keep a new job, or find the one that the same operator submitted under this request id before.
+    async def submit(
+        self, info: JobInfo, request_id: str, submission: task_pb2.Submission | None = None
+    ) -> tuple[JobInfo, bool]:
+        """Keep a new job, or find the one that the same operator submitted under this request id or signature before.
+
+        Args:
+            info: The job. The id of a signed one follows from its submission.
+            request_id: Empty: none.
+            submission: What its operator signed; None: it is not signed.
 
         Returns:
             The job, and whether it is new.
         """
+        serialized = None if submission is None else submission.SerializeToString()
 
         def work(db: Connection) -> tuple[JobInfo, bool]:
             if request_id:
@@ -113,7 +122,11 @@ class Store:
                 )
                 if known := db.execute(query).one_or_none():
                     return job_from(known), False
-            db.execute(t.jobs.insert().values(job_id=info.job_id, **job_columns(info)))
+            if submission is not None:
+                same = t.jobs.select().where(t.jobs.c.submission_sha256 == info.submission_sha256)
+                if known := db.execute(same).one_or_none():
+                    return job_from(known), False
+            db.execute(t.jobs.insert().values(job_id=info.job_id, submission=serialized, **job_columns(info)))
             _note_action(db, info.submitted_by, "submit", info.job_id)
             if request_id:
                 db.execute(
@@ -130,6 +143,12 @@ class Store:
         await self._db.transaction(
             lambda db: db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**job_columns(info)))
         )
+
+    async def submission(self, job_id: str) -> task_pb2.Submission | None:
+        """What a job's operator signed; None where the job is not signed."""
+        query = sa.select(t.jobs.c.submission).where(t.jobs.c.job_id == job_id)
+        stored = await self._db.reading(lambda db: db.execute(query).scalar_one_or_none())
+        return None if stored is None else task_pb2.Submission.FromString(stored)
 
     async def find_job(self, job_id: str) -> JobInfo:
         """A job by its id, or by a beginning of the id that no other job shares.

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from kernfed.errors import PolicyError
+from kernfed.errors import PolicyError, SubmissionError
 from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import DescribeDataRequest, MeanEmbeddingRequest
 from kernfed.jobs.client_file import PolicySection
@@ -67,6 +67,28 @@ def test_named_operators_and_methods_pass() -> None:
     for operator, method in (("bob", "newton"), ("ann", "fedavg")):
         with pytest.raises(PolicyError):
             policy.check(MeanEmbeddingRequest, operator, method, 99)
+
+
+@pytest.mark.parametrize(
+    ("section", "refused"),
+    [
+        (PolicySection(), False),
+        (PolicySection(operators=["ann"]), True),
+        (PolicySection(methods=["dkrr"]), True),
+        (PolicySection(methods=["dkrr"], unsigned="allow"), False),
+        (PolicySection(unsigned="refuse"), True),
+    ],
+)
+def test_a_policy_that_goes_by_names_wants_signed_jobs(section: PolicySection, refused: bool) -> None:
+    """Where operators or methods are named, a job that is not signed, or cannot be read, is refused with the key."""
+    policy = Policy(section)
+    policy.check_signed(True)
+    for signed, unread, why in ((False, "", "is not signed"), (True, "key x", "cannot read")):
+        if refused:
+            with pytest.raises(SubmissionError, match=f"{why}.*policy.unsigned"):
+                policy.check_signed(signed, unread)
+        else:
+            policy.check_signed(signed, unread)
 
 
 @pytest.mark.parametrize("methods", [None, ["dkrr"]])
