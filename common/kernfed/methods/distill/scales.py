@@ -29,7 +29,8 @@ def how_far(moments: Mapping[str, Moments]) -> dict[str, float]:
     Args:
         moments: By client. The others stand for the plausible by the medians of their means and deviations.
     """
-    found, left = {}, dict(moments)
+    found: dict[str, float] = {}
+    left = dict(moments)
     while True:
         among = _among(left)
         worst = max(among, key=lambda client: among[client], default="")
