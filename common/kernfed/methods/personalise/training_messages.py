@@ -30,6 +30,7 @@ from kernfed.federation.messages.base import (
     Stated,
 )
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.newton import not_a_product, not_a_solve
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.models.network_spec import NetworkSpec
 
@@ -92,6 +93,10 @@ class PersonalStepsRequest(Request[PersonalSteps]):
     intercept: bool = False
     """Whether the first input is the constant 1, which the ridge does not count."""
 
+    def refusals(self, reply: PersonalSteps) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.residuals, reply.steps)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalProducts(Reply):
@@ -114,6 +119,10 @@ class PersonalProductsRequest(Request[PersonalProducts]):
     directions: Columns
     intercept: bool = False
     """Whether the first input is the constant 1, which the ridge does not count."""
+
+    def refusals(self, reply: PersonalProducts) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_product(self.directions, reply.products)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
