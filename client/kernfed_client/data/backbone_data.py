@@ -246,6 +246,8 @@ def _texts(source: Source, backbone: Backbone) -> _Input:
             locate_own(source, present, target, "target", "columns"),
         )
 
+    texts: list[str]
+    targets: Sequence[object]
     try:
         if file.path.suffix.lower() in (".parquet", ".pq") or file.format == "parquet":
             with parquet.open_parquet(file.path) as opened:
