@@ -186,10 +186,11 @@ class ClientDaemon:
             lambda: NOTICES.text(folders),
             lambda: NOTICES.waiting(folders),
         )
+        renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (
-                *(self.session.run(), keep_renewed(self._file.identity), health, forget_daily()),
+                *(self.session.run(), renewal, health, forget_daily()),
                 *(announce(), warm_up()),
             )
         ]

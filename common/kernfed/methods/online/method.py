@@ -27,7 +27,7 @@ from kernfed.methods.online.settings import (
     VmKoflSettings,
 )
 
-_NUMBERS = {name: name for name in ("batch_rows", "wait_s", "outlier_spans", "regularisation", "num_kernels")}
+_NUMBERS = {name: name for name in ("batch_rows", "outlier_spans", "regularisation")}
 
 
 def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> Method[StreamSettings]:
