@@ -71,7 +71,7 @@ class ClientDaemon:
     def _prepare(self, file: ClientFile) -> None:
         self._policy = Policy(file.policy)
         files.remove_parts(file.state)
-        self._audit = AuditLog(file.state / AUDIT_FILE)
+        self._audit = AuditLog(file.state / AUDIT_FILE, file_bytes=file.audit_file_bytes, monthly=file.audit_monthly)
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})
         self._store = ReplyStore(file.state / "outbox", terms)
@@ -96,6 +96,7 @@ class ClientDaemon:
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
             self._store,
+            file.max_memory_bytes,
             self._submissions,
         )
 

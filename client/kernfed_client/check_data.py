@@ -21,6 +21,7 @@ from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.split import refuse_draws
 
 _MAX_COLUMNS = 40
 """In the table for people."""
@@ -76,7 +77,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         except IdentityError:
             name = config_path.stem
             section = file.datasets.get(job.cohort.dataset)
-            if section is not None and section.test is None:
+            if section is not None and section.test is None and schema.test_fraction > 0 and not schema.by_content:
                 notes.append(
                     f"not enrolled yet, so test rows are drawn as for a client named {name!r}; --name gives another"
                 )
@@ -167,6 +168,7 @@ def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
     operator = operators[0] if operators else ""
     try:
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
+        refuse_draws(file, job.cohort.dataset, data_schema(job))
     except PolicyError as err:
         return [f"the policy here would refuse this job: {err}"]
     return []

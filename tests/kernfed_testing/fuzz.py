@@ -33,7 +33,8 @@ from kernfed.wire.codec import decode, encode
 from kernfed.wire.frames import REQUEST_FRAGMENT_TAG, RESPONSE_FRAGMENT_TAG, decode_fragment, encode_fragment
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon.audit import AuditLog, verify
+from kernfed_client.daemon.audit import AuditLog
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import summarise
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.data.partitions import read_partition

@@ -15,7 +15,7 @@ from kernfed.errors import ConfigError
 from kernfed.pki.authority import fingerprint
 from kernfed.pki.enrolled import install_bundle, write_request
 from kernfed.pki.folder import CA, parse_certificate, read_bytes
-from kernfed.pki.names import check_name
+from kernfed.pki.names import Role, check_name
 from kernfed.wording import moment
 from kernfed_client.enrol import enrol as enrol_here
 
@@ -81,11 +81,13 @@ def _token(argument: str, file: Path | None) -> str:
 def csr(
     name: Annotated[str, typer.Option(help="Name to write into the request, for the operator who reads it.")],
     identity: IdentityDir = _IDENTITY,
+    operator: Annotated[bool, typer.Option("--operator", help="For an operator, not for a client.")] = False,
 ) -> None:
     """Make a key here and a request.csr, to be signed offline with `kernfed pki sign`."""
-    path = write_request(identity, check_name(name, "client"))
+    role = Role.OPERATOR if operator else Role.CLIENT
+    path = write_request(identity, check_name(name, role))
     typer.echo(str(path))
-    print_note(f"Send this file to the operator, who runs: kernfed pki sign {path.name} --as client/{name}")
+    print_note(f"Send this file to whoever keeps the CA, and runs: kernfed pki sign {path.name} --as {role}/{name}")
 
 
 def install_cert(
@@ -101,7 +103,8 @@ def install_cert(
     typer.echo(f"Installed {principal} of {principal.federation} in {identity}/")
     if ca is None:
         print_note(f"Compare the CA's fingerprint with the operator by phone: {fingerprint(trusted)}")
-    print_note(f"Next: kernfed-client doctor --identity {identity}")
+    doctor = "kernfed doctor" if principal.role is Role.OPERATOR else "kernfed-client doctor"
+    print_note(f"Next: {doctor} --identity {identity}")
 
 
 def renew(

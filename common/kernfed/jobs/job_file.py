@@ -126,11 +126,13 @@ class DataSection(Section):
         0.25,
         ge=0,
         le=0.9,
-        description="Rows held out by the job's seed at a client without a test partition.",
+        description="Rows held out at a client without a test partition.",
     )
-    split: Annotated[Literal["copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
-        "copies-together",
-        description="Whether copies of a row are held out, or trained on, all together, or dealt as rows of their own.",
+    split: Annotated[Literal["by-content", "copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
+        "by-content",
+        description="Which rows are held out: those that a digest of their content puts first, or rows drawn by the "
+        "job's seed, with copies of a row all together or dealt as rows of their own. A client must allow draws: "
+        "`policy.drawn_splits`.",
     )
 
     @field_validator("features", mode="before")
@@ -333,7 +335,8 @@ def data_schema(job: JobFile) -> DataSchema:
         seed=job.seed,
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
-        copies_together=job.data.split == "copies-together",
+        copies_together=job.data.split != "row-by-row",
+        by_content=job.data.split == "by-content" and job.data.test_fraction > 0,
     )
 
 

@@ -57,11 +57,16 @@ def test_many_columns_are_not_all_shown(tmp_path: Path) -> None:
 def test_a_name_decides_on_test_rows_that_are_drawn_alone(site: Path) -> None:
     """Before enrolment that is noted; not where test rows have a file of their own."""
     note = "not enrolled yet, so test rows are drawn as for a client named 'client'"
-    drawn = json.loads(run(HEART / "local.toml", "--config", site / "client.toml", "--json").stdout)
+    job = site / "job.toml"
+    job.write_text(
+        (HEART / "local.toml").read_text().replace("test_fraction", 'split = "copies-together"\ntest_fraction')
+    )
+    drawn = json.loads(run(job, "--config", site / "client.toml", "--json").stdout)
     assert any(line.startswith(note) for line in drawn["notes"])
+    assert any("the policy here would refuse this job" in line and "drawn_splits" in line for line in drawn["notes"])
     with (site / "client.toml").open("a") as file:
         file.write('[datasets.heart.test]\npath = "rows.csv"\n')
-    given = json.loads(run(HEART / "local.toml", "--config", site / "client.toml", "--json").stdout)
+    given = json.loads(run(job, "--config", site / "client.toml", "--json").stdout)
     assert given["num_test_rows"] == 130
     assert not any(line.startswith(note) for line in given["notes"])
 

@@ -16,7 +16,8 @@ from kernfed.errors import ConfigError, DataError, UnknownJobError
 from kernfed.federation.messages.base import Kind
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed_client.cli import app
-from kernfed_client.daemon.audit import AuditLog, verify
+from kernfed_client.daemon.audit import AuditLog
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import audit, summarise
 
 
