@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernfed.errors import (
+    InvalidReplyError,
     JobStateMissingError,
     KernfedError,
     PolicyError,
@@ -21,7 +22,7 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import NO_ANSWER, Call, Exchange, Fault, quorum_error
-from kernfed.federation.ledger import Ledger
+from kernfed.federation.ledger import Ledger, Loud
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
@@ -152,6 +153,11 @@ class Cohort:
         """Mean of replies, each with its client's weight as `counted`."""
         counted = self.counted({client: float(weights[client]) for client in replies})
         return weighted_mean([Weighted(counted[client], reply) for client, reply in replies.items()])
+
+    @property
+    def loudest(self) -> Loud | None:
+        """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
+        return self._ledger.loudest
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -338,6 +344,14 @@ class Cohort:
                 break
         return faults
 
+    def _refused(self, call: Call[R], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+        """Clients whose replies cannot be answers to what they were asked, or are far beyond those of the others."""
+        found: dict[str, KernfedError] = {}
+        for client, reply in replies.items():
+            for problem in call.request_of(client).refusals(reply):
+                found[client] = InvalidReplyError(f"{type(reply).__name__}: {client} {problem}")
+        return found | self._ledger.outliers(call.request, {c: r for c, r in replies.items() if c not in found})
+
     async def _settle(self, call: Call[R], outcomes: dict[str, R | Fault], *, optional: bool) -> dict[str, R]:
         replies: dict[str, R] = {}
         for client in call.clients:
@@ -349,11 +363,10 @@ class Cohort:
                     self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
-        outliers = self._ledger.outliers
         if is_small(list(replies.values())):
-            found = outliers(call.request, replies)
+            found = self._refused(call, replies)
         else:
-            found = await asyncio.to_thread(outliers, call.request, replies)
+            found = await asyncio.to_thread(self._refused, call, replies)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
             del replies[client]

@@ -97,6 +97,7 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
+        self._loud: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
@@ -180,6 +181,7 @@ class Run:
 
     async def record(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> None:
         """Close a round: its state is on disk before the next one opens."""
+        self.tell_loudest()
         if metrics is not None and metrics.pooled:
             self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
@@ -331,6 +333,13 @@ class Run:
     def wait(self, why: str) -> None:
         """Say what the job waits for; empty: nothing any more."""
         self._journal.event(JobEvent(EventKind.WAITING, self._round, message=why and f"waiting: {why}"))
+
+    def tell_loudest(self) -> None:
+        """Note the client whose numbers were the farthest beyond all others', though they counted; once for each."""
+        loud = self._cohort.loudest
+        if loud is not None and loud.client not in self._loud:
+            self._loud.add(loud.client)
+            self.note(loud.words)
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""

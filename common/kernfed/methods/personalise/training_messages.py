@@ -7,12 +7,14 @@ model is of, it is not told. A target's own model goes to its client at the end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Kind, MaxLength, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.newton import not_a_product, not_a_solve
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.models.network_spec import NetworkSpec
 
@@ -72,6 +74,10 @@ class PersonalStepsRequest(Request[PersonalSteps]):
     intercept: bool = False
     """Whether the first input is the constant 1, which the ridge does not count."""
 
+    def refusals(self, reply: PersonalSteps) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.residuals, reply.steps)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalProducts(Reply):
@@ -94,6 +100,10 @@ class PersonalProductsRequest(Request[PersonalProducts]):
     directions: Columns
     intercept: bool = False
     """Whether the first input is the constant 1, which the ridge does not count."""
+
+    def refusals(self, reply: PersonalProducts) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_product(self.directions, reply.products)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
