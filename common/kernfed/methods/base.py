@@ -77,6 +77,8 @@ class Method(Generic[S]):
 
     schema: Mapping[str, object] = field(default_factory=dict)
     """What a job of the method may ask of the data's schema beside what its file says: field to value."""
+    reads_stream: bool = False
+    """Whether clients learn from the partition `stream` where they have one."""
 
     unscaled: Callable[[S], str] = lambda _settings: ""
     """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""

@@ -40,6 +40,7 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
         asks=lambda _: (OpenStreamRequest,),
         fixed=_NUMBERS,
         schema={"test_fraction": 0.0, "clipped": False},
+        reads_stream=True,
     )
 
 
