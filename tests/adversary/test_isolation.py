@@ -56,7 +56,7 @@ def test_a_batch_of_one_row(tmp_path: Path, policy: str) -> None:
 def test_the_last_batch_of_an_epoch(tmp_path: Path, policy: str) -> None:
     """Sixty rows in batches of 59: the last one has a single row, and one step more than without it tells it."""
     table, target = rows(), Target(tmp_path, rows(), policy)
-    tiny = {"batch_size": 59, "learning_rate": 1e-6, "ridge": 1e-9}
+    tiny: dict[str, Any] = {"batch_size": 59, "learning_rate": 1e-6, "ridge": 1e-9}
     one, two = (target.ask(moment_job(**tiny, local_steps=steps)) for steps in (1, 2))
     found = (two.weights - one.weights) / 1e-6
     near = np.abs(products(table) - found.ravel()).max(axis=1).min()

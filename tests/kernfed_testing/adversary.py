@@ -119,7 +119,8 @@ def _replies() -> Iterator[list[tuple[Request[Any], Reply]]]:
 
     async def noted(exchange: InProcessExchange, call: Call[Any]) -> Mapping[str, Any]:
         answers = await ask(exchange, call)
-        found.extend((call.request, reply) for name, reply in answers.items() if name == "ant" and is_reply(reply))
+        if isinstance(reply := answers.get("ant"), Reply):
+            found.append((call.request, reply))
         return answers
 
     with pytest.MonkeyPatch.context() as patch:
@@ -127,19 +128,15 @@ def _replies() -> Iterator[list[tuple[Request[Any], Reply]]]:
         yield found
 
 
-def is_reply(answer: object) -> bool:
-    """Whether a client answered, and did not fail."""
-    return isinstance(answer, Reply)
-
-
 def small_counts(told: Told, least: int = MIN_ROWS) -> list[str]:
     """Numbers of rows that left and are neither 0 nor enough; those of which an answer says that it has none count."""
-    found = []
+    found: list[str] = []
     for request, reply in told.replies:
         for f in fields(reply):
-            if f.name in COUNTS:
+            if request.kinds and f.name in COUNTS:
                 numbers = np.atleast_1d(np.asarray(getattr(reply, f.name))).ravel()
-                small = [int(n) for n in numbers if 0 < n < least]
+                shares = numbers.dtype.kind == "f" and f.name == "far_rows"
+                small = [n for n in (numbers * len(told.train) if shares else numbers) if 0 < n < least - 1e-9]
                 found.extend(f"{request.step}: {f.name} {n}" for n in small)
     return found
 
