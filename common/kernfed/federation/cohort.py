@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernfed.errors import (
+    InvalidReplyError,
     JobStateMissingError,
     KernfedError,
     PolicyError,
@@ -21,7 +22,7 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import NO_ANSWER, Call, Exchange, Fault, quorum_error
-from kernfed.federation.ledger import Ledger
+from kernfed.federation.ledger import Ledger, Loud
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
@@ -101,6 +102,11 @@ class Cohort:
         return str(self._out_of_round.get(client, "no answer"))
 
     @property
+    def float_bits(self) -> int:
+        """Size of the floats in replies."""
+        return self._float_bits
+
+    @property
     def float_epsilon(self) -> float:
         """Relative precision of the numbers in replies."""
         return 2.2e-16 if self._float_bits == 64 else 6e-8
@@ -114,6 +120,22 @@ class Cohort:
         """Keep the row counts that clients stated; a later reply that contradicts them is refused."""
         test = num_test_rows or {}
         self._ledger.register({client: Stated(rows, test.get(client)) for client, rows in num_rows.items()})
+
+    @property
+    def book(self) -> dict[str, Any]:
+        """What a later life of the job has to know of each client, as JSON values; `reopen` reads it."""
+        stated = {client: [s.num_rows, s.num_test_rows] for client, s in self._ledger.stated.items()}
+        excluded = {client: [fault.reason, fault.message] for client, fault in self._excluded.items()}
+        return {"stated": stated, "excluded": excluded}
+
+    def reopen(self, book: Mapping[str, Any]) -> None:
+        """Go on where an earlier life of the job was: clients are bound by what they stated, and who was out stays so.
+
+        Args:
+            book: As `book` gave it.
+        """
+        self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
+        self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
 
     def let_differ(self, spread: float) -> None:
         """State how many times the largest number of all other clients one client's may be, else it is left out."""
@@ -131,6 +153,11 @@ class Cohort:
         """Mean of replies, each with its client's weight as `counted`."""
         counted = self.counted({client: float(weights[client]) for client in replies})
         return weighted_mean([Weighted(counted[client], reply) for client, reply in replies.items()])
+
+    @property
+    def loudest(self) -> Loud | None:
+        """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
+        return self._ledger.loudest
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -317,6 +344,14 @@ class Cohort:
                 break
         return faults
 
+    def _refused(self, call: Call[R], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+        """Clients whose replies cannot be answers to what they were asked, or are far beyond those of the others."""
+        found: dict[str, KernfedError] = {}
+        for client, reply in replies.items():
+            for problem in call.request_of(client).refusals(reply):
+                found[client] = InvalidReplyError(f"{type(reply).__name__}: {client} {problem}")
+        return found | self._ledger.outliers(call.request, {c: r for c, r in replies.items() if c not in found})
+
     async def _settle(self, call: Call[R], outcomes: dict[str, R | Fault], *, optional: bool) -> dict[str, R]:
         replies: dict[str, R] = {}
         for client in call.clients:
@@ -328,11 +363,10 @@ class Cohort:
                     self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
-        outliers = self._ledger.outliers
         if is_small(list(replies.values())):
-            found = outliers(call.request, replies)
+            found = self._refused(call, replies)
         else:
-            found = await asyncio.to_thread(outliers, call.request, replies)
+            found = await asyncio.to_thread(self._refused, call, replies)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
             del replies[client]

@@ -61,6 +61,9 @@ class Method(Generic[S]):
     """Requests that a job of the method may send to clients, beside those that all methods share; a client refuses
     every other. None: not stated, and a client binds the method to no steps."""
 
+    reads_stream: bool = False
+    """Whether clients learn from the partition `stream` where they have one."""
+
     unscaled: Callable[[S], str] = lambda _settings: ""
     """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""
 

@@ -35,6 +35,7 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
         needs=lambda _: Needs.COLUMNS,
         measured="of predictions made before learning",
         steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
+        reads_stream=True,
     )
 
 
