@@ -17,7 +17,7 @@ from kernfed.jobs.client_file import BackboneSection, NetworkModelSection, Parti
 from kernfed.jobs.job_file import FeaturesSection, parse_job
 from kernfed.methods.registry import METHODS
 from kernfed.section import ACCEPTED, Above, Below, Given, Section, scopes_of
-from kernfed_testing.variants import cases
+from kernfed_testing.installed import cases
 
 
 def tables_in(sections: Iterable[type[Section]]) -> list[type[Section]]:

@@ -16,8 +16,8 @@ from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.distill import made_job
 from kernfed_testing.heads import one_thread
+from kernfed_testing.installed import installed
 from kernfed_testing.personalise import clients
-from kernfed_testing.variants import installed
 
 COLUMNS = ["x0", "x1", "x2"]
 HEAD: dict[str, Any] = {"loss": "squared", "rounds": 4, "ridge": 0.1}
