@@ -55,6 +55,8 @@ async def execute(
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method))
     cohort.cap(job.cohort.max_share)
+    if "cohort.min_rows_fraction" not in job.unused_keys():
+        cohort.count_rows(job.cohort.min_rows_fraction)
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
