@@ -144,6 +144,7 @@ async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
         assert [p.name for p in (tmp_path / "out").iterdir()] == ["big.bin"]
 
 
+@pytest.mark.redteam
 async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest is checked before the file gets its name."""
 
@@ -177,6 +178,7 @@ async def test_errors_cross_the_line_as_themselves(tmp_path: Path) -> None:
         assert (await operator.cancel(job.job_id)).state is JobState.CANCELLED
 
 
+@pytest.mark.redteam
 async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path: Path) -> None:
     """Every call asks for the role."""
     async with serving(tmp_path, "a") as service, service.dial(service.client) as impostor:

@@ -15,6 +15,7 @@ from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_testing.federation import Federation
 
 
+@pytest.mark.redteam
 async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of another method are refused though the stated method is allowed; the refusal stays in the audit log."""
 
@@ -47,6 +48,7 @@ async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytes
     assert report[honest.info.job_id].refused == 0
 
 
+@pytest.mark.redteam
 async def test_no_job_tells_about_fewer_rows_than_the_policy_says(tmp_path: Path) -> None:
     """Batches of one row are refused; a job that would hold one row out has the model of one that holds none out."""
     settings = {"a": "[policy]\nmin_rows = 40"}
@@ -60,6 +62,7 @@ async def test_no_job_tells_about_fewer_rows_than_the_policy_says(tmp_path: Path
     assert any("a: fewer test rows than policy.min_rows" in e.message for e in one_out.of(EventKind.NOTE))
 
 
+@pytest.mark.redteam
 async def test_a_small_cohort_is_refused(tmp_path: Path) -> None:
     """A client that asks for three clients takes part with three of them, and in no job of its own or of two."""
     settings = {"a": "[policy]\nmin_cohort = 3"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import pytest
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import DescribeDataRequest
@@ -119,6 +120,7 @@ def client(ids: Identities, folder: Path, port: int, policy: Sequence[str]) -> P
     return Process("kernfed_client", "run", cwd=folder)
 
 
+@pytest.mark.redteam
 async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
     """Alice may run dkrr; a coordinator that says so of what she did not sign gets no answer, and an audit line."""
     ids = make_identities(tmp_path)

@@ -92,6 +92,7 @@ def test_failed_issue_leaves_the_token_open(registry: Registry, issue: Issue) ->
     assert registry.redeem("s", "cleveland", "key", now=NOW, issue=issue)
 
 
+@pytest.mark.redteam
 def test_one_of_many_threads_gets_the_token(registry: Registry, issue: Issue) -> None:
     """Of twenty keys that race for a token exactly one wins."""
     registry.add_token("s", "cleveland", now=NOW, expires=NOW + DAY)
