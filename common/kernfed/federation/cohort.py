@@ -101,6 +101,11 @@ class Cohort:
         return str(self._out_of_round.get(client, "no answer"))
 
     @property
+    def float_bits(self) -> int:
+        """Size of the floats in replies."""
+        return self._float_bits
+
+    @property
     def float_epsilon(self) -> float:
         """Relative precision of the numbers in replies."""
         return 2.2e-16 if self._float_bits == 64 else 6e-8
@@ -114,6 +119,22 @@ class Cohort:
         """Keep the row counts that clients stated; a later reply that contradicts them is refused."""
         test = num_test_rows or {}
         self._ledger.register({client: Stated(rows, test.get(client)) for client, rows in num_rows.items()})
+
+    @property
+    def book(self) -> dict[str, Any]:
+        """What a later life of the job has to know of each client, as JSON values; `reopen` reads it."""
+        stated = {client: [s.num_rows, s.num_test_rows] for client, s in self._ledger.stated.items()}
+        excluded = {client: [fault.reason, fault.message] for client, fault in self._excluded.items()}
+        return {"stated": stated, "excluded": excluded}
+
+    def reopen(self, book: Mapping[str, Any]) -> None:
+        """Go on where an earlier life of the job was: clients are bound by what they stated, and who was out stays so.
+
+        Args:
+            book: As `book` gave it.
+        """
+        self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
+        self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
 
     def let_differ(self, spread: float) -> None:
         """State how many times the largest number of all other clients one client's may be, else it is left out."""

@@ -44,6 +44,11 @@ class Ledger:
         """Training rows of each client that stated them."""
         return {client: stated.num_rows for client, stated in self._stated.items()}
 
+    @property
+    def stated(self) -> Mapping[str, Stated]:
+        """What each client stated."""
+        return self._stated
+
     def register(self, stated: Mapping[str, Stated]) -> None:
         """Keep what clients stated; replies that contradict it are refused from now on."""
         for client, new in stated.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
+from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.preparation import Setup, prepare
+from kernfed_server.jobs.evaluation import measured_once
+from kernfed_server.jobs.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.taking import recall
 from kernfed_server.jobs.verdict import end_of
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
@@ -31,8 +35,8 @@ async def execute(
 ) -> Model | None:
     """Prepare the clients, run the method, and put the model together.
 
-    A run that resumes passes the same way: preparation is repeated, unless the method recalls what came of it, and the
-    method goes on after the last closed round.
+    A run that resumes passes the same way: what the clients agreed on is recalled, and the method goes on after the
+    last closed round.
 
     Args:
         job: What to run.
@@ -56,20 +60,15 @@ async def execute(
         await workflow.run(None, job.method, cohort, run)
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
-    adapted = workflow.adapt(job, run.resumed)
-    setup = workflow.recall(adapted, cohort, run)
-    if setup is None:
-        agreed, copies = workflow.agreed(job, files), workflow.feature_copies(job.method)
-        setup = await prepare(
-            adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies, agreed=agreed
-        )
+    setup = await _prepared(job, workflow, files, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
     weights = workflow.weights(setup)
     if weights is not None:
         run.weighs(*weights)
     if workflow.baseline is not None:
-        setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
+        measure = functools.partial(workflow.baseline, setup, job.method, cohort, run)
+        setup = dataclasses.replace(setup, baseline=await measured_once(run, "local models", measure))
     if files:
         setup = dataclasses.replace(setup, files=files)
     try:
@@ -88,6 +87,31 @@ async def execute(
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left
+
+
+async def _prepared(job: JobFile, workflow: Workflow, files: Mapping[str, bytes], cohort: Cohort, run: Run) -> Setup:
+    """What the clients agreed on before round 1, once in the life of the job."""
+    adapted, state = workflow.adapt(job, run.resumed), run.resumed
+    mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
+    earlier, copies = workflow.earlier(job, files), workflow.feature_copies(job.method)
+    agreement = run.agreed.agreement
+    if agreement is None and state is not None:
+        agreement = workflow.former(adapted, run)
+    if agreement is None:
+        agreement = await prepare(adapted, cohort, run, map_features=mapped, feature_copies=copies, earlier=earlier)
+        if state is not None:
+            run.note(
+                "an earlier release began the job, and its checkpoints do not hold what the clients agreed on: scales, "
+                f"classes and features are agreed on anew, by {listed(sorted(agreement.num_rows), more=', ...')}; the "
+                "rounds so far were of what those agreed on who took part then"
+            )
+        run.agreed.agree(agreement)
+    else:
+        await recall(adapted, agreement, cohort, run, copies=copies, earlier=earlier)
+        if run.agreed.agreement is None:
+            run.agreed.agree(agreement)
+    await run.write_agreed()
+    return setup_of(adapted, agreement, run, earlier)
 
 
 def _tell_end(run: Run, setup: Setup, workflow: Workflow) -> None:

@@ -17,6 +17,7 @@ from kernfed.maths.settling import relative_movement
 from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed.methods.shares import ClientShare, SharesFinding
+from kernfed_server.jobs.agreed import AgreedValues
 from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
@@ -45,6 +46,8 @@ class Checkpoint:
 
     round_num: int
     state: Arrays
+    closes: bool = True
+    """Whether the round was closed just now; else something was agreed on behind it."""
 
 
 class Model(Protocol):
@@ -105,6 +108,12 @@ class Run:
         self.rules = RULES if resumed is None else 0
         """Those under which it began; one that began under earlier rules goes on under them."""
         self._movements: list[float] = []
+        self.agreed = AgreedValues(resumed.state if resumed else None)
+        """What the clients agreed on before round 1, of which nobody agrees anew."""
+        self._whole: Run | None = None
+        """The run within which this one is; see `part`."""
+        self._recorded = False
+        """Whether this life of the run wrote a checkpoint of a round."""
         if resumed:
             self._recall(State(resumed.state).part(_OWN))
 
@@ -115,8 +124,8 @@ class Run:
 
     @property
     def resumed(self) -> State | None:
-        """State after the last finished round of an earlier life of this run, else None."""
-        if self._resumed is None:
+        """State after the last finished round of an earlier life of this run; None: no round was."""
+        if self._resumed is None or not self._resumed.round_num:
             return None
         return State({name: a for name, a in self._resumed.state.items() if not name.startswith(_OWN)})
 
@@ -131,7 +140,11 @@ class Run:
         return {n.removeprefix(_RULE): float(a[0]) for n, a in state.items() if n.startswith(_RULE)}
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
-        """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
+        """Round numbers still to do, up to `last`; entering one opens it for the cohort.
+
+        What the clients have agreed on is on disk before the first.
+        """
+        await (self._whole or self).write_agreed()
         for round_num in range(self._round + 1, last + 1):
             self._cohort.enter_round(round_num)
             self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
@@ -150,8 +163,16 @@ class Run:
         journal = _PartJournal(self, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
         inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
-        inner._round = self._round
+        inner._round, inner._whole, inner.agreed = self._round, self, self.agreed
         return inner
+
+    async def write_agreed(self) -> None:
+        """Keep what was agreed on since the last checkpoint, with the state of then."""
+        if not self.agreed.unwritten or self._recorded:  # the next round's checkpoint takes it along
+            return
+        state = {} if self._resumed is None else self._resumed.state
+        await self._journal.checkpoint(Checkpoint(self._round, {**state, **self._own_state()}, closes=False))
+        self.agreed.unwritten = False
 
     def evaluates(self, round_num: int, last: int) -> bool:
         """Whether this round's model is to be measured at the clients."""
@@ -164,7 +185,7 @@ class Run:
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
         await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
-        self._round = round_num
+        self._round, self._recorded = round_num, True
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
         """Close a round whose state goes to disk while the next one is under way.
@@ -182,7 +203,7 @@ class Run:
         if metrics is not None and metrics.pooled:
             self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
-        self._round = round_num
+        self._round, self._recorded = round_num, True
         return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
 
     def moved(self, before: Array, after: Array) -> None:
@@ -212,6 +233,8 @@ class Run:
         """What a later life of the run has to know of this one."""
         own = {f"{_OWN}rules": np.array([self.rules])}
         own |= {_RULE + key: np.array([number]) for key, number in self.resolved.items()}
+        if self._whole is None:
+            own |= {f"{_OWN}clients": json_array(self._cohort.book), **self.agreed.to_arrays()}
         if self._movements:
             own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
@@ -222,6 +245,8 @@ class Run:
     def _recall(self, own: State) -> None:
         if "rules" in own:
             self.rules = int(own.number("rules"))
+        if "clients" in own:
+            self._cohort.reopen(own.json("clients"))
         if "movements" in own:
             self._movements = own["movements"].tolist()
         if "arrival" in own:
@@ -339,4 +364,4 @@ class _PartJournal:
         state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
         own = self.whole._own_state()
         await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, {**state, **own}))
-        self.whole._round = checkpoint.round_num
+        self.whole._round, self.whole._recorded = checkpoint.round_num, True

@@ -280,7 +280,7 @@ class Store:
         await self._db.transaction(lambda db: _note_action(db, operator, action, job_id))
 
     async def load_checkpoint(self, job_id: str) -> Resumption | None:
-        """The last checkpoint of a job; None where no round was closed.
+        """The last checkpoint of a job; that of round 0 holds what was agreed on before. None where there is none.
 
         Raises:
             JobError: Its file is gone or damaged.
@@ -297,7 +297,7 @@ class Store:
         return await self._db.in_worker(work)
 
     async def copy_checkpoint(self, job_id: str, to: Path) -> None:
-        """Copy the file of a job's checkpoint, if it has one.
+        """Copy the file of a job's checkpoint, if a round was closed and has one.
 
         Raises:
             JobError: The file is gone or damaged; nothing is copied.
@@ -306,7 +306,7 @@ class Store:
 
         def work() -> None:
             row = self._checkpoint_row(job_id)
-            if row is not None and row.file:
+            if row is not None and row.file and row.round_num:
                 copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
         await self._db.in_worker(work)

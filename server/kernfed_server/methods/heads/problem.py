@@ -23,7 +23,7 @@ from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.arrival import Arrival
-from kernfed_server.jobs.evaluation import measured
+from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
@@ -243,7 +243,8 @@ async def open_head(
     if run.resumed is not None:
         free_bias = _FREE_BIAS in run.resumed and bool(run.resumed[_FREE_BIAS][0])
     gate = Gate(cohort, run, strict=setup.strict)
-    opened = await gate.ask(
+    opened = await gate.once(
+        "head",
         OpenHeadRequest(
             loss=kind,
             bias=setup.intercept,
@@ -276,7 +277,7 @@ async def open_head(
         choose_ridge=choose_ridge,
         free_bias=free_bias,
     )
-    problem.setup = replace(setup, baseline=await problem.measure_local())
+    problem.setup = replace(setup, baseline=await measured_once(run, "local heads", problem.measure_local))
     problem.started = time.monotonic()
     if run.resumed is not None and "uploads" in run.resumed:
         problem.uploads = run.resumed.number("uploads")

@@ -27,7 +27,6 @@ from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.methods.online.agreed import Opened, to_arrays
 from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.faulty_data import FaultyData
 from kernfed_server.methods.online.measurements import Measurements
@@ -61,9 +60,8 @@ class Method(Protocol):
 class StreamLoop:
     """The rounds of one job."""
 
-    def __init__(self, setup: Setup, opened: Opened, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
+    def __init__(self, setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
         self._setup = setup
-        self._opened = opened
         self._settings = settings
         self._cohort = cohort
         self._run = run
@@ -80,7 +78,6 @@ class StreamLoop:
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
         self._faulty = FaultyData(cohort, run)
-        self._kept: tuple[int, dict[str, Array]] = (-1, {})
         self._writing: asyncio.Future[None] | None = None
 
     async def go(self, method: Method, facts: OnlineFinding) -> Model | None:
@@ -109,7 +106,7 @@ class StreamLoop:
                         # A round without rows closes the job: the measurement of the end belongs to some round.
                         last = await self._measure() or last
                         await self._on_disk()
-                        await run.record(round_num, self._state(method) | self._agreed(), self._metrics(last))
+                        await run.record(round_num, self._state(method), self._metrics(last))
                     break
                 method.absorb(round_num, replies)
                 self._counted.add(replies, round_num)
@@ -124,7 +121,7 @@ class StreamLoop:
                     found = self._metrics(last)
                     measured_rows = self._num_rows
                 await self._on_disk()
-                self._writing = asyncio.ensure_future(run.close(round_num, state | self._agreed(), found))
+                self._writing = asyncio.ensure_future(run.close(round_num, state, found))
                 last_round = round_num
                 run.keep(functools.partial(method.model, round_num))
                 if due and self._worth_publishing(round_num):
@@ -160,13 +157,6 @@ class StreamLoop:
 
     def _metrics(self, found: Mapping[str, StreamMetrics]) -> RoundMetrics:
         return self._measurements.metrics(found, self._training())
-
-    def _agreed(self) -> dict[str, Array]:
-        """For the checkpoint; made anew when there are other clients."""
-        num_rows = self._cohort.num_rows
-        if self._kept[0] != len(num_rows):
-            self._kept = len(num_rows), to_arrays(self._setup, self._opened, num_rows)
-        return self._kept[1]
 
     async def _ask(self, method: Method, round_num: int) -> dict[str, Any] | None:
         """Answers of clients with rows; None where all streams have ended."""

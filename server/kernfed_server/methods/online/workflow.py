@@ -10,7 +10,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.online import baselines, kernels
-from kernfed_server.methods.online.agreed import recall_setup
+from kernfed_server.methods.online.agreed import former_agreement
 from kernfed_server.methods.online.opening import adapted
 
 
@@ -19,7 +19,7 @@ def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]])
     return Workflow(
         run,
         adapt=lambda job, _: adapted(job),
-        recall=recall_setup,
+        former=former_agreement,
         spread=lambda _: math.inf,
         weights=lambda _: None,
     )
