@@ -22,12 +22,21 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.plans import MOST_TOLD, differing_keys, parts_of
 from kernfed.methods.base import Begins
-from kernfed.methods.registry import method_of
+from kernfed.methods.registry import METHODS, method_of
 
 FORMAT: Final = "kernfed.former/1"
+FILES: Final = (JOB_JSON, CHECKPOINT)
+"""Artifacts that another job needs."""
 _FACTS: Final = "former"
 _REMEDY: Final = "fetch the job's artifacts again with `kernfed job fetch`"
 _TABLES: Final = ("data", "features", "method")
+_FREE_DATA: Final = ("classes", "missing", "ranges", "scales", "split", "test_fraction", "unseen_classes")
+_OF_HEADS: Final = ("loss", "penalise_bias")
+"""Keys of `[method]` that decide what weights mean."""
+AGREEMENT: Final = "run.agreement."
+"""Beginning of the names, in a checkpoint, of what the clients agreed on before round 1."""
+WEIGHTS: Final = "weights"
+"""Name of a global model's weights in the checkpoint of every method that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +97,40 @@ class Former:
             ConfigError: Names what differs.
         """
         method = method_of(job.method)
-        if self.method != job.method.name:
+        theirs = METHODS.get(self.method)
+        model = method.begins is Begins.MODEL
+        if theirs is None or theirs.begins is not method.begins or not (model or self.method == job.method.name):
+            fitting = sorted(name for name, known in METHODS.items() if known.begins is Begins.MODEL)
+            others = ", ".join(fitting) if model else "the same method"
             raise ConfigError(
                 f"start_from: {self.origin} is of method {self.method}, and this job of {job.method.name}: what it "
-                "learned means nothing here; name a job of the same method"
+                f"learned means nothing here; name one of {others}"
             )
-        now, free = job.plan(), {"method": method.progress}
-        different = differing_keys(parts_of(self.plan, _TABLES, free), parts_of(now, _TABLES, free))
-        if self.plan.get("seed") != now.get("seed"):
-            different.insert(0, f"seed = {now.get('seed')!r} (there {self.plan.get('seed')!r})")
+        different = self._different(job, model=model)
         if different:
             raise ConfigError(
-                f"start_from: {self.origin} differs from this job: {'; '.join(different[:MOST_TOLD])}. Columns, classes "
-                "and the feature map are taken over from there: write these keys as that job has them"
+                f"start_from: {self.origin} differs from this job: {'; '.join(different[:MOST_TOLD])}. Columns, "
+                "classes and the feature map are taken over from there: write these keys as that job has them"
             )
         rounds = method.rounds(job.method)
-        if rounds and rounds <= self.round_num:
+        if not model and rounds and rounds <= self.round_num:
             raise ConfigError(
                 f"method.rounds = {rounds} counts the rounds of {self.origin} too, which ended behind round "
                 f"{self.round_num}; give more, or 0 for no end"
             )
+
+    def _different(self, job: JobFile, *, model: bool) -> list[str]:
+        """Keys that must agree and do not: all but those of a job's progress, or those that give weights a meaning."""
+        method, now = method_of(job.method), job.plan()
+        if model:
+            sections: tuple[dict[str, Any], ...] = (dict(self.plan.get("method", {})), dict(now.get("method", {})))
+            free = {"data": _FREE_DATA, "method": tuple({*sections[0], *sections[1]} - {*_OF_HEADS})}
+            return differing_keys(parts_of(self.plan, _TABLES, free), parts_of(now, _TABLES, free))
+        free = {"method": method.progress}
+        different = differing_keys(parts_of(self.plan, _TABLES, free), parts_of(now, _TABLES, free))
+        if self.plan.get("seed") != now.get("seed"):
+            different.insert(0, f"seed = {now.get('seed')!r} (there {self.plan.get('seed')!r})")
+        return different
 
 
 def former_of(job: JobFile, files: Mapping[str, bytes]) -> Former | None:
@@ -147,6 +170,8 @@ def pack_former(path: Path, job: JobFile) -> bytes:
         arrays = load((path / CHECKPOINT).read_bytes())
     except (OSError, SafetensorError) as err:
         raise DataError(f"{path}: the job left no {CHECKPOINT} to go on from; {_REMEDY}") from err
+    if method_of(job.method).begins is Begins.MODEL:
+        arrays = {name: array for name, array in arrays.items() if name == WEIGHTS or name.startswith(AGREEMENT)}
     former = Former(*facts, arrays)
     former.refuse_other(job)
     return former.to_bytes()

@@ -17,13 +17,16 @@ MAX_BYTES: Final = 1 << 30
 """Largest file that a job may name, once packed."""
 
 
-def attach_files(job: JobFile, text: str, folder: Path) -> tuple[JobFile, str, Mapping[str, bytes]]:
+def attach_files(
+    job: JobFile, text: str, folder: Path, former: Path | None = None
+) -> tuple[JobFile, str, Mapping[str, bytes]]:
     """Read the files that a job names, and write their digests into its text.
 
     Args:
         job: The job, parsed.
         text: Its file's text.
         folder: From which relative paths are taken.
+        former: Folder of the job that `start_from` names, where that is no path.
 
     Returns:
         The job and its text with `[files]`, and the packed files by SHA-256. A job that has its digests already, such
@@ -41,7 +44,7 @@ def attach_files(job: JobFile, text: str, folder: Path) -> tuple[JobFile, str, M
     packed: dict[str, bytes] = {}
     lines = ["", "# Written when the job was submitted: SHA-256 of the files that it names.", "[files]"]
     for name in names:
-        content = _packed(job, name, folder / name)
+        content = _packed(job, name, former if former and name == job.start_from else folder / name)
         packed[_sha256(content)] = content
         lines.append(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(_sha256(content))}")
     whole = text.rstrip("\n") + "\n" + "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.base import Method, table
+from kernfed.methods.base import Begins, Method, table
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -39,7 +39,7 @@ def _check(settings: Settings, task: LearningTask | None) -> None:
 
 def _linear(settings: type[Settings], *steps: type[Request[Any]]) -> Method[Settings]:
     steps = (OpenHeadRequest, EvaluateHeadRequest, *steps)
-    return Method(settings, rounds=lambda s: s.rounds, check=_check, steps=steps)
+    return Method(settings, rounds=lambda s: s.rounds, check=_check, begins=Begins.MODEL, steps=steps)
 
 
 METHODS = table(

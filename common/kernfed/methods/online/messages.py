@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, Message, Name, Range, Reply, Request, Rows, Shape, Whole
+from kernfed.federation.messages.base import (
+    Dim,
+    Kind,
+    MaxLength,
+    Message,
+    Name,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Whole,
+)
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing

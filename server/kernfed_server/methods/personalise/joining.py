@@ -60,8 +60,9 @@ def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Earlier | None:
     different = differing_keys(kept.facts.plan, shared_plan(job.plan()))
     if different:
         raise ConfigError(
-            f"method.from_job names job {kept.facts.job}, from which this one differs: {'; '.join(different[:MOST_TOLD])}. "
-            "Take the file of that job, give the clients that join in cohort.clients, and add from_job"
+            f"method.from_job names job {kept.facts.job}, from which this one differs: "
+            f"{'; '.join(different[:MOST_TOLD])}. Take the file of that job, give the clients that join in "
+            "cohort.clients, and add from_job"
         )
     task = TASKS[job.data.task] if job.data is not None else None
     told = len(kept.mean) if task is None or task.has_classes else None
