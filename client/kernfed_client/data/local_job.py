@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec, num_drawn
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, job_folder
+from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
 from kernfed.memory import require_bytes
 from kernfed.tensors.feature_maps import FeatureMap
@@ -124,6 +125,16 @@ class LocalJob:
     def num_rows(self) -> int:
         """Training rows n."""
         return self.data.train.num_rows
+
+    @property
+    def block(self) -> Integers | None:
+        """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
+        return self.data.block
+
+    @property
+    def unit(self) -> Integers:
+        """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
+        return units(self.x_train) if self.block is None else self.block
 
     @property
     def num_test_rows(self) -> int:

@@ -176,13 +176,15 @@ def check_class_column(schema: DataSchema, num_classes: int, num_rows: int, wher
         DataError: It has too many values.
     """
     # Without classes in the job every label of the column is told to the coordinator: never let that be row content.
+    binary = 'use task = "classification", or map labels in the client file'
+    numbers = 'does not look like a class; use task = "regression", another target, or name data.classes in the job'
     if schema.task is LearningTask.BINARY and num_classes > 2:
         raise DataError(
-            f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; "
-            'use task = "classification", or map labels in the client file'
+            f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; {binary}",
+            public=f"{where}: column {schema.target!r} has more than two classes but the task is binary; {binary}",
         )
     if num_classes > MAX_CLASSES or (num_classes > 20 and 2 * num_classes > num_rows):
         raise DataError(
-            f"{where}: column {schema.target!r} has {num_classes} different values in {num_rows} rows, so it "
-            'does not look like a class; use task = "regression", another target, or name data.classes in the job'
+            f"{where}: column {schema.target!r} has {num_classes} different values in {num_rows} rows, so it {numbers}",
+            public=f"{where}: column {schema.target!r} has so many different values that it {numbers}",
         )

@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
-from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
+from kernfed.wording import listed
 from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
 from kernfed_client.data.ranges import added
-from kernfed_client.data.split import blocks_of, drawn_rows, units_of
+from kernfed_client.data.split import Blocks, blocks_of, drawn_rows, units_of
 
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 _FEW_TEST_ROWS = (
@@ -50,6 +51,10 @@ class LocalData:
     """The same per range of the schema; empty: none."""
     few_test_rows: bool = False
     """Whether there are no test rows because they were fewer than the policy lets a metric stand for."""
+    block: Integers | None = None
+    """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
+    rare_classes_left_out: bool = False
+    """Whether rows were left out since there are few of their class."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -78,11 +83,11 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")
         test = None if section.test is None else reader.read(section.test, "test")
-        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy.min_rows)
+        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy)
         return replace(data, backbone=reader.fingerprint)
     train = read_partition(section.train, schema, dataset, "train")
     test = None if section.test is None else read_partition(section.test, schema, dataset, "test")
-    return prepare(train, test, schema, client, f"data set {dataset}", file.policy.min_rows)
+    return prepare(train, test, schema, client, f"data set {dataset}", file.policy)
 
 
 def prepare(
@@ -91,7 +96,7 @@ def prepare(
     schema: DataSchema,
     client: str,
     where: str = "data",
-    least: int = 1,
+    policy: PolicySection | None = None,
 ) -> LocalData:
     """Hold out test rows where there are none, and check classes over both partitions.
 
@@ -101,8 +106,9 @@ def prepare(
         schema: What the job expects.
         client: This client's name.
         where: How messages begin.
-        least: Fewest rows that a number may stand for, test rows too: a smaller test partition is left out. Rows that
-            the job holds out are whole blocks of so many, so that two jobs do not differ by a few rows.
+        policy: Its `min_rows` is the fewest that a number may stand for, test rows too: a smaller test partition is
+            left out. Rows that the job holds out are whole blocks of so many, so that two jobs do not differ by a few
+            rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Unset: 1.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -114,32 +120,76 @@ def prepare(
     outside = added([part.outside_rows for part in parts])
     empty = test is not None and not test.num_rows
     dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
-    if test is None:
-        held_out, few = _held_out(train, schema, client, least)
-        test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
-    else:
-        few = 0 < test.num_rows < least
-        test = test.take(np.zeros(0, dtype=np.intp)) if few else test
+    if TASKS[schema.task].has_classes and not schema.classes:
+        different = {label for part in parts for label in part.labels or ()}
+        check_class_column(schema, len(different), sum(part.num_rows for part in parts), where)
+    train, test, few, block, rare = _parts(train, test, schema, client, policy or PolicySection(min_rows=1))
+    if rare and not train.num_rows:
+        raise DataError(
+            f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
+            'column does not look like classes; use task = "regression", or another target'
+        )
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
+    if rare:
+        notes.append(
+            f"class {listed([repr(name) for name in sorted(rare)])}: fewer training rows than policy.min_rows, so its "
+            'rows are left out; policy.rare_classes = "allow" takes them'
+        )
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few)
+        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few, block, bool(rare))
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
-    if not schema.classes:
-        check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
     classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
     if len(counts) == 1:
         notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
     notes.extend(
         f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
     )
-    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few)
+    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare))
 
 
-def _held_out(rows: PartitionData, schema: DataSchema, client: str, least: int) -> tuple[Flags, bool]:
+def _parts(
+    train: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, policy: PolicySection
+) -> tuple[PartitionData, PartitionData, bool, Integers | None, set[str]]:
+    """Training rows, test rows, whether there are too few of these, blocks of training rows, classes left out."""
+    least, rare = policy.min_rows, set[str]()
+    everything, own_test = train, test
+    while True:
+        train, test, few, block = _split(everything, own_test, schema, client, least)
+        counts = Counter(train.labels or ())
+        found = {name for name, count in counts.items() if count < least}
+        if not found or policy.rare_classes == "allow" or sum(counts.values()) < least:
+            return train, test, few, block, rare
+        rare |= found
+        everything = _of_other_classes(everything, rare)
+        own_test = None if own_test is None else _of_other_classes(own_test, rare)
+
+
+def _split(
+    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: int
+) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
+    blocks = blocks_of(rows, schema.features, least) if least > 1 or schema.by_content else None
+    if test is None:
+        held_out, few = _held_out(rows, schema, client, least, blocks)
+        train, test = rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
+        if blocks is not None:
+            blocks = blocks.without(held_out) if schema.by_content else blocks_of(train, schema.features, least)
+    else:
+        train, few = rows, 0 < test.num_rows < least
+        test = test.take(np.zeros(0, dtype=np.intp)) if few else test
+    return train, test, few, None if blocks is None or least == 1 else blocks.of_rows
+
+
+def _of_other_classes(rows: PartitionData, names: set[str]) -> PartitionData:
+    return rows.take(np.array([i for i, label in enumerate(rows.labels or ()) if label not in names], dtype=np.int64))
+
+
+def _held_out(
+    rows: PartitionData, schema: DataSchema, client: str, least: int, blocks: Blocks | None
+) -> tuple[Flags, bool]:
     """Whether each row is held out, (n,); and whether none is because they would be too few."""
-    if schema.by_content:
-        found = blocks_of(rows, schema.features, least).held_out(schema.test_fraction)
+    if blocks is not None and schema.by_content:
+        found = blocks.held_out(schema.test_fraction)
         return found, least > 1 and not found.any() and int(schema.test_fraction * rows.num_rows + 0.5) > 0
     unit = units_of(rows) if schema.copies_together else None
     found = drawn_rows(rows.labels, rows.num_rows, schema.test_fraction, schema.seed, client, unit)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Integers
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
@@ -42,6 +42,13 @@ class Blocks:
         found = np.empty(len(self.order), dtype=np.int64)
         found[self.order] = np.searchsorted(self.cuts, np.arange(len(self.order)), side="right") - 1
         return found
+
+    def without(self, out: Flags) -> Blocks:
+        """The blocks of the rows that are left when the first ones are held out; `out` is of `held_out`."""
+        first = int(out.sum())
+        left = np.cumsum(~out) - 1  # number of each row among those that are left
+        cuts = self.cuts[self.cuts >= first] - first
+        return Blocks(left[self.order[first:]], cuts, max(0, self.may_hold_out - first))
 
     def held_out(self, fraction: float) -> Flags:
         """Whether each row is held out, (n,): the first blocks, as many as come nearest to a fraction of the rows.
@@ -93,6 +100,12 @@ def blocks_of(rows: PartitionData, columns: Sequence[str], least: int) -> Blocks
         place[members] = np.repeat(ends, np.diff(ends, prepend=0)) / len(members)
     order = np.lexsort((words[:, 1], words[:, 0], place)).astype(np.int64)
     return Blocks(order, _cuts(_ends(unit[order]), num, least), int((place < 1.0).sum()))
+
+
+def blocks_of_points(points: Floats, columns: Sequence[str], least: int) -> Blocks:
+    """As `blocks_of`, of points without targets, (m, P)."""
+    numbers = np.arange(1, len(points) + 1, dtype=np.int64)
+    return blocks_of(PartitionData(points, None, None, 0, numbers), columns, least)
 
 
 def units_of(rows: PartitionData) -> Integers | None:

@@ -243,6 +243,11 @@ class PolicySection(Section):
         description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
         "such jobs differ by single rows; with `min_rows = 1` every job may.",
     )
+    rare_classes: Literal["leave-out", "allow"] = Field(
+        "leave-out",
+        description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "
+        "let sums over the rows of single classes stand for fewer.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )

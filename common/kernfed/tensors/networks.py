@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernfed import rng
+from kernfed.arrays import Integers
 from kernfed.errors import DivergedError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.batches import batches
 from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import (
     KERNEL_SIZE,
@@ -123,6 +125,7 @@ def train(
     weight_decay: float = 0.0,
     seed: int = 0,
     weights: Tensor | None = None,
+    block: Integers | None = None,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -137,6 +140,7 @@ def train(
         weight_decay: λ of loss + (λ/2) |θ|², without biases and normalisation.
         seed: Of the orders.
         weights: Of the rows, for each network, shape (N, n); unset: 1.
+        block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
 
     Returns:
         Shape (N, P).
@@ -145,17 +149,13 @@ def train(
         DivergedError: A network left the range of numbers.
     """
     current = parameters.clone()
-    order = rng.stream(seed, "networks", "batches")
-    batches: list[Tensor] = []
+    drawn = batches(rng.stream(seed, "networks", "batches"), x.shape[0], batch_size, block)
     decay = torch.from_numpy(decayed_entries(spec)).to(parameters) * weight_decay
     whole = batch_size == 0 or batch_size >= x.shape[0]
     for _ in range(num_steps):
         rows_x, rows_y, rows_w = x, y, weights
         if not whole:
-            if not batches:
-                shuffled = torch.from_numpy(order.permutation(x.shape[0])).to(x.device)
-                batches = list(torch.split(shuffled, batch_size))[::-1]
-            rows = batches.pop()
+            rows = torch.from_numpy(next(drawn)).to(x.device)
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
         gradient = gradients(spec, current, rows_x, rows_y, rows_w)
         if spec.batch_norm:

@@ -165,6 +165,7 @@ class DataDescription(google.protobuf.message.Message):
     NUM_OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
     OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
     FEW_TEST_ROWS_FIELD_NUMBER: builtins.int
+    RARE_CLASSES_LEFT_OUT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -181,6 +182,8 @@ class DataDescription(google.protobuf.message.Message):
     """Rows of all partitions left out for a value outside of its range; not among `num_dropped_rows`. From 0 to 2^53."""
     few_test_rows: builtins.bool
     """Whether there are fewer test rows than the client's policy lets a metric stand for; they count as none."""
+    rare_classes_left_out: builtins.bool
+    """Whether rows were left out since their class has fewer training rows than the client's policy asks for."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes that occur here, sorted; empty for regression. At most 65,536 items."""
@@ -238,9 +241,10 @@ class DataDescription(google.protobuf.message.Message):
         num_outside_rows: builtins.int = ...,
         outside_rows: collections.abc.Iterable[builtins.int] | None = ...,
         few_test_rows: builtins.bool = ...,
+        rare_classes_left_out: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "rare_classes_left_out", b"rare_classes_left_out", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 

@@ -183,6 +183,11 @@ async def prepare(
             f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "
             "data.test_fraction, a test partition of more rows, or a lower policy.min_rows gives metrics"
         )
+    if rare := [client for client, d in described.items() if d.rare_classes_left_out]:
+        run.note(
+            f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
+            "policy.rare_classes allows them"
+        )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:

@@ -91,6 +91,7 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
         batch_size=request.batch_size,
         weight_decay=request.weight_decay,
         seed=rng.seed(request.seed, "batches", job.client),
+        block=job.block,
     )
     return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
 

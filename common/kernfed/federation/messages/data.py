@@ -123,6 +123,8 @@ class DataDescription(Reply):
     """The same per range, R of them; a row may be outside of several."""
     few_test_rows: bool = False
     """Whether there are fewer test rows than the client's policy lets a metric stand for; they count as none."""
+    rare_classes_left_out: bool = False
+    """Whether rows were left out since their class has fewer training rows than the client's policy asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
