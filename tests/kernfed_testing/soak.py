@@ -56,12 +56,12 @@ def federation(root: Path) -> Federation:
     return Federation(root, CLIENTS, processes=True, proxied=CLIENTS, settings=settings, heartbeat_s=(0.2, 2.0))
 
 
-async def is_model(name: str) -> bool:
+def is_model(name: str) -> bool:
     """Whether an artifact is a model, which two runs must leave alike; a checkpoint also tells what happened."""
     return name.endswith(".safetensors") and name != CHECKPOINT
 
 
-def job_text(fed: Federation, method: str) -> str:
+async def job_text(fed: Federation, method: str) -> str:
     """A small job of a method; what it names is uploaded."""
     if method in ONLINE or method == "distill":
         lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 8"]

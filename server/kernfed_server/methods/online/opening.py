@@ -128,8 +128,8 @@ def _tell_anew(client: str, opened: StreamOpened, run: Run) -> None:
     """Note a client that has nothing left of the job that this one goes on from."""
     if run.former and not opened.continues:
         run.note_once(
-            f"{client} has nothing left of job {run.former}: its own models begin anew, and its stream is read from the "
-            "beginning; rows that it learned there count twice"
+            f"{client} has nothing left of job {run.former}: its own models begin anew, and its stream is read from "
+            "the beginning; rows that it learned there count twice"
         )
 
 
