@@ -58,7 +58,7 @@ class BackboneReader:
         Raises:
             DataError: The client file has none of that name, or it cannot be loaded.
         """
-        self._schema, self._dataset = schema, dataset
+        self._schema, self._dataset, self._least = schema, dataset, file.policy.min_rows
         try:
             self._backbone = load_backbone(schema.backbone, file.backbones, choose_device(file.device))
         except ConfigError as err:
@@ -102,7 +102,7 @@ class BackboneReader:
             y = [read_number(target, source, faults, name, row) for row, target in enumerate(found.targets, start=1)]
             faults.raise_if_any()
             table = RawTable(x, np.array(y), None, (), rows, found.row_word)
-        return check_table(source, self._schema, table)
+        return check_table(source, self._schema, table, self._least)
 
     def _features(self, found: _Input) -> Features:
         backbone = self._backbone

@@ -243,6 +243,11 @@ class PolicySection(Section):
         description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
         "such jobs differ by single rows; with `min_rows = 1` every job may.",
     )
+    near_jobs: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="A job whose rows here differ from those of an earlier job in fewer than `min_rows`: refuse it, or "
+        "let the two tell about these few.",
+    )
     rare_classes: Literal["leave-out", "allow"] = Field(
         "leave-out",
         description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "
@@ -253,10 +258,15 @@ class PolicySection(Section):
     )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+    operator_keys: dict[str, list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]]] = Field(
+        {},
+        description="Fingerprints of operators' keys, as `kernfed pki key` prints them: jobs of an operator that is "
+        "named here must be signed by one of its keys.",
+    )
     unsigned: Literal["refuse", "allow"] | None = Field(
         None,
         description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
-        "what they run; unset: refuse where `operators` or `methods` is set, else allow.",
+        "what they run; unset: refuse where `operators`, `operator_keys` or `methods` is set, else allow.",
     )
 
 
