@@ -91,7 +91,7 @@ class TaskRunner:
         return sorted(self._requests)
 
     def moves_state(self, step: str) -> bool:
-        """Whether a step moves what this client keeps of the job, so that it must not be computed twice."""
+        """Whether a step moves what this client keeps of the job, or tells of it."""
         request = self._requests.get(step)
         return request is not None and request.once
 
