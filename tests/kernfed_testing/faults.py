@@ -62,20 +62,16 @@ class Faults:
 
     async def give_disks(self) -> bool:
         """Put each side's folder on a small disk of its own; False where this user may mount none."""
-        fed = self._fed
-        for folder in (fed.root / "data", *(self._state(name) for name in self._names)):
+        await self._down(*self._all())
+        for folder in (self._fed.root / "data", *(self._state(name) for name in self._names)):
             kept = folder.with_name(f"{folder.name}.moved")
-            await self._down(*self._all())
-            await asyncio.to_thread(shutil.copytree, folder, kept)
-            options = f"size={DISK_BYTES},mode=700"
-            done = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=False, capture_output=True
-            )
-            if done.returncode == 0:
+            _copy(folder, kept)
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "tmpfs", str(folder)]
+            if subprocess.run(mount, check=False, capture_output=True).returncode == 0:
                 self._mounted.append(folder)
-                await asyncio.to_thread(shutil.copytree, kept, folder, dirs_exist_ok=True)
-            await asyncio.to_thread(shutil.rmtree, kept)
-            await self._up(*self._all())
+                _copy(kept, folder)
+            shutil.rmtree(kept)
+        await self._up(*self._all())
         return bool(self._mounted)
 
     def take_disks_away(self) -> None:

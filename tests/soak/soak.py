@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernfed_testing import nodes, postgres, soak
+from kernfed_testing import forked, nodes, postgres, soak
 from kernfed_testing.faults import Faults
 from kernfed_testing.postgres import Cluster
 from kernfed_testing.shifted_clock import set_by_file
@@ -82,6 +82,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kernfed-clock-") as folder:
         os.environ |= set_by_file(Path(folder))
+        forked.preload("grpc.aio", "kernfed_server.app", "kernfed_server.cli", "kernfed_client.app", "kernfed_client.cli")
         return asyncio.run(run(range(args.first, args.first + args.jobs), args.seed))
 
 
