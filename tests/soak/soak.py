@@ -82,7 +82,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kernfed-clock-") as folder:
         os.environ |= set_by_file(Path(folder))
-        forked.preload("grpc.aio", "kernfed_server.app", "kernfed_server.cli", "kernfed_client.app", "kernfed_client.cli")
+        forked.preload("grpc.aio", "kernfed_server.app", "kernfed_client.app", "kernfed_client.cli")
         return asyncio.run(run(range(args.first, args.first + args.jobs), args.seed))
 
 

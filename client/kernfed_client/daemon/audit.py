@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.errors import DataError
+from kernfed.errors import DataError, UnavailableError
 from kernfed.federation.messages.base import Kind, Message, fields_of
 from kernfed.journal import append
 
@@ -155,6 +155,8 @@ class AuditLog:
 
     def _append(self, line: dict[str, Any]) -> None:
         with self._lock:
+            if self._file < 0:
+                raise UnavailableError("this client stops; what it was asked is computed by its next life")
             if self._torn:
                 line["after_torn_line"] = True
             line["previous"] = self._previous
