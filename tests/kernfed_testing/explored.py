@@ -1,9 +1,9 @@
 """A federation whose every frame, computation and crash a test decides: real sessions, steps and workflows, no sockets.
 
 Both ends are the product's: at a client session, outbox, reply store, kept setup and steps on its files; at the
-coordinator sessions, exchange, step states, cohort, workflow and checkpoint files. The line between them holds frames until
-they are delivered. What a store's rows would say is held here, one entry for each checkpoint, so that the last write can be
-lost and older books can come back.
+coordinator sessions, exchange, step states, cohort, workflow and checkpoint files. The line between them holds frames
+until they are delivered. What a store's rows would say is held here, one entry for each checkpoint, so that the last
+write can be lost and older books can come back.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import contextlib
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
-
-import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.errors import KernfedError
@@ -107,7 +105,7 @@ class Later:
         result, error = None, None
         try:
             result = compute()
-        except Exception as err:  # noqa: BLE001  # handed on, as the worker does
+        except Exception as err:  # handed on, as the worker does
             error = err
         done(result, error)
         return True
@@ -247,13 +245,21 @@ class Explored:
         if client.line is not None or self.task is None:
             return
         line = client.line = Line()
-        serving = FederationServicer(self.registry).connect(None, _Context(line.coordinator, name))  # type: ignore[arg-type]  # as grpc's
+        context: Any = _Context(line.coordinator, name)
+        serving = FederationServicer(self.registry).connect(None, context)
         client.ends = [asyncio.ensure_future(_quiet(c)) for c in (serving, _converse(client.session, line.client))]
+
+        def hung_up(_: object) -> None:
+            if client.line is line:
+                self.cut(name)
+
+        for end in client.ends:
+            end.add_done_callback(hung_up)
 
     def cut(self, name: str) -> None:
         """Cut a line."""
-        client = self.clients[name]
-        if client.line is not None:
+        client = self.clients.get(name)
+        if client is not None and client.line is not None:
             client.line.cut()
             client.line = None
 
@@ -378,11 +384,8 @@ async def undisturbed(root: Path, files: Mapping[str, Path], text: str) -> dict[
 
 def differs(found: Mapping[str, Array], want: Mapping[str, Array]) -> list[str]:
     """Names of the arrays that are not the same bits."""
-    return sorted(
-        name
-        for name in found.keys() | want.keys()
-        if name not in found or name not in want or np.asarray(found[name]).tobytes() != np.asarray(want[name]).tobytes()
-    )
+    both = found.keys() & want.keys()
+    return sorted((found.keys() ^ want.keys()) | {n for n in both if found[n].tobytes() != want[n].tobytes()})
 
 
 class _Context(SimpleNamespace):
@@ -399,7 +402,7 @@ def caller(context: Any, *_roles: object) -> Any:
 
 
 @contextlib.contextmanager
-def in_memory() -> Any:
+def in_memory() -> Iterator[None]:
     """Lines need no certificates."""
     with mock.patch("kernfed_server.services.federation.require", caller):
         yield

@@ -13,9 +13,10 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernfed_testing.federation import Federation
 from kernfed_testing.postgres import Cluster
@@ -178,7 +179,7 @@ class Faults:
         for side in sides:
             await (self._fed.start_coordinator() if side == "coordinator" else self._fed.clients[side].start())
 
-    def _node(self, side: str):  # type: ignore[no-untyped-def]  # a node of the federation, which keeps them as Any
+    def _node(self, side: str) -> Any:
         return self._fed.coordinator if side == "coordinator" else self._fed.clients[side]
 
     async def _kill(self, *sides: str) -> None:
@@ -288,7 +289,7 @@ class Faults:
                 await asyncio.to_thread(_copy, self._backups[side] / str(i), folder)
 
     @contextlib.contextmanager
-    def _database_stopped(self, side: str):  # type: ignore[no-untyped-def]  # an iterator, as every context manager
+    def _database_stopped(self, side: str) -> Iterator[None]:
         if side != "coordinator" or self._cluster is None:
             yield
             return

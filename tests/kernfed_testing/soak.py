@@ -101,7 +101,7 @@ def federation(root: Path, database: str | None = None) -> Federation:
 
 async def job_text(fed: Federation, method: str, least: int = 3) -> str:
     """A small job of a method, whose rounds need so many clients; what it names is uploaded."""
-    cohort = {"cohort_min_clients": least}
+    cohort: dict[str, Any] = {"cohort_min_clients": least}
     if least < len(CLIENTS):
         cohort |= {"cohort_deadline_s": 4.0, "cohort_grace_s": 1.0, "cohort_min_fraction": 0.1}
     if method in ONLINE or method == "distill":
@@ -140,7 +140,7 @@ class Soak:
         self._faults = faults
         self._seed = seed
         self._say = say
-        self._twins: dict[str, dict[str, str]] = {}
+        self._twins: dict[str, Mapping[str, str]] = {}
         self.result = Result()
 
     async def run(self, numbers: Sequence[int], methods: tuple[str, ...] = tuple(WORKFLOWS)) -> Result:
@@ -213,7 +213,7 @@ class Soak:
         if await self._digests(info) == self._twins[method]:
             return End.SAME, ""
         absent = [e for e in events if e.kind in ABSENCE]
-        lost = [e.message for e in events if e.kind is EventKind.NOTE and " again" in e.message]
+        lost = [e.message for e in events if e.kind is EventKind.NOTE and "learned again" in e.message]
         may_tell = any(fault.may_tell for fault in met)
         if lost and may_tell:
             return End.TOLD, lost[0]

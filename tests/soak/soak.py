@@ -2,8 +2,8 @@
 
 Exit status 1 if a job hung, ended otherwise than its undisturbed twin without a word, failed without a reason, or if a
 process wrote a traceback. Jobs are numbered: `--first 17 --jobs 1` runs that one alone, with the same draws. Three
-federations share the work; that of every fourth job keeps its books in PostgreSQL, where its programs are installed. Disks
-are filled up where this user may mount some (root).
+federations share the work; that of every fourth job keeps its books in PostgreSQL, where its programs are installed.
+Disks are filled up where this user may mount some (root).
 """
 
 from __future__ import annotations

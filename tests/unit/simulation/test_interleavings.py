@@ -1,7 +1,7 @@
-"""Whatever frames are lost, late or sent twice, whoever crashes and whichever books come back: the same model, or a word.
+"""Frames that are lost, late or sent twice, crashes, and books that come back older: the same model, or a word.
 
-Searched by machine: sequences of decisions on a federation in one process (`kernfed_testing.explored`), one of a method
-that forgets and of methods with a memory at their clients. `--hypothesis-profile thorough` searches twenty times as long.
+Searched by machine: sequences of decisions on a federation in one process (`kernfed_testing.explored`), of a method
+that forgets and of methods with a memory at their clients. `--hypothesis-profile thorough` searches much longer.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import asyncio
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernfed.arrays import Array

@@ -21,8 +21,8 @@ _CHANGES = {
     "rotated": "a file of its stream was rotated, and read to its end before the new one",
     "replaced": "a file of its stream was cut off or replaced: the new one is read from its header, and rows at the "
     "end of the former one may be missing",
-    "behind": "its state is older than that of the coordinator, as after a restore from a backup: rows that were learned "
-    "are learned again",
+    "behind": "its state is older than the coordinator's, as after a restore from a backup: rows that were learned are "
+    "learned again",
     "ahead": "the coordinator was restored from a backup that is older than the states that this client keeps: its "
     "rows since then are not in the model, and it does not learn them again",
     "header": "a line of its stream names the columns in another order, and holds for the rows below it",
