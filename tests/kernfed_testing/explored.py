@@ -46,7 +46,7 @@ from kernfed_server.services.federation import FederationServicer
 JOB = "job"
 LIMIT_S = 30.0
 """A federation that does nothing for so long, of which all is delivered, hangs."""
-TOLD = ("learned again", "learn them again", "out of the pooled problem")
+TOLD = ("learned again", "learn them again", "goes on without it", "out of the pooled problem")
 """Words of notes by which a job says that its model is another one."""
 _LONG_S = 1e8
 

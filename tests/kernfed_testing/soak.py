@@ -214,7 +214,10 @@ class Soak:
             return End.SAME, ""
         absent = [e for e in events if e.kind in ABSENCE]
         lost = [e.message for e in events if e.kind is EventKind.NOTE and "learned again" in e.message]
+        away = [e.message for e in events if e.kind is EventKind.NOTE and "goes on without it" in e.message]
         may_tell = any(fault.may_tell for fault in met)
+        if away and least < len(CLIENTS):
+            return End.TOLD, away[0]
         if lost and may_tell:
             return End.TOLD, lost[0]
         if absent and least < len(CLIENTS):
