@@ -60,6 +60,9 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 	-$(PY) -m pip install -q 'atheris>=2.3'
 	$(PY) tests/soak/fuzz.py $(ARGS)
 
+redteam: setup ## every known attack against real processes, a line each with its outcome; CI runs them among the tests
+	$(PY) tests/soak/redteam.py $(ARGS)
+
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
 	@log=$$(mktemp); $(PY) -m pytest tests/containers >$$log 2>&1 & containers=$$!; trap "kill $$containers" INT TERM; \
@@ -85,6 +88,7 @@ logs: ## follow the logs of these containers
 
 down: ## stop these containers; ARGS=-v removes their volumes, CA and jobs too
 	compose=$$(deploy/compose/which.sh) && $$compose down $(ARGS)
+	$(if $(findstring -v,$(ARGS)),rm -rf $${KERNFED_CLUSTER:-.cluster}/operator)
 
 bench: setup ## the session beside a bare gRPC loop, 1,000 idle sessions, 1 GiB round trip, start-up, maths, pooled rows: ratios taken in one run
 	for f in session idle_sessions large startup maths pooled_ridge solvers distill personalise; do $(PY) bench/$$f.py || exit 1; done
@@ -141,6 +145,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint test-quick test-unit test-profile test-integration test-containers test check docs clean
+.PHONY: help setup demo experiment format lint redteam test-quick test-unit test-profile test-integration test-containers test check docs clean
 .PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

@@ -157,10 +157,12 @@ def over_network() -> None:
     from kernfed_testing.federation import Federation
 
     text = (HEART / "personalise.toml").read_text()
+    text = text.replace("test_fraction", 'split = "copies-together"\ntest_fraction')
+    drawn = dict.fromkeys(HOSPITALS, "[policy]\ndrawn_splits = true")
     data = {name: (HEART / "data" / f"{name}.csv").read_text() for name in HOSPITALS}
 
     async def run(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        async with Federation(folder / "federation", data, processes=True) as fed:
+        async with Federation(folder / "federation", data, settings=drawn, processes=True) as fed:
             paths = [fed.client_folder(name) / "client.toml" for name in HOSPITALS]
             ended = await fed.run(text.replace('dataset = "heart"\n', ""))
             if ended.info.state is not JobState.SUCCEEDED:

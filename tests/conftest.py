@@ -36,6 +36,16 @@ def _nothing_left_open() -> Iterator[None]:
     gc.freeze()  # what is left is loaded libraries: looking through them again and again would cost a tenth of a second
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Attacks bear the mark `redteam`, which `make redteam` runs, and tell what they are by their first sentence."""
+    for item in items:
+        if item.path.name.startswith("test_hostile") or "adversary" in item.path.parts:
+            item.add_marker("redteam")
+        if item.get_closest_marker("redteam"):
+            said = (getattr(getattr(item, "function", None), "__doc__", "") or item.name).strip().splitlines()[0]
+            item.user_properties.append(("attack", said))
+
+
 def pytest_sessionfinish() -> None:
     """Let the last collection see everything."""
     gc.unfreeze()

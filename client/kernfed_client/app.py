@@ -12,10 +12,11 @@ from typing import Any
 import structlog
 
 from kernfed import files
-from kernfed.errors import KernfedError, PolicyError
+from kernfed.errors import KernfedError, PolicyError, SubmissionError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import ClientFile, DatasetSection
+from kernfed.jobs.held_to import contradiction
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
@@ -30,6 +31,7 @@ from kernfed_client.daemon.metrics import ClientMetrics
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession, Offer
+from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import open_feeds
@@ -55,6 +57,7 @@ class ClientDaemon:
         identity = Identity.load(file.identity)
         identity.warn_if_expiring(utc_now())
         self.name = identity.name
+        self._submissions = Submissions(identity)
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         remedy = "stop that one, or give this one another folder with `state`"
         what = f"{file.state} is the state folder of a client that runs"
@@ -68,7 +71,7 @@ class ClientDaemon:
     def _prepare(self, file: ClientFile) -> None:
         self._policy = Policy(file.policy)
         files.remove_parts(file.state)
-        self._audit = AuditLog(file.state / AUDIT_FILE)
+        self._audit = AuditLog(file.state / AUDIT_FILE, file_bytes=file.audit_file_bytes, monthly=file.audit_monthly)
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})
         self._store = ReplyStore(file.state / "outbox", terms)
@@ -93,12 +96,20 @@ class ClientDaemon:
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
             self._store,
+            file.max_memory_bytes,
+            self._submissions,
         )
 
     def _open_job(self, job_id: str, folder: Path) -> Any:
         return _maths().LocalJob(job_id, self.name, self._file, folder=folder)
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
+        job = self._submissions.proven(task)
+        self._policy.check_signed(job is not None, "" if job is None else job.unread)
+        if job is not None and job.file is not None:
+            self._policy.check_job(job.file, job.signed.operator, self.name)
+            if other := contradiction(job.file, request):
+                raise SubmissionError(f"{other}, which operator {job.signed.operator} signed; look at the coordinator")
         self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 
     def _record(self, task: task_pb2.Task, request: Request[Any], reply: Reply, payload: Payload) -> None:
@@ -107,6 +118,7 @@ class ClientDaemon:
             task_id=task.task_id,
             step=task.step,
             operator=task.submitted_by,
+            submission=self._submission(task),
             kinds=request.kinds,
             request=request,
             request_sha256=task.request_sha256,
@@ -125,11 +137,17 @@ class ClientDaemon:
             task_id=task.task_id,
             step=task.step,
             operator=task.submitted_by,
+            submission=self._submission(task),
             method=task.method,
             request_sha256=task.request_sha256,
             reason=err.reason,
             message=str(err),
         )
+
+    def _submission(self, task: task_pb2.Task) -> str | None:
+        """Digest of the submission that proves the task's operator and method; None: the coordinator says so."""
+        job = self._submissions.known(task.job_id)
+        return None if job is None or job.signed.sha256 != task.submission_sha256 else job.signed.sha256.hex()
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is set.
@@ -169,10 +187,11 @@ class ClientDaemon:
             lambda: NOTICES.text(folders),
             lambda: NOTICES.waiting(folders),
         )
+        renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (
-                *(self.session.run(), keep_renewed(self._file.identity), health, forget_daily()),
+                *(self.session.run(), renewal, health, forget_daily()),
                 *(announce(), warm_up()),
             )
         ]

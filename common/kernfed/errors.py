@@ -122,6 +122,12 @@ class PolicyError(AuthError):
     reason = "REFUSED_BY_POLICY"
 
 
+class SubmissionError(PolicyError):
+    """A job is not what its operator signed, or is not signed where a client asks for it; nothing was sent."""
+
+    reason = "UNPROVEN_JOB"
+
+
 class AlreadyConnectedError(AuthError):
     """Another daemon holds an active session under the same identity."""
 

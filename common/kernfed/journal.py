@@ -29,6 +29,14 @@ def append(handle: int, data: bytes) -> None:
         raise no_space()
 
 
+def boot_id() -> str:
+    """Names this run of the machine; empty where the system does not say, so that runs are not told apart."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 class Framing:
     """How records lie in a file: a mark, the length of each part, the CRC-32 of all parts, the parts."""
 

@@ -47,6 +47,7 @@ STATUS: Final[dict[type[KernfedError], grpc.StatusCode]] = {
     errors.TokenError: _S.UNAUTHENTICATED,
     errors.PermissionDeniedError: _S.PERMISSION_DENIED,
     errors.PolicyError: _S.PERMISSION_DENIED,
+    errors.SubmissionError: _S.PERMISSION_DENIED,
     errors.AlreadyConnectedError: _S.ALREADY_EXISTS,
     errors.UnavailableError: _S.UNAVAILABLE,
     errors.DiskFullError: _S.UNAVAILABLE,

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Start the federation of docker-compose.yml, and leave the operator's identity in .cluster/operator: `make up`.
+# The first time it makes the federation too. Where the operator's identity is left of one and its volume is gone, it
+# makes no other: its clients would not know it.
 #   KERNFED_TAG=local KERNFED_PORT=8470 KERNFED_OPERATOR=operator KERNFED_PROJECT=kernfed KERNFED_CLUSTER=.cluster
 # Arguments go to compose before `up`, e.g. -f docker-compose.yml -f deploy/compose.postgres.yml
 set -euo pipefail
@@ -17,6 +19,17 @@ for image in kernfed-coordinator kernfed-client; do
     exit 2
   fi
 done
+
+volume=${KERNFED_PROJECT:-kernfed}_coordinator
+if ! docker volume inspect "$volume" >/dev/null 2>&1; then
+  if [ -e "$cluster/operator" ]; then
+    echo "the volume $volume is gone, which held the federation of $cluster/operator. Restore it (docs/deploy.md)." >&2
+    echo "To make another federation: make down ARGS=-v" >&2
+    exit 3
+  fi
+  $compose "$@" run --rm coordinator init --federation hearts --host coordinator --host localhost --host 127.0.0.1 \
+    --operator "$operator" || { docker volume rm "$volume" >/dev/null && exit 3; }
+fi
 $compose "$@" up -d --no-build
 
 # The coordinator's folder is made whole or not at all, so what is copied is complete.

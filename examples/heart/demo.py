@@ -119,7 +119,8 @@ def enrol(root: Path, hospital: str) -> None:
     shutil.copy(HERE / "data" / f"{hospital}.csv", site / "patients.csv")
     (site / "client.toml").write_text(
         f"# {hospital}: what this hospital offers. The rows stay in this folder.\nthreads = 1\n\n"
-        '[datasets.heart.train]\npath = "patients.csv"\n'
+        '[datasets.heart.train]\npath = "patients.csv"\n\n'
+        "[policy]\ndrawn_splits = true  # these data are public, and the demo shows several draws of test rows\n"
     )
 
 
@@ -138,6 +139,7 @@ async def wait_for_clients(client: OperatorClient) -> None:
 async def run_job(client: OperatorClient, method: str, seed: int, progress: Progress, bar: int) -> Outcome:
     """Submit a job and follow it to its end."""
     text = (HERE / f"{method}.toml").read_text()
+    text = text.replace("\ntest_fraction", '\nsplit = "copies-together"\ntest_fraction')  # drawn by the seed
     if seed != 1:  # only what the first seed leaves is fetched
         text = text.replace("\nseed = 1\n", f"\nseed = {seed}\nreport = false\n")
     job = await client.submit(text)

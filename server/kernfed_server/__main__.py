@@ -17,6 +17,12 @@ add_later(
 )
 add_later(
     app,
+    "init",
+    "kernfed_server.commands.init:init",
+    "Make a new federation, once: its CA, and the identities of the coordinator and of one operator.",
+)
+add_later(
+    app,
     "health",
     "kernfed_server.commands.health:health",
     "Ask the coordinator on this machine whether it serves: exit status 0 if it does; for probes.",
@@ -31,7 +37,7 @@ add_later(
     app,
     "new-database",
     "kernfed_server.commands.new_database:new_database",
-    "Begin with no jobs although the data folder holds files of some: the database was lost for good.",
+    "Begin with no jobs although this federation had a database: it was lost for good.",
 )
 add_later(
     app,

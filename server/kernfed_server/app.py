@@ -17,19 +17,19 @@ from kernfed import files
 from kernfed.errors import ConfigError, UnavailableError
 from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
-from kernfed.pki.federation import FederationPki
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.records import IssuedCertificate, Revocation, live
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
-from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc
+from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc, task_pb2
 from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
-from kernfed_server.config import CoordinatorFile, database_url
+from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
-from kernfed_server.federation.session import SessionLimits
+from kernfed_server.federation.session import SessionLimits, ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.manager import RunLimits, RunManager
+from kernfed_server.keeping.ownership import Owner
 from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer
 from kernfed_server.services.federation import FederationServicer
@@ -62,7 +62,7 @@ class Coordinator:
             KernfedError: PKI or folders cannot be used; tells what to do.
         """
         self._file = file
-        self._pki = FederationPki.open(file.pki)
+        self._pki = open_pki(file)
         self._identity = Identity.load(self._pki.coordinator_folder)
         self._identity.warn_if_expiring(utc_now())
         try:
@@ -113,8 +113,9 @@ class Coordinator:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(_lock(file.data).release)
             _empty_folder(file.data / "spool")
-            store = await Store.open(database_url(file), file.data)
+            store = await Store.open(database_url(file), file.data, Owner.of(self._pki))
             stack.push_async_callback(store.close)
+            self._pki.registry.books_begun()
             runs = RunManager(
                 store,
                 self.sessions,
@@ -161,15 +162,18 @@ class Coordinator:
             runs.drain()
             self.sessions.drain("the coordinator is shutting down; connect again in a moment")
 
-    def _exchange(self, job: JobInfo) -> RemoteExchange:
-        return RemoteExchange(self.sessions, job.submitted_by, job.method)
+    def _exchange(self, job: JobInfo, submission: task_pb2.Submission | None) -> RemoteExchange:
+        told = None if submission is None else ToldSubmission.of(job, submission)
+        return RemoteExchange(self.sessions, job.submitted_by, job.method, told)
 
     @contextlib.asynccontextmanager
     async def _serving_federation(self, runs: RunManager) -> AsyncIterator[int]:
         admit = admission(self._pki.federation, self._revocations.is_revoked)
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor(admit)])
         server.add_generic_rpc_handlers((FederationServicer(self.sessions).handler(),))
-        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(runs), server)
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(
+            OperatorServicer(runs, self._pki.authority.certificate), server
+        )
         enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
         self._health.add_to(server, with_watch=True)
         credentials = server_credentials(self._pki.coordinator_folder)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from kernfed.errors import ConfigError
 from kernfed.jobs.toml_file import parse_toml, read_toml
+from kernfed.pki.federation import FederationPki
+from kernfed.pki.folder import CA
 from kernfed.section import Section
 from kernfed.wire.channel import address, split_address
 
@@ -16,7 +19,7 @@ class CoordinatorFile(Section):
 
     listen: str = Field("0.0.0.0:8470", description="host:port for clients and operators (mutual TLS).")  # a service
     enrolment_listen: str = Field("0.0.0.0:8471", description="host:port for enrolment (server-authenticated TLS).")
-    pki: Path = Field(Path("pki"), description="Folder made by `kernfed pki init`.")
+    pki: Path = Field(Path("pki"), description="Folder made by `kernfed-coordinator init` or `kernfed pki init`.")
     data: Path = Field(Path("data"), description="Folder for jobs, artifacts and the database.")
     database: str | None = Field(
         None, description="sqlite:///… or postgresql+psycopg://…; unset: an SQLite file in the data folder."
@@ -46,6 +49,21 @@ def load_coordinator_file(path: Path | None) -> CoordinatorFile:
     parsed = parse_toml(CoordinatorFile, read_toml(path), str(path))
     base = path.resolve().parent
     return parsed.model_copy(update={"pki": base / parsed.pki, "data": base / parsed.data})
+
+
+def open_pki(file: CoordinatorFile) -> FederationPki:
+    """The federation of a coordinator file. Nothing here makes one: a folder that is empty was lost, or never made.
+
+    Raises:
+        ConfigError: The folder holds no CA.
+        IdentityError: The CA's files cannot be used.
+    """
+    if not (file.pki / CA).exists():
+        raise ConfigError(
+            f"{file.pki} holds no federation: mount or restore the volume that holds its CA; a new CA would lock out "
+            "every client and operator. Where there never was one, `kernfed-coordinator init` makes it, once"
+        )
+    return FederationPki.open(file.pki)
 
 
 def database_url(file: CoordinatorFile) -> str:

@@ -65,6 +65,7 @@ async def test_enrolment(coordinator: Coordinator, ids: Identities, tmp_path: Pa
         await enrol(ids.pki.make_token("hungary"), site)
 
 
+@pytest.mark.redteam
 async def test_bad_tokens(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """Used, expired, forged, re-aimed and damaged tokens are each refused by name, and leave no certificate."""
     used = ids.pki.make_token("a")
@@ -110,6 +111,7 @@ async def test_guessing_is_slowed_down(coordinator: Coordinator, ids: Identities
         await enrol(forged, tmp_path / "site")
 
 
+@pytest.mark.redteam
 async def test_wrong_coordinator_never_sees_the_secret(ids: Identities, tmp_path: Path) -> None:
     """A server with another CA is turned away before the token's secret is sent."""
     other = make_identities(tmp_path / "other")
@@ -121,6 +123,7 @@ async def test_wrong_coordinator_never_sees_the_secret(ids: Identities, tmp_path
     assert logs == []
 
 
+@pytest.mark.redteam
 async def test_renewal_needs_the_certificate(coordinator: Coordinator, ids: Identities) -> None:
     """The enrolment port renews nobody: it does not know who calls."""
     credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)

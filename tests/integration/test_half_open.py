@@ -8,6 +8,8 @@ import resource
 import socket
 from pathlib import Path
 
+import pytest
+
 from kernfed_testing.commands import LIMIT_S
 from kernfed_testing.federation import Federation
 
@@ -15,6 +17,7 @@ SPARE = 40
 """Descriptors that the coordinator may open beside those that it has."""
 
 
+@pytest.mark.redteam
 async def test_a_client_is_revoked_while_strangers_hold_all_descriptors(tmp_path: Path) -> None:
     """A coordinator without a free descriptor cuts the revoked client's session; then strangers are shut out."""
     async with Federation(tmp_path, ["a"], processes=True) as fed:

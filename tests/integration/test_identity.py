@@ -77,6 +77,7 @@ async def test_all_is_well(coordinator: Coordinator, ids: Identities) -> None:
     assert "admits it" in findings[list(Layer).index(Layer.AUTHORISATION)].message
 
 
+@pytest.mark.redteam
 async def test_wrong_ca(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
     """A client of another federation sees both fingerprints; the coordinator refuses its certificate too."""
     stranger = make_identities(tmp_path / "other").client("stranger")
@@ -163,6 +164,7 @@ async def test_the_coordinators_certificate_is_out_of_date(ids: Identities, days
         assert words in str(error)
 
 
+@pytest.mark.redteam
 async def test_revoked(coordinator: Coordinator, ids: Identities) -> None:
     """A revoked client is refused on its next call, and its diagnosis says so."""
     folder = ids.client()
@@ -180,6 +182,7 @@ async def test_revoked(coordinator: Coordinator, ids: Identities) -> None:
         await renew(Identity.load(folder))
 
 
+@pytest.mark.redteam
 async def test_wrong_role(coordinator: Coordinator, ids: Identities) -> None:
     """An operator's command with a client's folder is told before it dials; a client as server likewise."""
     error = await failure_of(coordinator.address, ids.client(), Role.OPERATOR)
@@ -194,6 +197,7 @@ async def test_wrong_role(coordinator: Coordinator, ids: Identities) -> None:
     assert answer.verdict == pb.VERDICT_WRONG_ROLE
 
 
+@pytest.mark.redteam
 async def test_a_client_cannot_pose_as_the_coordinator(ids: Identities) -> None:
     """A server that shows a client's certificate is found out, by grpc and by the diagnosis."""
     folder = ids.client("mallory")

@@ -42,7 +42,8 @@ class Killed(Federation):
 async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
-        async with Killed(tmp_path_factory.mktemp("killed"), AB, processes=True) as fed:
+        signed = dict.fromkeys(AB, '[policy]\nunsigned = "refuse"')  # each life must pass the signature on
+        async with Killed(tmp_path_factory.mktemp("killed"), AB, processes=True, settings=signed) as fed:
             yield fed
 
 

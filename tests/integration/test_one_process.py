@@ -6,6 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernfed.federation.events import JobState
 from kernfed_testing.federation import Federation
 from kernfed_testing.nodes import LIMIT_S
@@ -23,6 +25,7 @@ async def refused(package: str, config: Path) -> str:
     return told.decode()
 
 
+@pytest.mark.redteam
 async def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
     """On other ports, or by another identity's file, it leaves with the first one's name, and the job goes on."""
     async with Federation(tmp_path, ["a", "b"], processes=True) as fed:

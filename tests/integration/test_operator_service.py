@@ -18,6 +18,7 @@ from kernfed.errors import (
     ConfigError,
     PermissionDeniedError,
     PolicyError,
+    SubmissionError,
     UnavailableError,
     UnknownArtifactError,
     UnknownJobError,
@@ -26,14 +27,16 @@ from kernfed.errors import (
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import JobInfo
 from kernfed.methods.probe.messages import Echo, EchoRequest
-from kernfed.pki.identity import Identity, admission, server_credentials
+from kernfed.pki.authority import utc_now
+from kernfed.pki.identity import Identity, Role, admission, server_credentials
+from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.commands import run_command
-from kernfed_testing.identities import make_identities
+from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.job_world import World, probe_toml, world
 from kernfed_testing.nodes import LIMIT_S
 
@@ -43,6 +46,7 @@ class Service:
     """A coordinator's operator service over the jobs of `world`."""
 
     world: World
+    identities: Identities
     operator: Path
     client: Path
     address: str
@@ -66,11 +70,13 @@ async def serving(
     async with world(folder / "data", *clients, **settings) as w:
         admit = admission("hearts", lambda _: False)
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor(admit)])
-        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(servicer(w.runs), server)
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(
+            servicer(w.runs, pki.pki.authority.certificate), server
+        )
         port = server.add_secure_port("localhost:0", server_credentials(pki.coordinator))
         await server.start()
         try:
-            yield Service(w, pki.operator, pki.client("a"), f"localhost:{port}", server)
+            yield Service(w, pki, pki.operator, pki.client("a"), f"localhost:{port}", server)
         finally:
             w.runs.drain()
             await server.stop(1)
@@ -103,6 +109,28 @@ async def test_a_job_from_submission_to_files(tmp_path: Path) -> None:
         assert (tmp_path / "out" / "job.toml").read_text() == probe_toml("demo", ["a", "b"])
 
 
+async def test_a_job_is_kept_as_its_operator_signed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`show` says who signed; what comes again is the same job; another's signature, or none at all, is told."""
+    async with serving(tmp_path, "a") as service, service.dial() as operator:
+        text = probe_toml("demo", ["a"])
+        made = sign_job(text, Identity.load(service.operator), utc_now())
+        with monkeypatch.context() as patch:
+            patch.setattr("kernfed.wire.operator_client.sign_job", lambda *_: made)
+            job, again = await operator.submit(text), await operator.submit(text)
+            bob = service.identities.make(Role.OPERATOR, "bob")
+            async with service.dial(bob) as other:
+                with pytest.raises(SubmissionError, match="another certificate than that of operator/bob"):
+                    await other.submit(text)
+            with pytest.raises(SubmissionError, match="not the one that operator/ann signed"):
+                await operator.submit(text + "#")
+        assert again.job_id == job.job_id == signed_job_id("demo", sha256_of(made))
+        unsigned = await service.world.submit("plain", ["a"])
+        _, told, _ = await service.command("job", "show", job.job_id)
+        assert f"signed     by operator/ann, submission {sha256_of(made).hex()[:16]}" in told
+        _, told, _ = await service.command("job", "show", unsigned.job_id)
+        assert "signed     no; clients whose policy asks for a signature refuse it" in told
+
+
 async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
     """More than a frame holds, bit for bit, with nothing left over beside it."""
     async with serving(tmp_path, "a") as service, service.dial() as operator:
@@ -116,6 +144,7 @@ async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
         assert [p.name for p in (tmp_path / "out").iterdir()] == ["big.bin"]
 
 
+@pytest.mark.redteam
 async def test_a_file_that_changed_on_the_way_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest is checked before the file gets its name."""
 
@@ -149,6 +178,7 @@ async def test_errors_cross_the_line_as_themselves(tmp_path: Path) -> None:
         assert (await operator.cancel(job.job_id)).state is JobState.CANCELLED
 
 
+@pytest.mark.redteam
 async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path: Path) -> None:
     """Every call asks for the role."""
     async with serving(tmp_path, "a") as service, service.dial(service.client) as impostor:
@@ -281,7 +311,8 @@ async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -
 
     async def start(w: World, port: int) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
-        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(w.runs), server)
+        servicer = OperatorServicer(w.runs, pki.pki.authority.certificate)
+        operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(servicer, server)
         port = server.add_secure_port(f"localhost:{port}", server_credentials(pki.coordinator))
         await server.start()
         return server, port

@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 from kernfed.federation.events import EventKind, JobState
-from kernfed_client.daemon.audit import verify
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import audit
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_testing.federation import Federation
 
 
+@pytest.mark.redteam
 async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of another method are refused though the stated method is allowed; the refusal stays in the audit log."""
 
-    def lying(registry: SessionRegistry, operator: str, _method: str) -> RemoteExchange:
+    def lying(registry: SessionRegistry, operator: str, *_: object) -> RemoteExchange:
         return RemoteExchange(registry, operator, "dkrr")
 
     monkeypatch.setattr("kernfed_server.app.RemoteExchange", lying)
-    settings = {"a": '[policy]\nmethods = ["dkrr"]'}
+    settings = {"a": '[policy]\nmethods = ["dkrr"]\nunsigned = "allow"'}
     async with Federation(tmp_path, ["a", "b"], settings=settings) as fed:
         refused = await fed.run(fed.job("fedavg", rounds=1, local_steps=1, batch_size=20))
         honest = await fed.run(fed.job("dkrr"))
@@ -47,6 +48,7 @@ async def test_a_method_is_bound_to_its_steps(tmp_path: Path, monkeypatch: pytes
     assert report[honest.info.job_id].refused == 0
 
 
+@pytest.mark.redteam
 async def test_no_job_tells_about_fewer_rows_than_the_policy_says(tmp_path: Path) -> None:
     """Batches of one row are refused; a job that would hold one row out has the model of one that holds none out."""
     settings = {"a": "[policy]\nmin_rows = 40"}
@@ -60,6 +62,7 @@ async def test_no_job_tells_about_fewer_rows_than_the_policy_says(tmp_path: Path
     assert any("a: fewer test rows than policy.min_rows" in e.message for e in one_out.of(EventKind.NOTE))
 
 
+@pytest.mark.redteam
 async def test_a_small_cohort_is_refused(tmp_path: Path) -> None:
     """A client that asks for three clients takes part with three of them, and in no job of its own or of two."""
     settings = {"a": "[policy]\nmin_cohort = 3"}

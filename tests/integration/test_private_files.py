@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from kernfed.federation.events import JobState
 from kernfed_testing.federation import Federation
 
@@ -16,6 +18,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
     return {str(path): f"{mode:04o}" for path, mode in modes.items() if mode & 0o077}
 
 
+@pytest.mark.redteam
 async def test_files_are_private_and_sighup_is_survived(tmp_path: Path) -> None:
     """Under umask 000, daemons that got a SIGHUP do a job, and all they wrote is theirs alone."""
     fed = Federation(tmp_path, ["a", "b"], processes=True, fresh=True)

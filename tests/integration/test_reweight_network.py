@@ -13,7 +13,8 @@ import pytest
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
-from kernfed_client.daemon.audit import AUDIT_FILE, verify
+from kernfed_client.daemon.audit import AUDIT_FILE
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command

@@ -144,6 +144,8 @@ class Cluster:
         for what in ("coordinator", "tokens", *self.names):
             self.engine.volumes.create(self.name(what), labels=self.labels)
         self._write_files()
+        status, text = self.init()
+        assert status == 0, text
         self.start_coordinator()
         for client in self.names:
             self.start_client(client)
@@ -186,21 +188,44 @@ class Cluster:
             "coordinator",
             f"kernfed-coordinator:{tag}",
             self.name("operators"),
-            environment={
-                "KERNFED_FEDERATION": "hearts",
-                "KERNFED_HOSTS": "coordinator localhost",
-                "KERNFED_OPERATOR": "ann",
-                "KERNFED_ENROL": " ".join(self.names),
-            },
+            environment={"KERNFED_ENROL": " ".join(self.names)},
             ports={"8470/tcp": ("127.0.0.1", self.port)},
-            volumes={
-                self.name("coordinator"): {"bind": DATA},
-                self.name("tokens"): {"bind": "/run/kernfed/tokens"},
-                str(self.folder / "coordinator.toml"): {"bind": "/etc/kernfed/coordinator.toml", "mode": "ro"},
-            },
+            volumes=self.coordinator_volumes(),
         )
         for client in self.names:
             self.engine.networks.get(self.name(client)).connect(container, aliases=["coordinator"])
+
+    def coordinator_volumes(self) -> dict[str, dict[str, str]]:
+        """What the coordinator's container mounts."""
+        return {
+            self.name("coordinator"): {"bind": DATA},
+            self.name("tokens"): {"bind": "/run/kernfed/tokens"},
+            str(self.folder / "coordinator.toml"): {"bind": "/etc/kernfed/coordinator.toml", "mode": "ro"},
+        }
+
+    def init(self) -> tuple[int, str]:
+        """Make the federation on the coordinator's volume; returns exit status and all that was printed."""
+        container = self.run(
+            "init",
+            f"kernfed-coordinator:{TAG}",
+            self.name("operators"),
+            command=[
+                "init",
+                "--federation",
+                "hearts",
+                "--host",
+                "coordinator",
+                "--host",
+                "localhost",
+                "--operator",
+                "ann",
+            ],
+            volumes=self.coordinator_volumes(),
+        )
+        status = int(container.wait(timeout=LIMIT_S)["StatusCode"])
+        text = str(container.logs().decode())
+        container.remove()
+        return status, text
 
     def start_client(self, client: str, tag: str = TAG, network: str | None = None) -> None:
         """Start a client's container; it enrols itself where its volume is empty."""

@@ -235,6 +235,7 @@ class Faults:
     async def _tear(self, name: str) -> None:
         await self._down(name)
         state = self._state(name)
+        (state / "audit.end").write_bytes(b"")  # which a loss of power tears too; a line that lacks is else a cut
         for path in (state / "audit.jsonl", *state.glob("outbox/*/journal"), *state.glob("jobs/*/online/rounds.state")):
             size = path.stat().st_size if path.exists() else 0
             if size:

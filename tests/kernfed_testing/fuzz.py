@@ -33,7 +33,8 @@ from kernfed.wire.codec import decode, encode
 from kernfed.wire.frames import REQUEST_FRAGMENT_TAG, RESPONSE_FRAGMENT_TAG, decode_fragment, encode_fragment
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon.audit import AuditLog, verify
+from kernfed_client.daemon.audit import AuditLog
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import summarise
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.data.partitions import read_partition
@@ -291,6 +292,7 @@ def _state(folder: Path) -> dict[str, Target]:
             task_id=f"t{i}",
             step="probe.echo",
             operator="ann",
+            submission=None,
             kinds=(),
             request=EchoRequest(values=np.ones(3)),
             request_sha256=bytes(32),

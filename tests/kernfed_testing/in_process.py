@@ -121,24 +121,41 @@ class ReversedExchange:
         return dict(reversed(list(outcomes.items())))
 
 
+class AwayExchange:
+    """Clients that do not answer from a round on."""
+
+    def __init__(self, exchange: Exchange, away: Mapping[str, int]) -> None:
+        self._exchange = exchange
+        self._away = away
+
+    async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
+        """See `kernfed.federation.exchange.Exchange.ask`."""
+        there = tuple(c for c in call.clients if call.round_num < self._away.get(c, call.round_num + 1))
+        own = None if call.own is None else {c: call.own[c] for c in there}
+        return await self._exchange.ask(replace(call, clients=there, own=own))
+
+
 class StopRunError(Exception):
     """A coordinator that is killed."""
 
 
 @dataclass
 class RecordingJournal(MemoryJournal):
-    """Keeps every checkpoint; may be killed before a checkpoint."""
+    """Keeps every checkpoint; may be killed before a checkpoint of a round."""
 
     stop_before: int | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    """Of closed rounds."""
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `kernfed_server.jobs.run.Journal.checkpoint`."""
-        if checkpoint.round_num == self.stop_before:
+        if checkpoint.closes and checkpoint.round_num == self.stop_before:
             raise StopRunError
         copied = {name: np.array(array, copy=True) for name, array in checkpoint.state.items()}
-        self.checkpoints.append(Checkpoint(checkpoint.round_num, copied))
-        await super().checkpoint(self.checkpoints[-1])
+        kept = replace(checkpoint, state=copied)
+        if checkpoint.closes:
+            self.checkpoints.append(kept)
+        await super().checkpoint(kept)
 
 
 Tamper = Callable[[Reply], Reply]
@@ -153,6 +170,8 @@ class Bench:
     """By client and step: what becomes of the reply."""
     from_round: int = 0
     """Rounds before this one are answered honestly."""
+    away: Mapping[str, int] = field(default_factory=dict)
+    """Client to the first round in which it does not answer; 0: not even before round 1."""
 
     def cohort(self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False) -> Cohort:
         """The job's cohort."""
@@ -173,6 +192,8 @@ class Bench:
 
         honest: Exchange = InProcessExchange({r: guarded(s) for r, s in STEPS.items()}, dict(self.jobs))
         exchange: Exchange = ReversedExchange(honest) if reverse else honest
+        if self.away:
+            exchange = AwayExchange(exchange, self.away)
         section = job.cohort
         return Cohort(
             exchange,

@@ -23,6 +23,7 @@ from kernfed.methods.probe.settings import ProbeSettings
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.store import Store
+from kernfed_testing.books import OWNER
 
 LIMIT_S = 100.0
 """Bound of every wait."""
@@ -194,12 +195,12 @@ async def world(
     `report`: whether to write report.html, which takes a second per job.
     """
     folder.mkdir(exist_ok=True)
-    store = await Store.open(f"sqlite:///{folder}/coordinator.sqlite", folder)
+    store = await Store.open(f"sqlite:///{folder}/coordinator.sqlite", folder, OWNER)
     sessions, script = FakeSessions(*clients), Script()
     runs = RunManager(
         store,
         sessions,
-        lambda info: YieldingExchange({EchoRequest: echo}, {client: client for client in info.clients}),
+        lambda info, _: YieldingExchange({EchoRequest: echo}, {client: client for client in info.clients}),
         folder,
         execute=execute or script.execute,
         known_clients=lambda: known,

@@ -26,7 +26,7 @@ from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
-from kernfed_client.daemon.audit import verify
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import nodes
 from kernfed_testing.faults import Fault, Faults

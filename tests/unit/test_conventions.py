@@ -26,7 +26,7 @@ SCENARIOS = {
 }
 """Files that hold no one module, and what they hold."""
 HOSTILE = "test_hostile.py"
-"""In a method's room: a client that sends absurd numbers, through the whole job."""
+"""In a room: a peer that sends or asks for absurd numbers."""
 FILES = sorted(TESTS.rglob("test_*.py"))
 UNIT_FILES = [path for path in FILES if path.is_relative_to(UNIT) and path.parent != UNIT]
 CHECKS = {"pytest.raises", "pytest.warns", "pytest.fail"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,14 +114,53 @@ def test_entrypoint_runs_other_commands_as_they_stand(script: Path) -> None:
     assert done.stdout == "a b|c|"
 
 
-def test_coordinator_does_not_found_a_federation_by_accident(tmp_path: Path) -> None:
-    """An empty volume without KERNFED_FEDERATION is an error that says so: the volume may only not be mounted."""
-    script = ROOT / "deploy" / "image" / "coordinator-entrypoint"
-    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "KERNFED_PKI": str(tmp_path / "pki")}
-    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 3
-    assert "holds no federation" in done.stderr
+@pytest.mark.slow
+def test_an_empty_volume_becomes_a_federation_by_init_alone(tmp_path: Path) -> None:
+    """Whatever the environment says, a coordinator on an empty volume says what to restore: it may not be mounted.
+
+    `init` makes the federation once, and no second time, nor beside data that belong to a lost one.
+    """
+    config = tmp_path / "coordinator.toml"
+    config.write_text('listen = "127.0.0.1:0"\nenrolment_listen = "127.0.0.1:0"\n')
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "KERNFED_PKI": str(tmp_path / "pki"),
+        "KERNFED_TOKENS": str(tmp_path),
+        "KERNFED_CONFIG": str(config),
+        "KERNFED_FEDERATION": "hearts",
+        "KERNFED_HOSTS": "fed.example.org",
+        "KERNFED_ENROL": "north",
+    }
+
+    def entrypoint(*arguments: str) -> subprocess.CompletedProcess[str]:
+        script = str(ROOT / "deploy" / "image" / "coordinator-entrypoint")
+        return subprocess.run(
+            [script, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    done = entrypoint()
+    assert done.returncode == 3, done.stderr
+    assert "restore the volume that holds its CA" in done.stderr
     assert not (tmp_path / "pki").exists()
+    made = entrypoint("init", "--federation", "hearts", "--host", "fed.example.org", "--operator", "ann")
+    assert made.returncode == 0, made.stderr
+    ca = (tmp_path / "pki" / "ca.pem").read_bytes()
+    again = entrypoint("init", "--federation", "hearts")
+    assert again.returncode == 3
+    assert "holds a federation already" in again.stderr
+    assert (tmp_path / "pki" / "ca.pem").read_bytes() == ca
+    shutil.rmtree(tmp_path / "pki")
+    (tmp_path / "data" / "jobs").mkdir(parents=True)
+    beside = entrypoint("init", "--federation", "hearts")
+    assert beside.returncode == 3
+    assert "restore the CA" in beside.stderr
+
+
+def test_no_deployment_makes_a_federation_on_the_way() -> None:
+    """Compose files, manifests and units give the coordinator nothing to make a federation of; the job `init` may."""
+    for path in [ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*")]:
+        if path.suffix in (".yml", ".yaml", ".service") and path.parent.name != "init":
+            assert not re.search(r"^[^#]*\b(KERNFED_FEDERATION|init)\b", path.read_text(), re.MULTILINE), path
 
 
 def test_client_waits_for_its_token_and_no_longer(tmp_path: Path) -> None:

@@ -4,24 +4,20 @@ What the policy refused has a line too, of kind "refused", though nothing left.
 
 A line is written before its reply is sent. A changed or removed line breaks the chain from there on, unless
 the whole rest is written anew; keep a copy of the last line's hash elsewhere to rule that out too.
+`kernfed_client.daemon.audit_chain` keeps the chain and its files.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernfed.errors import DataError, UnavailableError
 from kernfed.federation.messages.base import Kind, Message, fields_of
-from kernfed.journal import append
+from kernfed_client.daemon.audit_chain import DEFAULT_FILE_BYTES, Chain, digest
 
 AUDIT_FILE = "audit.jsonl"
 """Its name in the state folder."""
@@ -37,27 +33,21 @@ MAX_MESSAGE = 500
 MAX_FACTS, MAX_ITEMS, MAX_TEXT = 32, 8, 40
 """Fields of a request in a line, items of a list of it, and characters of a text."""
 
-_START = "0" * 64
-_TAIL = 1 << 16
-
 
 class AuditLog:
     """An append-only file. Safe for use by several threads of one process."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or begin a log, readable by its owner alone.
-
-        Raises:
-            OSError: The file cannot be opened for appending.
-        """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        last = _last_line(self._file)
-        if last and not last.endswith(b"\n"):  # the machine stopped in mid-write
-            os.write(self._file, b"\n")
-        self._torn = bool(last) and read_line(last) is None
-        self._previous = _digest(last.rstrip(b"\n")) if last else _START
+    def __init__(
+        self,
+        path: Path,
+        *,
+        file_bytes: int = DEFAULT_FILE_BYTES,
+        monthly: bool = True,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """See `kernfed_client.daemon.audit_chain.Chain`."""
+        self._now = now
+        self._chain = Chain(path, file_bytes=file_bytes, monthly=monthly, now=now)
 
     def record(
         self,
@@ -66,6 +56,7 @@ class AuditLog:
         task_id: str,
         step: str,
         operator: str,
+        submission: str | None,
         kinds: Iterable[Kind],
         request: Message,
         request_sha256: bytes,
@@ -82,6 +73,7 @@ class AuditLog:
             task_id: The task it answers.
             step: The step's wire name.
             operator: Whose job it is.
+            submission: Digest of what the operator signed; None: it is not proven whose job it is.
             kinds: Kinds of information in it.
             request: What is answered; its scalars are noted, and digests of its arrays.
             request_sha256: Digest of the whole request, as the coordinator stated it with the task.
@@ -95,11 +87,12 @@ class AuditLog:
             OSError: The line could not be written; the log is as before, and the reply must not leave.
         """
         line: dict[str, Any] = {
-            "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "when": self._now().isoformat(timespec="milliseconds"),
             "job": job_id,
             "task": task_id,
             "step": step,
             "operator": operator,
+            "submission": submission,
             "kinds": list(kinds),
             "request": facts_of(request),
             "request_sha256": request_sha256.hex(),
@@ -107,9 +100,9 @@ class AuditLog:
             "shapes": shapes_of(reply),
             "bytes": num_bytes,
             "numbers": num_numbers,
-            "sha256": _digest(header, *body) if num_bytes <= MAX_DIGEST_BYTES else None,
+            "sha256": digest(header, *body) if num_bytes <= MAX_DIGEST_BYTES else None,
         }
-        self._append(line)
+        self._chain.add(line)
 
     def refused(
         self,
@@ -118,6 +111,7 @@ class AuditLog:
         task_id: str,
         step: str,
         operator: str,
+        submission: str | None,
         method: str,
         request_sha256: bytes,
         reason: str,
@@ -130,6 +124,7 @@ class AuditLog:
             task_id: The task.
             step: The step's wire name.
             operator: Whose job it is.
+            submission: Digest of what the operator signed; None: it is not proven whose job it is.
             method: The job's method.
             request_sha256: Digest of the request, as the coordinator stated it.
             reason: Code of the refusal.
@@ -138,14 +133,15 @@ class AuditLog:
         Raises:
             OSError: The line could not be written; the log is as before.
         """
-        self._append(
+        self._chain.add(
             {
-                "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "when": self._now().isoformat(timespec="milliseconds"),
                 "kind": REFUSED,
                 "job": job_id,
                 "task": task_id,
                 "step": step,
                 "operator": operator,
+                "submission": submission,
                 "method": method,
                 "request_sha256": request_sha256.hex(),
                 "reason": reason,
@@ -153,52 +149,9 @@ class AuditLog:
             }
         )
 
-    def _append(self, line: dict[str, Any]) -> None:
-        with self._lock:
-            if self._file < 0:
-                raise UnavailableError("this client stops; what it was asked is computed by its next life")
-            if self._torn:
-                line["after_torn_line"] = True
-            line["previous"] = self._previous
-            text = json.dumps(line, separators=(",", ":")).encode()
-            append(self._file, text + b"\n")  # half a line would break the chain
-            self._torn = False
-            self._previous = _digest(text)
-
     def close(self) -> None:
         """Close the file; the log takes no more lines, and a step that ends later cannot send its reply."""
-        with self._lock:
-            os.close(self._file)
-            self._file = -1  # not the number of a file that is opened after this one
-
-
-def verify(path: Path) -> int:
-    """Check the chain of a log.
-
-    Returns:
-        The number of lines.
-
-    Raises:
-        DataError: Names the first line that does not follow from the one before.
-    """
-    previous = _START
-    torn_at = 0
-    count = 0
-    with path.open("rb") as file:
-        for count, raw in enumerate(file, start=1):
-            text = raw.rstrip(b"\n")
-            line = read_line(text)
-            if line is None:
-                torn_at = torn_at or count
-            else:
-                torn_before = count > 1 and torn_at == count - 1
-                if line.get("previous") != previous or bool(line.get("after_torn_line")) != torn_before:
-                    raise DataError(f"{path}: line {count} does not follow from the one before; the log was changed")
-                torn_at = 0
-            previous = _digest(text)
-    if torn_at and torn_at != count:
-        raise DataError(f"{path}: line {torn_at} is damaged")
-    return count
+        self._chain.close()
 
 
 def facts_of(request: Message) -> dict[str, Any]:
@@ -222,8 +175,8 @@ def _facts(message: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         name, value = f"{prefix}{field.name}", getattr(message, field.name)
         if isinstance(value, np.ndarray):
             small = value.nbytes <= MAX_DIGEST_BYTES
-            digest = _digest(np.ascontiguousarray(value).tobytes()) if small else None
-            yield name, {"shape": list(value.shape), "sha256": digest}
+            sha256 = digest(np.ascontiguousarray(value).tobytes()) if small else None
+            yield name, {"shape": list(value.shape), "sha256": sha256}
         elif isinstance(value, tuple):
             plain = [] if field.nested else [_short(item) for item in value[:MAX_ITEMS]]
             yield name, plain if len(plain) == len(value) else {"items": len(value), "first": plain}
@@ -243,25 +196,3 @@ def shapes_of(message: Message) -> dict[str, list[int]]:
     return {
         field.name: list(getattr(message, field.name).shape) for field in fields_of(cls) if field.type is np.ndarray
     }
-
-
-def _digest(*parts: bytes | memoryview) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def read_line(text: bytes) -> dict[str, Any] | None:
-    """The facts of a line; None where it is not whole."""
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) else None
-
-
-def _last_line(file: int) -> bytes:
-    size = os.fstat(file).st_size
-    tail = os.pread(file, _TAIL, max(size - _TAIL, 0))
-    return tail[tail.rstrip(b"\n").rfind(b"\n") + 1 :]

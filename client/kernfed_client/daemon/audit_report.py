@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from rich.text import Text
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
 from kernfed.wording import clean
-from kernfed_client.daemon.audit import AUDIT_FILE, REFUSED, read_line, verify
+from kernfed_client.daemon.audit import AUDIT_FILE, REFUSED
+from kernfed_client.daemon.audit_chain import END_FILE, digest, find_files, num_missing, read_line, verify
 
 
 @dataclass
@@ -85,9 +85,13 @@ class AuditReport:
     """An audit log, summed up."""
 
     path: str
+    files: list[str] = field(default_factory=list)
+    """Files of the log, in the order of their lines; `path` is the last of them."""
     num_lines: int = 0
     num_unreadable: int = 0
     """Lines that are not entries, such as one that was cut short when the machine lost power."""
+    num_missing: int = 0
+    """Lines that were written and are in none of these files."""
     last_sha256: str = ""
     """Digest of the last line: kept elsewhere, it shows later that no line up to this one was changed or removed."""
     verified: bool = False
@@ -96,37 +100,42 @@ class AuditReport:
     """In the order of their first lines."""
 
 
-def audit(config: Path, *, check_chain: bool = False, job: str | None = None) -> AuditReport:
+def audit(
+    config: Path, *, check_chain: bool = False, job: str | None = None, archives: Sequence[Path] = ()
+) -> AuditReport:
     """Sum up the audit log of a client.
 
     Args:
         config: Client file; says where the state folder is.
         check_chain: Whether to check that every line follows from the one before.
         job: Id of one job, or a beginning of ids; unset: all.
+        archives: Other folders that hold files of the log.
 
     Raises:
         ConfigError: There is no log.
-        DataError: The chain is broken; names the first line that does not follow from the one before.
+        DataError: The chain is broken; names the first line that does not follow from the one before, or the lines
+            that are missing.
         UnknownJobError: Nothing left, and nothing was refused, in such a job.
     """
     path = load_client_file(config).state / AUDIT_FILE
-    if not path.is_file():
+    if not path.is_file() and not path.with_name(END_FILE).is_file():
         raise ConfigError(f"{path}: there is no audit log; it begins with the first `kernfed-client run`")
     if check_chain:
-        verify(path)
-    report = summarise(path, job)
+        verify(path, archives)
+    report = summarise(path, job, archives)
     report.verified = check_chain
     if job is not None and not report.jobs:
         raise UnknownJobError(f"{path}: nothing left in a job {job!r}; `kernfed-client audit` lists all")
     return report
 
 
-def summarise(path: Path, job: str | None = None) -> AuditReport:
+def summarise(path: Path, job: str | None = None, archives: Sequence[Path] = ()) -> AuditReport:
     """Sum up a log; lines that are no entries are counted and passed over."""
-    report = AuditReport(str(path))
+    files = find_files(path, archives)
+    report = AuditReport(str(path), [str(file) for file in files], num_missing=num_missing(path, files))
     jobs: dict[str, JobPart] = {}
     parts: dict[tuple[str, tuple[str, ...]], KindPart] = {}
-    for entry in _entries(path, report):
+    for entry in (entry for file in files for entry in _entries(file, report)):
         name = str(entry["job"])
         if job is not None and not name.startswith(job):
             continue
@@ -167,7 +176,7 @@ def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:
         for raw in file:
             text = raw.rstrip(b"\n")
             report.num_lines += 1
-            report.last_sha256 = hashlib.sha256(text).hexdigest()
+            report.last_sha256 = digest(text)
             entry = read_line(text)
             if entry is not None and _is_entry(entry):
                 yield entry
@@ -214,7 +223,10 @@ def as_table(report: AuditReport) -> RenderableType:
             table.add_row("", "", "", "all", "", *(f"{total:,}" for total in totals), style="bold")
         table.add_section()
     chain = "every line follows from the one before" if report.verified else "chain not checked; --verify does"
-    notes = [f"{report.path}: {report.num_lines:,} lines; {chain}"]
+    files = f" and {len(report.files) - 1:,} files before it" if len(report.files) > 1 else ""
+    notes = [f"{report.path}{files}: {report.num_lines:,} lines; {chain}"]
+    if report.num_missing:
+        notes.append(f"{report.num_missing:,} lines that were written are not in these files; --verify says which")
     if report.num_unreadable:
         notes.append(
             f"{report.num_unreadable} unreadable lines, as a loss of power leaves; --verify tells them from edits"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from kernfed.errors import UnavailableError, WireError, error_from_reason
+from kernfed.errors import KernfedError, UnavailableError, WireError, error_from_reason
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
@@ -19,6 +20,11 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_frag
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.daemon.idle_cuts import IdleCuts
+
+MAX_BACKLOG = 64
+"""Frames that wait to be written, beyond which no heartbeat joins them."""
+
+MIN_BACKOFF_S = 0.2
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
@@ -43,6 +49,9 @@ class Tasks(Protocol):
 
     def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
         """A request is complete: run its step."""
+
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """What a job's operator signed arrives, ahead of the job's first task."""
 
     def acknowledged(self, ack: task_pb2.TaskAck) -> None:
         """The coordinator has an answer, or refuses it."""
@@ -85,10 +94,11 @@ class Connection:
         return time.monotonic() - max(self._last_heard, self._last_sent)
 
     async def write(self) -> None:
-        """Send what is queued."""
+        """Send what is queued; where the queue is closed, end the session, as the coordinator's end will tell."""
         while (frame := await self._outgoing.next()) is not None:
             await self._stream.write(frame)
             self._last_sent = time.monotonic()
+        await self._stream.done_writing()
 
     async def heartbeat(self) -> None:
         """Say that we live, and notice when the coordinator does not."""
@@ -98,6 +108,8 @@ class Connection:
             if silent > self._timeout_s:
                 self.silent = True
                 raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
+            if self._outgoing.backlog > MAX_BACKLOG:
+                continue  # the coordinator does not read
             beat = pb.Heartbeat(busy_task_ids=list(self._tasks.busy_task_ids)[:100])
             self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
 
@@ -118,6 +130,8 @@ class Connection:
             match frame.WhichOneof("frame"):
                 case "task":
                     self._on_task(frame.task)
+                case "submission":
+                    self._tasks.told(frame.submission)
                 case "cancel":
                     self._on_cancel(frame.cancel)
                 case "goodbye":
@@ -133,6 +147,8 @@ class Connection:
             return
         if incoming.complete:
             self._start(task, incoming)
+        elif task.payload.transfer in self._open:
+            raise WireError(f"transfer {task.payload.transfer} is announced a second time")
         else:
             self._open[task.payload.transfer] = (task, incoming)
 
@@ -178,3 +194,17 @@ def why_it_ended(status: grpc.aio.AioRpcError) -> Exception:
     if status.code() is grpc.StatusCode.OK:
         return LineDownError("the coordinator closed the session")
     return error_from_rpc(status)
+
+
+def backoff_s(attempt: int, longest_s: float) -> float:
+    """Seconds to pause before attempt `attempt` (from 0): exponential, capped, with full jitter above a floor."""
+    return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
+
+
+def foremost(errors: Sequence[BaseException]) -> BaseException:
+    """The most telling of the errors that ended a connection's tasks."""
+    for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
+        for err in errors:
+            if isinstance(err, kind):
+                return err
+    return LineDownError("the line to the coordinator broke")

@@ -23,6 +23,8 @@ SETUP = "setup"
 """Folder of the setup in a job's folder."""
 FORGOTTEN_AFTER_S = 30 * 24 * 3600.0
 """What is kept of a job for which nobody asked for so long goes."""
+MOST_JOBS, MOST_BYTES = 256, 8 << 30
+"""Jobs whose setups are kept, and the bytes of these; the longest unused go first."""
 _SUFFIX = ".task"
 
 
@@ -96,3 +98,23 @@ def remove_old(jobs: Path, live: Container[Path]) -> None:
         with contextlib.suppress(OSError):  # somebody removed it meanwhile
             if job not in live and max(p.stat().st_mtime for p in (job, *job.glob(f"{SETUP}/*"))) < oldest:
                 remove_setup(job)
+
+
+def remove_many(jobs: Path, live: Container[Path]) -> None:
+    """Remove the setups of jobs beyond `MOST_JOBS` or `MOST_BYTES`: whoever names jobs without end fills no disk.
+
+    Args:
+        jobs: Folder of the jobs' folders.
+        live: Of the jobs that were asked for lately.
+    """
+    found = []
+    for job in jobs.glob(f"*/{SETUP}"):
+        with contextlib.suppress(OSError):  # somebody removed it meanwhile
+            facts = [path.stat() for path in job.rglob("*")]
+            used = max((fact.st_mtime for fact in facts), default=0.0)
+            found.append((job.parent in live, used, sum(fact.st_size for fact in facts), job.parent))
+    held = 0
+    for number, (alive, _, size, job) in enumerate(sorted(found, reverse=True), start=1):
+        held += size
+        if not alive and (number > MOST_JOBS or held > MOST_BYTES):
+            remove_setup(job)

@@ -9,7 +9,6 @@ on top of it, those of later setup steps too: they have to be done again.
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 from kernfed.v1 import federation_service_pb2 as pb
@@ -23,6 +22,8 @@ KEPT_REPLIES = 64
 """Delivered replies kept per job, newest first."""
 KEPT_BYTES = 8 << 20
 """A delivered reply larger than this is not kept: computing it again gives the same bits."""
+KEPT_OF_ALL_JOBS, KEPT_BYTES_OF_ALL_JOBS = 1024, 64 << 20
+"""Delivered replies kept, and their bytes, oldest first to go."""
 
 
 @dataclass(slots=True)
@@ -52,8 +53,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._kept: dict[str, deque[str]] = {}
-        """Delivered replies of each job, oldest first."""
+        self._kept: dict[str, tuple[str, int]] = {}
+        """Delivered replies, oldest first: their jobs and bytes."""
         self._transfers = 0
 
     def add_reply(
@@ -117,6 +118,7 @@ class Outbox:
     def drop(self, task_id: str) -> None:
         """Forget the answer to another request of a task."""
         self._entries.pop(task_id, None)
+        self._kept.pop(task_id, None)
 
     def delivered(self, task_id: str) -> bool:
         """Whether a task is answered and the answer is not on its way: the coordinator had it, or never asked."""
@@ -131,6 +133,10 @@ class Outbox:
     def undelivered(self) -> list[str]:
         """Tasks whose answers have not been acknowledged, oldest first."""
         return [task_id for task_id, e in self._entries.items() if not e.delivered and not e.restored]
+
+    def not_taken(self) -> list[str]:
+        """The job of each answer that has not been acknowledged."""
+        return [self._entries[task_id].job_id for task_id in self.undelivered()]
 
     def frame(self, task_id: str) -> tuple[bytes, Body | None]:
         """The answer as a frame, and the body to send after it."""
@@ -159,10 +165,20 @@ class Outbox:
         if entry.failure is not None or (entry.payload and entry.payload.body_size > KEPT_BYTES):
             del self._entries[task_id]
             return
-        kept = self._kept.setdefault(entry.job_id, deque())
-        kept.append(task_id)
-        if len(kept) > KEPT_REPLIES:
-            self._entries.pop(kept.popleft(), None)
+        self._kept[task_id] = (entry.job_id, entry.payload.body_size if entry.payload else 0)
+        self._trim(entry.job_id)
+
+    def _trim(self, job_id: str) -> None:
+        """Forget delivered replies, oldest first: of a job that has too many, then of all."""
+        of_job = [task_id for task_id, (job, _) in self._kept.items() if job == job_id]
+        for task_id in of_job[:-KEPT_REPLIES]:
+            self.drop(task_id)
+        held = sum(size for _, size in self._kept.values())
+        for task_id, (_, size) in list(self._kept.items()):
+            if held <= KEPT_BYTES_OF_ALL_JOBS and len(self._kept) <= KEPT_OF_ALL_JOBS:
+                return
+            held -= size
+            self.drop(task_id)
 
     def transfer(self, task_id: str) -> int:
         """Number of the fragments under which a reply was last sent; 0: none."""
@@ -174,6 +190,5 @@ class Outbox:
 
     def drop_job(self, job_id: str) -> None:
         """A job is over."""
-        self._kept.pop(job_id, None)
         for task_id in self.of_job(job_id):
-            del self._entries[task_id]
+            self.drop(task_id)

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from kernfed import files
 from kernfed.files import Part
-from kernfed.journal import Framing, Journal
+from kernfed.journal import Framing, Journal, boot_id
 from kernfed.v1 import task_pb2
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload, aligned
@@ -72,7 +72,7 @@ class ReplyStore:
             if other != self._folder:
                 shutil.rmtree(other, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._boot = _boot_id()
+        self._boot = boot_id()
         self._lock = threading.Lock()
         self._files: dict[str, tuple[str, int]] = {}
         """Large replies on disk: task to job and bytes."""
@@ -238,11 +238,3 @@ def _small(record: list[bytes]) -> Restored | None:
         return _restored(job_id.decode(), reply, body)
     except (DecodeError, UnicodeDecodeError):
         return None
-
-
-def _boot_id() -> str:
-    """Names this run of the machine; empty where the system does not say, so that runs are not told apart."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -7,7 +7,6 @@ the coordinator which tasks need not be sent again.
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,19 +33,22 @@ from kernfed_client.daemon.connection import (
     LineDownError,
     SaidGoodbyeError,
     Stream,
+    backoff_s,
+    foremost,
     parse,
     why_it_ended,
 )
 from kernfed_client.daemon.idle_cuts import IdleCuts
+from kernfed_client.daemon.intake import MAX_ENDING, Intake, check_names
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import Answered, TaskRunner
 from kernfed_client.daemon.worker import Worker
 
 log = structlog.get_logger(__name__)
 
 WELCOME_TIMEOUT_S = 20.0
-MIN_BACKOFF_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class ClientSession:
         reconnect_max_s: float = 30.0,
         explain: Callable[[str, Identity, KernfedError], KernfedError] = lambda _address, _identity, err: err,
         store: ReplyStore | None = None,
+        max_memory_bytes: int | None = None,
+        submissions: Submissions | None = None,
     ) -> None:
         """Prepare; `run` dials.
 
@@ -83,6 +87,8 @@ class ClientSession:
             reconnect_max_s: Longest pause between attempts.
             explain: Turns a failed connection into an error with diagnosis and remedy; may take seconds, and blocks.
             store: Keeps replies over the death of this process; None: they are computed again.
+            max_memory_bytes: Of the client file.
+            submissions: Takes what operators signed; None: nobody looks at it.
         """
         self._load_identity = load_identity
         self._address = address
@@ -94,15 +100,18 @@ class ClientSession:
         self._instance_id = secrets.token_hex(8)
         self._outbox = Outbox()
         self._store = store
+        self._submissions = submissions
         for reply in store.restore() if store else ():
             self._outbox.restore(reply)
-        self._busy: dict[str, task_pb2.Task] = {}
-        """Tasks being received or computed."""
+        self._intake = Intake(worker, max_memory_bytes)
+        self._ending = 0
+        """Jobs that are over, and whose state is still to be dropped."""
         self._outgoing: Outgoing | None = None
         self._device: tuple[str, str] | None = None
         self.idle_cuts = IdleCuts()
         """What is known of a box that cuts idle lines."""
         self._connected = asyncio.Event()
+        self._ended_here = False
 
     @property
     def connected(self) -> bool:
@@ -119,6 +128,12 @@ class ClientSession:
         if self._outgoing is not None:
             self._send_device(self._outgoing)
 
+    def dial_again(self) -> None:
+        """End the connection, so that the next one shows the certificate that lies in the identity folder by now."""
+        if self._outgoing is not None:
+            self._ended_here = True
+            self._outgoing.close()
+
     async def run(self) -> None:
         """Dial and serve until cancelled. A refusal or a dead line is logged once per change and tried again."""
         attempt = 0
@@ -132,7 +147,9 @@ class ClientSession:
                     attempt, said = 0, ""
                 else:
                     self.idle_cuts.forget()
-                said = await self._say(err, said)
+                if not self._ended_here:
+                    said = await self._say(err, said)
+                self._ended_here = False
             await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
             attempt += 1
 
@@ -185,7 +202,7 @@ class ClientSession:
 
     async def _greet(self, stream: Stream, ended: PeerStatus) -> pb.Welcome:
         known = {task_id: self._outbox.request_sha256(task_id) for task_id in self._outbox.undelivered()}
-        known |= {task_id: task.request_sha256 for task_id, task in self._busy.items()}
+        known |= self._intake.digests
         hello = pb.Hello(
             protocol_version=PROTOCOL_VERSION,
             software_version=self._offer.software_version,
@@ -223,14 +240,14 @@ class ClientSession:
                 tasks.create_task(connection.read())
                 tasks.create_task(connection.heartbeat())
         except* (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
-            failure = _foremost(errors.exceptions)
+            failure = foremost(errors.exceptions)
             idle_s = connection.idle_s
         finally:
             for task_id in connection.unfinished:
-                self._busy.pop(task_id, None)
+                self._intake.leave(task_id)
         if failure is not None:
             broke = isinstance(failure, (UnavailableError, LineDownError, grpc.aio.AioRpcError))
-            if broke and not connection.silent and not isinstance(failure, SaidGoodbyeError):
+            if broke and not connection.silent and not self._ended_here and not isinstance(failure, SaidGoodbyeError):
                 self.idle_cuts.broke(idle_s)
             else:
                 self.idle_cuts.forget()
@@ -248,8 +265,18 @@ class ClientSession:
 
     # What the connection calls.
 
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """The coordinator passes on what a job's operator signed."""
+        if self._submissions is not None:
+            self._submissions.told(submission)
+
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
-        """A task arrives: answer it from the outbox, or make room for its request."""
+        """A task arrives: answer it from the outbox, or make room for its request.
+
+        Raises:
+            WireError: No honest coordinator sends this, or sends it now.
+        """
+        check_names(task.job_id, task.task_id, task.submitted_by, task.method)
         moves_state = self._runner.moves_state(task.step)
         # The state on disk has the answer to its last step, and knows whether there were later ones.
         if self._outbox.answers(task) and not (moves_state and self._outbox.restored(task.task_id)):
@@ -257,40 +284,36 @@ class ClientSession:
                 self._outbox.asked(task.task_id)
                 self._send_answer(task.task_id)
             return None
-        if self._is_under_way(task):
+        if self._intake.holds(task):
             return None
         if self._outbox.holds(task.task_id):
             log.info("a task that was answered is computed anew", task_id=task.task_id)
             self._drop_answer(task.task_id)
+        self._intake.leave(task.task_id)
+        self._intake.check_count(task.job_id, self._outbox.not_taken())
         try:
-            incoming = self._runner.incoming(task)
+            return self._intake.admit(task, self._runner.incoming)
         except KernfedError as err:
             self._fail(task, err)
             return None
-        self._busy[task.task_id] = task
-        return incoming
 
     def _drop_answer(self, task_id: str) -> None:
         self._stop_sending(task_id)
         self._outbox.drop(task_id)
         self._forget(task_id)
 
-    def _is_under_way(self, task: task_pb2.Task) -> bool:
-        """Whether this very request is being received or computed; one that it replaces is not wanted any more."""
-        busy = self._busy.get(task.task_id)
-        if busy is None:
-            return False
-        return busy.request_sha256 == task.request_sha256
-
     def compute(self, task: task_pb2.Task, incoming: IncomingPayload) -> None:
         """Run a step and send its answer, over whatever connection there is by then."""
+        held = self._intake.find(task)
+        if held is None:
+            return  # asked anew while it arrived
 
         def answered(answer: Answered | None, error: BaseException | None) -> None:
-            if self._busy.get(task.task_id) is not task:
-                if task.task_id not in self._busy:
+            if self._intake.find(task) is None:
+                if task.task_id not in self._intake:
                     self._forget(task.task_id)
                 return  # cancelled meanwhile, or asked anew
-            del self._busy[task.task_id]
+            self._intake.leave(task.task_id)
             if isinstance(error, KernfedError):
                 log.warning("step refused or failed", task_id=task.task_id, reason=error.reason, error=str(error))
                 self._fail(task, error)
@@ -304,14 +327,14 @@ class ClientSession:
                 self._send_answer(task.task_id)
 
         def answer() -> Answered:
-            if self._busy.get(task.task_id) is not task:
+            if self._intake.find(task) is None:
                 raise JobCancelledError("the task was cancelled before its turn came")
-            answered = self._runner.answer(task, incoming, lambda: self._busy.get(task.task_id) is task)
+            answered = self._runner.answer(task, incoming, lambda: self._intake.find(task) is not None)
             if self._store is not None:
                 self._store.put(task, answered.payload, answered.compute_s)
             return answered
 
-        self._worker.submit(answer, answered)
+        held.turn = self._worker.submit(answer, answered)
 
     def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
         failure = task_pb2.TaskFailure(
@@ -329,22 +352,37 @@ class ClientSession:
         self._forget(ack.task_id)
 
     def cancelled(self, cancel: task_pb2.Cancel) -> list[str]:
-        """Drop a task, or a whole job with its state; returns the tasks that were not answered yet."""
-        gone = [t for t, task in self._busy.items() if task.job_id == cancel.job_id and cancel.task_id in ("", t)]
+        """Drop a task, or a whole job with its state; returns the tasks that were not answered yet.
+
+        Raises:
+            WireError: The coordinator ends more jobs than there can be.
+        """
+        check_names(cancel.job_id, cancel.task_id)
+        gone = [t for t in self._intake.of_job(cancel.job_id) if cancel.task_id in ("", t)]
         for task_id in gone:
-            del self._busy[task_id]
+            self._intake.leave(task_id)
         for task_id in [cancel.task_id] if cancel.task_id else self._outbox.of_job(cancel.job_id):
             self._stop_sending(task_id)
         if cancel.task_id:
             self._forget(cancel.task_id)
         else:
             self._outbox.drop_job(cancel.job_id)
+            if self._ending >= MAX_ENDING:
+                raise WireError(f"the coordinator ends more than {MAX_ENDING} jobs at once")
+            self._ending += 1
             # Nobody waits: a step may be under way for minutes, and the line must be read meanwhile.
-            self._worker.submit(lambda: self._drop_job(cancel.job_id), _logged)
+            self._worker.submit(lambda: self._drop_job(cancel.job_id), self._job_dropped)
         return gone
+
+    def _job_dropped(self, _done: None, error: BaseException | None) -> None:
+        self._ending -= 1
+        if error is not None:
+            log.error("a job's state could not be dropped", exc_info=error)
 
     def _drop_job(self, job_id: str) -> None:
         self._runner.drop_job(job_id)
+        if self._submissions is not None:
+            self._submissions.forget(job_id)
         if self._store is not None:
             self._store.drop_job(job_id)
 
@@ -365,23 +403,4 @@ class ClientSession:
     @property
     def busy_task_ids(self) -> Sequence[str]:
         """Tasks being received or computed."""
-        return list(self._busy)
-
-
-def backoff_s(attempt: int, longest_s: float) -> float:
-    """Seconds to pause before attempt `attempt` (from 0): exponential, capped, with full jitter above a floor."""
-    return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
-
-
-def _logged(_done: None, error: BaseException | None) -> None:
-    if error is not None:
-        log.error("a job's state could not be dropped", exc_info=error)
-
-
-def _foremost(errors: Sequence[BaseException]) -> BaseException:
-    """The most telling of the errors that ended a connection's tasks."""
-    for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
-        for err in errors:
-            if isinstance(err, kind):
-                return err
-    return LineDownError("the line to the coordinator broke")
+        return list(self._intake.digests)

@@ -29,7 +29,7 @@ from kernfed.wire.codec import encode
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed.wire.payload import Payload
-from kernfed_client.daemon.kept_setup import SETUP, KeptSetup, remove_old, remove_setup
+from kernfed_client.daemon.kept_setup import SETUP, KeptSetup, remove_many, remove_old, remove_setup
 
 log = structlog.get_logger(__name__)
 
@@ -166,6 +166,7 @@ class TaskRunner:
             # Of a job that ends while this client is away it is never told; one that comes back is rebuilt.
             while len(self._jobs) > KEPT_JOBS:
                 self._jobs.popitem(last=False)
+            remove_many(self._state / "jobs", self._live_folders())
         self._jobs.move_to_end(task.job_id)
         job, setup = self._jobs[task.job_id]
         self._permit(request, task, _rows_of(job))
@@ -187,6 +188,7 @@ class TaskRunner:
                 raise kept.unreadable() from err
             assert isinstance(setup, Request)  # noqa: S101  # `incoming` was made for a request class
             setup_task.cohort_size = task.cohort_size  # as it is by now
+            setup_task.submission_sha256 = task.submission_sha256
             self._permit(setup, setup_task, _rows_of(job))
             self._steps[type(setup)](job, setup)
         if earlier:
@@ -202,7 +204,10 @@ class TaskRunner:
 
         Its own models stay. A job that comes back all the same is prepared again.
         """
-        remove_old(self._state / "jobs", {job_folder(self._state, job_id) for job_id in self._jobs})
+        remove_old(self._state / "jobs", self._live_folders())
+
+    def _live_folders(self) -> set[Path]:
+        return {job_folder(self._state, job_id) for job_id in self._jobs}
 
 
 def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:

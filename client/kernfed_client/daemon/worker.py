@@ -6,7 +6,7 @@ The thread is a daemon: a computation cannot be interrupted, so a process that i
 from __future__ import annotations
 
 import asyncio
-import queue
+import itertools
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,11 +18,14 @@ class Worker:
     """A queue of computations and the thread that works through it."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: dict[int, Callable[[], None] | None] = {}
+        """By turn, in order; None ends the thread."""
+        self._turns = itertools.count(1)
+        self._news = threading.Condition()
         threading.Thread(target=self._run, name="kernfed-steps", daemon=True).start()
 
-    def submit(self, compute: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Compute in the worker's thread, after what was queued before.
+    def submit(self, compute: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> int:
+        """Compute in the worker's thread, after what was queued before; returns its turn, from 1.
 
         Args:
             compute: What to compute.
@@ -39,7 +42,12 @@ class Worker:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(done, result, error)
 
-        self._work.put(work)
+        return self._put(work)
+
+    def withdraw(self, turn: int) -> bool:
+        """Forget work whose turn has not come; nobody is told of it. False: its turn has come."""
+        with self._news:
+            return self._work.pop(turn, None) is not None
 
     async def run(self, compute: Callable[[], T]) -> T:
         """Compute in the worker's thread and wait for the result."""
@@ -58,9 +66,21 @@ class Worker:
 
     def close(self) -> None:
         """Let the thread end once the work queued so far is done."""
-        self._work.put(None)
+        self._put(None)
+
+    def _put(self, work: Callable[[], None] | None) -> int:
+        with self._news:
+            turn = next(self._turns)
+            self._work[turn] = work
+            self._news.notify()
+        return turn
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._news:
+            self._news.wait_for(lambda: self._work)
+            return self._work.pop(next(iter(self._work)))
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (work := self._next()) is not None:
             work()
             del work  # it holds a request, which may be large

@@ -48,7 +48,7 @@ def alone(job: LocalJob) -> LocalJob:
     spec, rule = job.features, job.memory(AgreedLengthscale)
     if rule.median and spec.num_frequencies:
         draw = rng.stream(job.schema.seed, "median distance", job.client) if rule.drawn else None
-        distance = median_distance(own.x_train, draw).value
+        distance = median_distance(own.x_train, draw, least=job.file.policy.min_rows).value
         spec = replace(spec, lengthscales=(agree_lengthscale([distance], [job.num_rows]).value,))
     own.map_features(spec)
     if job.centred:

@@ -29,6 +29,11 @@ def digest(data: LocalData) -> str:
     return found.hexdigest()
 
 
+def is_kept(folder: Path) -> bool:
+    """Whether a job's folder knows the data that the job was prepared on."""
+    return (folder / _NAME).exists()
+
+
 def check(folder: Path, data: LocalData, dataset: str) -> None:
     """Keep the digest of the data in a job's folder, or compare it with the one that is kept there.
 

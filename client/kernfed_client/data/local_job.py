@@ -15,20 +15,25 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError
-from kernfed.features.spec import FeatureSpec
+from kernfed.features.spec import FeatureSpec, num_drawn
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, job_folder
+from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
-from kernfed.tensors.rows import FeatureRows
+from kernfed.memory import require_bytes
+from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.rows import SMALL, FeatureRows
 from kernfed_client.data import content
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.room import Room
+from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.scaled import Scaled, scale
+from kernfed_client.data.split import refuse_draws
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -121,6 +126,16 @@ class LocalJob:
     def num_rows(self) -> int:
         """Training rows n."""
         return self.data.train.num_rows
+
+    @property
+    def block(self) -> Integers | None:
+        """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
+        return self.data.block
+
+    @property
+    def unit(self) -> Integers:
+        """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
+        return units(self.x_train) if self.block is None else self.block
 
     @property
     def num_test_rows(self) -> int:
@@ -261,18 +276,49 @@ class LocalJob:
         """Bytes that this job's matrices may take at this client."""
         return usable_bytes(self.file.max_memory_bytes, self.device)
 
+    def require(self, num_numbers: int, what: str) -> None:
+        """Refuse what a request asks for before it takes memory.
+
+        Args:
+            num_numbers: Numbers of 8 bytes that exist at once.
+            what: What they are, for the text.
+
+        Raises:
+            DataError: They do not fit; states the estimate, the limit and the remedy.
+        """
+        if num_numbers > SMALL:
+            advice = "lower the numbers of features in the job, raise max_memory_bytes of the client file, or use a "
+            require_bytes(8 * num_numbers, what, f"{advice}machine with more memory", self.usable_bytes())
+
+    def feature_map(self, spec: FeatureSpec, device: torch.device | str = "cpu") -> FeatureMap:
+        """Draw a map beside that of the job's rows.
+
+        Raises:
+            ConfigError: The specification contradicts itself.
+            DataError: Its frequencies do not fit into memory.
+        """
+        self.require(num_drawn(spec), "the feature map")
+        return FeatureMap(spec, device=device)
+
     def load(self, dataset: str, schema: DataSchema) -> LocalData:
         """Read the data set, in place of what was read before.
 
         Raises:
             DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
+            PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
+                earlier job.
         """
         self._described = None
         self._row_weights = None
         self._forget_scales()
+        known = content.is_kept(self.folder / "setup")  # a job that was begun goes on
+        if not known:
+            refuse_draws(self.file, dataset, schema)
         data = self._load(dataset, schema, self.client)
         section = self.file.datasets.get(dataset)
         if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
+            if not known:
+                refuse_near_sets(self.file, dataset, schema, data)
             content.check(self.folder / "setup", data, dataset)
         self._described = Described(dataset, schema, data)
         return data
@@ -317,6 +363,7 @@ class LocalJob:
         """
         scaled = _made(self._scaled, "data.standardise")
         check_map(scaled, spec)
+        self.require(num_drawn(spec), "the feature map")
         self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
         self._forget_features()  # first: there may be no room for two
         self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes)

@@ -59,13 +59,13 @@ class PartitionData:
             self.row_numbers[rows],
         )
 
-    def within_ranges(self, schema: DataSchema, where: str) -> PartitionData:
+    def within_ranges(self, schema: DataSchema, where: str, least: int = 1) -> PartitionData:
         """Rows within the schema's ranges; the others are counted beside those that were counted before.
 
         Raises:
             DataError: All rows lie outside; its text begins with `where`.
         """
-        found = outside_ranges(schema, self.x, self.y)
+        found = outside_ranges(schema, self.x, self.y, least)
         out = found.any(axis=1)
         if not out.any():
             return self
@@ -94,13 +94,13 @@ def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, part
     )
 
 
-def check_table(source: Source, schema: DataSchema, table: RawTable) -> PartitionData:
+def check_table(source: Source, schema: DataSchema, table: RawTable, least: int = 1) -> PartitionData:
     """Check a table as read against the schema; leave out rows outside of ranges, and those with gaps where it says so.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    table, found = _within_ranges(source, schema, table)
+    table, found = _within_ranges(source, schema, table, least)
     rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
     faults.add_infinite(table)
@@ -124,13 +124,13 @@ def check_table(source: Source, schema: DataSchema, table: RawTable) -> Partitio
     )
 
 
-def _within_ranges(source: Source, schema: DataSchema, table: RawTable) -> tuple[RawTable, Flags]:
+def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags]:
     """The rows of a table within the schema's ranges, whatever else is in the others; and which lie outside of which.
 
     Raises:
         DataError: All rows lie outside.
     """
-    found = outside_ranges(schema, table.x, table.y)
+    found = outside_ranges(schema, table.x, table.y, least)
     out = found.any(axis=1)
     if not out.any():
         return table, found
@@ -176,13 +176,15 @@ def check_class_column(schema: DataSchema, num_classes: int, num_rows: int, wher
         DataError: It has too many values.
     """
     # Without classes in the job every label of the column is told to the coordinator: never let that be row content.
+    binary = 'use task = "classification", or map labels in the client file'
+    numbers = 'does not look like a class; use task = "regression", another target, or name data.classes in the job'
     if schema.task is LearningTask.BINARY and num_classes > 2:
         raise DataError(
-            f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; "
-            'use task = "classification", or map labels in the client file'
+            f"{where}: column {schema.target!r} has {num_classes} classes but the task is binary; {binary}",
+            public=f"{where}: column {schema.target!r} has more than two classes but the task is binary; {binary}",
         )
     if num_classes > MAX_CLASSES or (num_classes > 20 and 2 * num_classes > num_rows):
         raise DataError(
-            f"{where}: column {schema.target!r} has {num_classes} different values in {num_rows} rows, so it "
-            'does not look like a class; use task = "regression", another target, or name data.classes in the job'
+            f"{where}: column {schema.target!r} has {num_classes} different values in {num_rows} rows, so it {numbers}",
+            public=f"{where}: column {schema.target!r} has so many different values that it {numbers}",
         )

@@ -7,7 +7,6 @@ of a cell: the message reaches the operator. Nothing is repaired in silence; row
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,20 +14,20 @@ import numpy as np
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
-from kernfed.jobs.client_file import ClientFile, PartitionFile
-from kernfed.maths.folds import keep_apart, units
+from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection
 from kernfed.maths.tasks import TASKS
-from kernfed.rng import stream
+from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
+from kernfed.wording import listed
 from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
 from kernfed_client.data.ranges import added
+from kernfed_client.data.split import Blocks, blocks_of, drawn_rows, units_of
 
-_MANY_UNITS, _MANY_UNITS_SHARE = 20, 0.1
-"""So many different rows, or this share of the rows, are enough for equal rows to be copies of one another."""
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 _FEW_TEST_ROWS = (
-    "fewer test rows than policy.min_rows, so nothing is measured at this client, and the job holds none out; a larger "
-    "data.test_fraction in the job, a test partition of more rows, or a lower policy.min_rows gives metrics"
+    "fewer test rows than policy.min_rows, or copies that belong together, so nothing is measured at this client, and "
+    "the job holds none out; a larger data.test_fraction in the job, a test partition of more rows, or a lower "
+    "policy.min_rows gives metrics"
 )
 
 
@@ -52,6 +51,10 @@ class LocalData:
     """The same per range of the schema; empty: none."""
     few_test_rows: bool = False
     """Whether there are no test rows because they were fewer than the policy lets a metric stand for."""
+    block: Integers | None = None
+    """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
+    rare_classes_left_out: bool = False
+    """Whether rows were left out since there are few of their class."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -61,7 +64,8 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         file: The client file.
         dataset: Name of the data set in it.
         schema: What the job expects.
-        client: This client's name; its held-out rows are drawn from the schema's seed and this name.
+        client: This client's name; where the job draws its held-out rows, they come from the schema's seed and this
+            name.
 
     Raises:
         DataError: The data set is not offered, cannot be read or does not fit; one line per fault.
@@ -79,11 +83,11 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")
         test = None if section.test is None else reader.read(section.test, "test")
-        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy.min_rows)
+        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy)
         return replace(data, backbone=reader.fingerprint)
-    train = read_partition(section.train, schema, dataset, "train")
-    test = None if section.test is None else read_partition(section.test, schema, dataset, "test")
-    return prepare(train, test, schema, client, f"data set {dataset}", file.policy.min_rows)
+    train = read_partition(section.train, schema, dataset, "train", file.policy.min_rows)
+    test = None if section.test is None else read_partition(section.test, schema, dataset, "test", file.policy.min_rows)
+    return prepare(train, test, schema, client, f"data set {dataset}", file.policy)
 
 
 def prepare(
@@ -92,7 +96,7 @@ def prepare(
     schema: DataSchema,
     client: str,
     where: str = "data",
-    least_test_rows: int = 1,
+    policy: PolicySection | None = None,
 ) -> LocalData:
     """Hold out test rows where there are none, and check classes over both partitions.
 
@@ -102,45 +106,102 @@ def prepare(
         schema: What the job expects.
         client: This client's name.
         where: How messages begin.
-        least_test_rows: Fewest that a metric may stand for. Fewer are none: a test partition is left out, and where the
-            job holds rows out, none are, so that two jobs do not differ by a few rows to train on.
+        policy: Its `min_rows` is the fewest that a number may stand for, test rows too: a smaller test partition is
+            left out. Rows that the job holds out are whole blocks of so many, so that two jobs do not differ by a few
+            rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Unset: 1.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
     """
-    train = train.within_ranges(schema, f"{where}, train")
-    test = None if test is None else test.within_ranges(schema, f"{where}, test")
+    policy = policy or PolicySection(min_rows=1)
+    least = policy.min_rows
+    train = train.within_ranges(schema, f"{where}, train", least)
+    test = None if test is None else test.within_ranges(schema, f"{where}, test", least)
     parts = [part for part in (train, test) if part is not None]
     num_outside = sum(part.num_outside_rows for part in parts)
     outside = added([part.outside_rows for part in parts])
     empty = test is not None and not test.num_rows
     dropped = train.num_dropped_rows + (test.num_dropped_rows if test else 0)
-    if test is None:
-        unit = units_of(train) if schema.copies_together else None
-        held_out = held_out_rows(train.labels, train.num_rows, schema.test_fraction, schema.seed, client, unit)
-        few = 0 < int(held_out.sum()) < least_test_rows
-        held_out &= not few
-        test, train = train.take(np.flatnonzero(held_out)), train.take(np.flatnonzero(~held_out))
-    else:
-        few = 0 < test.num_rows < least_test_rows
-        test = test.take(np.zeros(0, dtype=np.intp)) if few else test
+    if TASKS[schema.task].has_classes and not schema.classes:
+        different = {label for part in parts for label in part.labels or ()}
+        check_class_column(schema, len(different), sum(part.num_rows for part in parts), where)
+    train, test, few, block, rare = _parts(train, test, schema, client, policy)
+    if rare and not train.num_rows:
+        raise DataError(
+            f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
+            'column does not look like classes; use task = "regression", or another target'
+        )
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
+    if rare:
+        notes.append(
+            f"class {listed([repr(name) for name in sorted(rare)])}: fewer training rows than policy.min_rows, so its "
+            'rows are left out; policy.rare_classes = "allow" takes them'
+        )
     if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few)
+        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few, block, bool(rare))
     counts = Counter(train.labels or ())
     present = set(counts) | set(test.labels or ())
-    if not schema.classes:
-        check_class_column(schema, len(present), train.num_rows + test.num_rows, where)
     classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
     if len(counts) == 1:
         notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
     notes.extend(
         f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
     )
-    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few)
+    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare))
 
 
-def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:
+def _parts(
+    train: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, policy: PolicySection
+) -> tuple[PartitionData, PartitionData, bool, Integers | None, set[str]]:
+    """Training rows, test rows, whether there are too few of these, blocks of training rows, classes left out."""
+    least, rare = policy.min_rows, set[str]()
+    everything, own_test = train, test
+    while True:
+        train, test, few, block = _split(everything, own_test, schema, client, least)
+        counts = Counter(train.labels or ())
+        found = {name for name, count in counts.items() if count < least}
+        if not found or policy.rare_classes == "allow" or sum(counts.values()) < least:
+            return train, test, few, block, rare
+        rare |= found
+        everything = _of_other_classes(everything, rare)
+        own_test = None if own_test is None else _of_other_classes(own_test, rare)
+
+
+def _split(
+    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: int
+) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
+    blocks = blocks_of(rows, schema.features, least) if least > 1 or schema.by_content else None
+    if test is None:
+        held_out, few = _held_out(rows, schema, client, least, blocks)
+        train, test = rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
+        if blocks is not None:
+            blocks = blocks.without(held_out) if schema.by_content else blocks_of(train, schema.features, least)
+    else:
+        train, few = rows, 0 < test.num_rows < least
+        test = test.take(np.zeros(0, dtype=np.intp)) if few else test
+    return train, test, few, None if blocks is None or least == 1 else blocks.of_rows
+
+
+def _of_other_classes(rows: PartitionData, names: set[str]) -> PartitionData:
+    return rows.take(np.array([i for i, label in enumerate(rows.labels or ()) if label not in names], dtype=np.int64))
+
+
+def _held_out(
+    rows: PartitionData, schema: DataSchema, client: str, least: int, blocks: Blocks | None
+) -> tuple[Flags, bool]:
+    """Whether each row is held out, (n,); and whether none is because they would be too few."""
+    if blocks is not None and schema.by_content:
+        found = blocks.held_out(schema.test_fraction)
+        return found, least > 1 and not found.any() and int(schema.test_fraction * rows.num_rows + 0.5) > 0
+    unit = units_of(rows) if schema.copies_together else None
+    found = drawn_rows(rows.labels, rows.num_rows, schema.test_fraction, schema.seed, client, unit)
+    few = 0 < int(found.sum()) < least
+    return found & (not few), few
+
+
+def read_partition(
+    file: PartitionFile, schema: DataSchema, dataset: str, partition: str, least: int = 1
+) -> PartitionData:
     """Read a file and check it against the schema.
 
     Args:
@@ -148,6 +209,7 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
         schema: What the job expects.
         dataset: Name of the data set, for messages.
         partition: Name of the partition; a `test` partition may have a header and no rows: there are no test rows.
+        least: Fewest rows that a range leaves out, where it leaves out any.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
@@ -156,91 +218,15 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
     source = partition_source(file, schema, dataset, partition)
-    return check_table(source, schema, read(source, may_be_empty=partition == "test"))
+    return check_table(source, schema, read(source, may_be_empty=partition == "test"), least)
 
 
-def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:
-    """Read the feature columns of a partition that need not have the target, (n, P).
+def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str, least: int = 1) -> Floats:
+    """Read the feature columns of a partition that need not have the target, (n, P); `least` as of `read_partition`.
 
     Raises:
         DataError: Names file, column, row and remedy.
     """
     source = partition_source(file, schema, dataset, "unlabelled")
     source = replace(source, target=None, has_labels=False)
-    return check_table(source, schema, read(source)).x
-
-
-def units_of(rows: PartitionData) -> Integers | None:
-    """Number rows so that copies of a row, target included, have one number, (n,); None: rows are dealt one by one.
-
-    Where rows have few different values, as in a table of a few classes, equal rows are no copies of one another.
-    """
-    targets = [] if rows.y is None else [rows.y.reshape(-1, 1)]
-    if rows.labels is not None:
-        _, codes = np.unique(np.array(rows.labels), return_inverse=True)
-        targets = [codes.reshape(-1, 1).astype(np.float64)]
-    unit = units(np.hstack([rows.x, *targets]))
-    different = int(unit.max(initial=-1)) + 1
-    return unit if different >= min(_MANY_UNITS, _MANY_UNITS_SHARE * rows.num_rows) else None
-
-
-def held_out_rows(
-    labels: Sequence[str] | None,
-    num_rows: int,
-    fraction: float,
-    seed: int,
-    client: str,
-    unit: Integers | None = None,
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Choose the rows that are held out for testing.
-
-    The order of rows in the file and (seed, client) determine the choice. With labels each class gives its share,
-    rounded so that the total is right (largest remainders first), and never its only or last row. Rows of one unit go
-    to one side, so a class may give a few rows less.
-
-    Args:
-        labels: Class of each row, or None: rows are alike.
-        num_rows: n.
-        fraction: Share of the rows to hold out, below 1.
-        seed: The job's seed.
-        client: The client's name.
-        unit: Rows of one number belong together, (n,), as copies of a row; unset: each is alone.
-
-    Returns:
-        Whether each row is held out, (n,).
-    """
-    order = stream(seed, "split", client).permutation(num_rows)
-    groups: dict[str, list[int]] = {}
-    for row in order:
-        groups.setdefault("" if labels is None else labels[row], []).append(int(row))
-    names = sorted(groups)
-    shares = [fraction * len(groups[name]) for name in names]
-    takes = [min(int(share), len(groups[name]) - 1) for share, name in zip(shares, names, strict=True)]
-    left = int(fraction * num_rows + 0.5) - sum(takes)
-    for i in sorted(range(len(names)), key=lambda i: (int(shares[i]) - shares[i], names[i])):
-        if left > 0 and int(shares[i]) < shares[i] and takes[i] < len(groups[names[i]]) - 1:
-            takes[i] += 1
-            left -= 1
-    held_out = np.zeros(num_rows, dtype=np.bool_)
-    for name, take in zip(names, takes, strict=True):
-        rows = np.array(groups[name])
-        apart = keep_apart(np.arange(len(rows)), rows if unit is None else unit[rows], take)
-        held_out[rows[apart]] = True
-    if unit is not None and any(takes) and not held_out.any():
-        held_out |= _smallest(order, unit, groups)
-    return held_out
-
-
-def _smallest(
-    order: np.ndarray[tuple[int], np.dtype[np.int64]], unit: Integers, groups: Mapping[str, list[int]]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """The first of the smallest units of which no class is all, where each unit is larger than what is held out."""
-    sizes = np.bincount(unit)
-    in_class = np.empty(len(unit), dtype=np.int64)
-    for rows in groups.values():
-        in_class[rows] = len(rows)
-    smaller = sizes[unit] < in_class
-    left = [int(unit[row]) for row in order if smaller[row]]
-    if not left:
-        return np.zeros(len(unit), dtype=np.bool_)
-    return np.asarray(unit == min(left, key=lambda u: sizes[u]), dtype=np.bool_)
+    return check_table(source, schema, read(source), least).x

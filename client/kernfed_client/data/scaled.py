@@ -97,10 +97,11 @@ def _check_classes(classes: tuple[str, ...], task: LearningTask, own: tuple[str,
         )
     if task is LearningTask.BINARY and len(classes) != 2:
         raise DataError(f'the task is binary but the clients have {len(classes)} classes; use task = "classification"')
+    again = "submit the job again, so that classes are agreed on anew, or name them in data.classes"
     if lacking := set(own) - set(classes):
         raise DataError(
-            f"{len(lacking)} of this client's classes are not among the {len(classes)} agreed on; "
-            "submit the job again, so that classes are agreed on anew"
+            f"{len(lacking)} of this client's classes are not among the {len(classes)} agreed on; {again}",
+            public=f"this client has rows of classes that are not among the {len(classes)} agreed on; {again}",
         )
 
 

@@ -27,6 +27,7 @@ from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.told import told
 
 
 def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
@@ -38,13 +39,14 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
     data = job.load(request.dataset, request.schema)
     m, far = finite_moments(data, request.schema, request.dataset)
     target = moments(data.train.y.reshape(-1, 1)) if data.train.y is not None else None
-    counts = Counter(data.train.labels or ())
+    counts, least = Counter(data.train.labels or ()), job.file.policy.min_rows
+    outside = tuple(told(count, least) for count in data.outside_rows or (0,) * len(request.schema.ranges))
     return DataDescription(
         num_rows=data.train.num_rows,
         num_test_rows=data.test.num_rows,
-        num_dropped_rows=data.num_dropped_rows,
-        num_outside_rows=data.num_outside_rows,
-        outside_rows=data.outside_rows or (0,) * len(request.schema.ranges),
+        num_dropped_rows=told(data.num_dropped_rows, least),
+        num_outside_rows=min(told(data.num_outside_rows, least), sum(outside)),
+        outside_rows=outside,
         classes=data.classes,
         class_counts=tuple(counts[name] for name in data.classes),
         mean=m.mean,
@@ -52,8 +54,9 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         backbone=data.backbone,
         deviation=tuple(m.deviation.tolist()),
         mean_rest=tuple(m.rest.tolist()),
-        far_rows=far,
+        far_rows=tuple(told(count, least) for count in far),
         few_test_rows=data.few_test_rows,
+        rare_classes_left_out=data.rare_classes_left_out,
         target_mean=0.0 if target is None else float(target.mean[0]),
         target_deviation=0.0 if target is None else float(target.deviation[0]),
     )
@@ -72,7 +75,7 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
     if not request.median_distance:
         return Standardised(num_rows=job.num_rows, median_distance=0.0)
     draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None
-    found = median_distance(job.x_train, draw)
+    found = median_distance(job.x_train, draw, least=job.file.policy.min_rows)
     return Standardised(num_rows=job.num_rows, median_distance=found.value, ties=found.ties)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -48,11 +48,35 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Make a CA, and the identities of the coordinator and of one operator."""
+    make_federation(
+        pki,
+        federation,
+        hosts=host or (),
+        port=port,
+        enrol_port=enrol_port,
+        operator=operator,
+        days=days,
+        as_json=as_json,
+    )
+
+
+def make_federation(
+    pki: Path,
+    federation: str,
+    *,
+    hosts: Sequence[str],
+    port: int,
+    enrol_port: int,
+    operator: str | None,
+    days: float = 90,
+    as_json: bool = False,
+) -> None:
+    """Make a federation, as `FederationPki.init`, and say what lies where."""
     operator = operator or default_operator()
     made = FederationPki.init(
         pki,
         federation,
-        hosts=host or (),
+        hosts=hosts,
         port=port,
         enrolment_port=enrol_port,
         operator=operator,
@@ -119,7 +143,7 @@ def token(
         typer.echo(text)
         print_note(
             f"For {client}, once, until {moment(made.expires)}, at {made.enrolment}. Send it over a channel "
-            f"that you trust. There: kernfed-client enrol TOKEN"
+            f"that you trust. There: kernfed-client enrol --token-file FILE"
         )
     if held:
         print_note(

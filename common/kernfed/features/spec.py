@@ -181,6 +181,15 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     return Frequencies(omega, phase)
 
 
+def num_drawn(spec: FeatureSpec) -> int:
+    """Count the numbers that drawing a map takes at once, whatever the rows are: frequencies and what makes them.
+
+    Of a Nyström map these are the kernel's matrix between landmarks and its root too.
+    """
+    square = 3 * spec.num_frequencies if spec.form is FeatureForm.NYSTROEM else 0
+    return spec.num_frequencies * (2 * spec.num_columns + 1 + square)
+
+
 def fingerprint(spec: FeatureSpec, frequencies: Frequencies | None = None) -> str:
     """Compute a digest that two ends share exactly if they map features alike, 64 hexadecimal digits.
 

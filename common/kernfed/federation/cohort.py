@@ -21,10 +21,11 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import NO_ANSWER, Call, Exchange, Fault, quorum_error
-from kernfed.federation.ledger import Ledger
+from kernfed.federation.ledger import Ledger, Loud
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
-from kernfed.federation.quorum import Quorum
+from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
+from kernfed.maths.shares import capped
 
 Check = Callable[[str, Any], None]
 """Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
@@ -68,6 +69,9 @@ class Cohort:
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
         self._ledger = Ledger()
+        self._max_share = 1.0
+        self._rows_fraction: float | None = None
+        self._behind = RowsBehind()
         self._setup: list[_Setup] = []
 
     @property
@@ -99,6 +103,11 @@ class Cohort:
         return str(self._out_of_round.get(client, "no answer"))
 
     @property
+    def float_bits(self) -> int:
+        """Size of the floats in replies."""
+        return self._float_bits
+
+    @property
     def float_epsilon(self) -> float:
         """Relative precision of the numbers in replies."""
         return 2.2e-16 if self._float_bits == 64 else 6e-8
@@ -113,14 +122,58 @@ class Cohort:
         test = num_test_rows or {}
         self._ledger.register({client: Stated(rows, test.get(client)) for client, rows in num_rows.items()})
 
+    @property
+    def book(self) -> dict[str, Any]:
+        """What a later life of the job has to know of each client, as JSON values; `reopen` reads it."""
+        stated = {client: [s.num_rows, s.num_test_rows] for client, s in self._ledger.stated.items()}
+        excluded = {client: [fault.reason, fault.message] for client, fault in self._excluded.items()}
+        return {"stated": stated, "excluded": excluded}
+
+    def reopen(self, book: Mapping[str, Any]) -> None:
+        """Go on where an earlier life of the job was: clients are bound by what they stated, and who was out stays so.
+
+        Args:
+            book: As `book` gave it.
+        """
+        self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
+        self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
+
     def let_differ(self, spread: float) -> None:
         """State how many times the largest number of all other clients one client's may be, else it is left out."""
         self._ledger.spread = spread
+
+    def cap(self, max_share: float) -> None:
+        """State the largest share of the weight that a client has in a mean."""
+        self._max_share = max_share
+
+    def count_rows(self, min_fraction: float) -> None:
+        """State the part of the training rows that must stand behind a step; from now on rounds tell theirs."""
+        self._rows_fraction = min_fraction
+
+    @property
+    def row_share(self) -> float | None:
+        """Share of the cohort's training rows behind this round; None where rows are not counted."""
+        return None if self._rows_fraction is None else self._behind.share(self.num_rows)
+
+    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
+        """Weights of clients in a mean over them, the largest lowered to the share that one may have."""
+        return capped(weights, self._max_share) if self._max_share < 1.0 else weights
+
+    def weighted(self, replies: Mapping[str, R], weights: Mapping[str, float]) -> R:
+        """Mean of replies, each with its client's weight as `counted`."""
+        counted = self.counted({client: float(weights[client]) for client in replies})
+        return weighted_mean([Weighted(counted[client], reply) for client, reply in replies.items()])
+
+    @property
+    def loudest(self) -> Loud | None:
+        """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
+        return self._ledger.loudest
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
         self._round = round_num
         self._asked.clear()
+        self._behind.clear()
         self._out_of_round.clear()
 
     @property
@@ -237,9 +290,10 @@ class Cohort:
     ) -> R:
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
         replies = await self.ask(request, clients=clients, everyone=everyone, drawn=drawn)
+        rows = {client: getattr(reply, "num_rows", 1) for client, reply in replies.items()}
         if is_small(list(replies.values())):
-            return weighted_mean(_weighted(replies))
-        return await asyncio.to_thread(weighted_mean, _weighted(replies))
+            return self.weighted(replies, rows)
+        return await asyncio.to_thread(self.weighted, replies, rows)
 
     async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Sum of the replies' arrays, floats and counts."""
@@ -274,13 +328,18 @@ class Cohort:
             own=None,
             observe=self._observe,
             cohort_size=len({*self.clients, *asked}),
+            rows=self._rows_needed(asked if drawn else self._clients),
         )
+
+    def _rows_needed(self, clients: Iterable[str]) -> RowsNeeded:
+        rows = {client: self.num_rows[client] for client in clients if client in self.num_rows}
+        return RowsNeeded(self.counted(rows), self._rows_fraction or 0.0)
 
     async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
         faults = await self._repeat_setup(clients, f"again-{call.task_id.rpartition('/')[2]}")
         ready = tuple(c for c in clients if c not in faults)
-        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0)
+        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0, rows=RowsNeeded())
         return {**faults, **(await self._exchange.ask(again) if ready else {})}
 
     async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
@@ -291,7 +350,7 @@ class Cohort:
             call = self._call(request, tuple(clients), False)
             self._asked[request.step] -= 1  # what is asked of all keeps its numbers
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
-            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0))
+            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0, rows=RowsNeeded()))
             for client in clients:
                 fault = _fault(client, outcomes.get(client), setup.check)
                 if fault is not None:
@@ -312,19 +371,20 @@ class Cohort:
                     self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
-        outliers = self._ledger.outliers
+        refused = self._ledger.refused
         if is_small(list(replies.values())):
-            found = outliers(call.request, replies)
+            found = refused(call.request_of, replies)
         else:
-            found = await asyncio.to_thread(outliers, call.request, replies)
+            found = await asyncio.to_thread(refused, call.request_of, replies)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
             del replies[client]
             self._observe(
                 JobEvent(EventKind.CLIENT_FAILED, self._round, call.request.step, client, fault.message, fault.reason)
             )
-        if len(replies) < call.needed:
-            raise quorum_error(call.request.step, call.needed, len(replies), outcomes, call.clients)
+        if len(replies) < call.needed or not call.rows.reached(replies):
+            raise quorum_error(call, outcomes)
+        self._behind.note(call.request, replies)
         return replies
 
 
@@ -338,7 +398,3 @@ def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | 
     except KernfedError as err:
         return Fault(err.reason, str(err))
     return None
-
-
-def _weighted(replies: Mapping[str, R]) -> list[Weighted[R]]:
-    return [Weighted(float(getattr(reply, "num_rows", 1)), reply) for reply in replies.values()]

@@ -238,11 +238,31 @@ class PolicySection(Section):
         le=100_000,
         description="Fewest clients of a job that this client takes part in, by the word of the coordinator.",
     )
+    drawn_splits: bool = Field(
+        False,
+        description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
+        "such jobs differ by single rows; with `min_rows = 1` every job may.",
+    )
+    near_jobs: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="A job whose rows here differ from those of an earlier job in fewer than `min_rows`: refuse it, or "
+        "let the two tell about these few.",
+    )
+    rare_classes: Literal["leave-out", "allow"] = Field(
+        "leave-out",
+        description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "
+        "let sums over the rows of single classes stand for fewer.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+    unsigned: Literal["refuse", "allow"] | None = Field(
+        None,
+        description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
+        "what they run; unset: refuse where `operators` or `methods` is set, else allow.",
+    )
 
 
 class ClientFile(Section):
@@ -261,7 +281,10 @@ class ClientFile(Section):
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
     max_memory_bytes: int | None = Field(
-        None, ge=1 << 20, description="Most memory that a job's matrices may take; unset: 9/10 of the available memory."
+        None,
+        ge=1 << 20,
+        description="Most memory that a job's matrices may take, and as much again what requests that wait may; unset: "
+        "9/10 of the available memory.",
     )
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
     models: dict[Label, ModelSection] = Field(default_factory=dict)
@@ -269,6 +292,12 @@ class ClientFile(Section):
     feature_cache_bytes: int = Field(
         4 << 30, ge=0, description="Most disk that features of backbones take in the state folder; 0: none are kept."
     )
+    audit_file_bytes: int = Field(
+        64 << 20,
+        ge=1 << 12,
+        description="Size at which the audit log goes on in a new file; the old one stays.",
+    )
+    audit_monthly: bool = Field(True, description="Whether the audit log goes on in a new file each month (UTC) too.")
     policy: PolicySection = PolicySection()
 
     @model_validator(mode="after")

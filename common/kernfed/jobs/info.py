@@ -33,6 +33,8 @@ class JobInfo:
     error_message: str = ""
     waiting_for: str = ""
     job_toml: str = ""
+    submission_sha256: str = ""
+    """Digest of what its operator signed, hexadecimal; empty: it is not signed."""
 
 
 @dataclass(frozen=True, slots=True)

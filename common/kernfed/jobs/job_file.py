@@ -39,6 +39,20 @@ class CohortSection(Section):
     min_fraction: float = Field(
         0.5, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
     )
+    min_rows_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Smallest fraction of the cohort's training rows, as clients stated them, that stands behind the "
+        "replies of a round that counts.",
+    )
+    max_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Largest share of the weight that a client has in sums and means over clients, those of scales and "
+        "of models. Larger weights are lowered to it; with fewer clients than 1/max_share all count alike.",
+    )
     preflight: Literal["all", "quorum"] = Field(
         "all",
         description="Clients whose data must pass the check before round 1: all, or enough for the quorum.",
@@ -119,11 +133,13 @@ class DataSection(Section):
         0.25,
         ge=0,
         le=0.9,
-        description="Rows held out by the job's seed at a client without a test partition.",
+        description="Rows held out at a client without a test partition.",
     )
-    split: Annotated[Literal["copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
-        "copies-together",
-        description="Whether copies of a row are held out, or trained on, all together, or dealt as rows of their own.",
+    split: Annotated[Literal["by-content", "copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
+        "by-content",
+        description="Which rows are held out: those that a digest of their content puts first, or rows drawn by the "
+        "job's seed, with copies of a row all together or dealt as rows of their own. A client must allow draws: "
+        "`policy.drawn_splits`.",
     )
 
     @field_validator("features", mode="before")
@@ -326,7 +342,8 @@ def data_schema(job: JobFile) -> DataSchema:
         seed=job.seed,
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
-        copies_together=job.data.split == "copies-together",
+        copies_together=job.data.split != "row-by-row",
+        by_content=job.data.split == "by-content" and job.data.test_fraction > 0,
     )
 
 

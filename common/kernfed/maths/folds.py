@@ -6,6 +6,7 @@ A copy of a row among those that are kept apart tells what was learned by heart,
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -21,10 +22,7 @@ def units(content: Floats, groups: Integers | None = None) -> Integers:
         content: Numbers of each row, shape (n, d): inputs, and targets where they count; -0 is 0.
         groups: Number of each row's group, e.g. its patient, shape (n,); unset: every row is a group of its own.
     """
-    plain = np.ascontiguousarray(content, dtype=np.float64) + 0.0
-    seen: dict[bytes, int] = {}
-    digests = (hashlib.blake2b(row.data, digest_size=16).digest() for row in plain)
-    copies: Integers = np.array([seen.setdefault(found, len(seen)) for found in digests], dtype=np.int64)
+    copies = number(row_digests(content))
     if groups is None:
         return copies
     num, total = len(copies), int(copies.max(initial=-1)) + 1
@@ -33,6 +31,26 @@ def units(content: Floats, groups: Integers | None = None) -> Integers:
     _, parts = connected_components(links, directed=False)
     joined: Integers = parts[copies].astype(np.int64)
     return joined
+
+
+def row_digests(content: Floats, labels: Sequence[str] | None = None) -> list[bytes]:
+    """Digest of each row's content, n of 16 bytes.
+
+    Args:
+        content: Numbers of each row, shape (n, d); -0 is 0.
+        labels: What else belongs to the content of each row; unset: nothing.
+    """
+    plain = np.ascontiguousarray(content, dtype=np.float64) + 0.0
+    if labels is None:
+        return [hashlib.blake2b(row.data, digest_size=16).digest() for row in plain]
+    rows = zip(plain, labels, strict=True)
+    return [hashlib.blake2b(row.tobytes() + label.encode(), digest_size=16).digest() for row, label in rows]
+
+
+def number(digests: Sequence[bytes]) -> Integers:
+    """Number rows by their digests in the order in which those come first, shape (n,)."""
+    seen: dict[bytes, int] = {}
+    return np.array([seen.setdefault(found, len(seen)) for found in digests], dtype=np.int64)
 
 
 def deal(order: Array, unit: Array, num_folds: int) -> Integers:
@@ -69,3 +87,29 @@ def keep_apart(order: Array, unit: Array, num: int) -> Array:
                 apart[u], left = True, left - int(sizes[u])
     marked: Array = apart[unit]
     return marked
+
+
+def variance_of_means(values: Floats, unit: Integers | None) -> Floats:
+    """Variance of the mean of each row of `values` over n rows of data, shape (J,): copies vary as one, by their sum.
+
+    Args:
+        values: Shape (J, n).
+        unit: From `units`, shape (n,); None: no row has a copy.
+    """
+    n = values.shape[1]
+    if unit is None or len(np.unique(unit)) == n:
+        plain: Floats = np.var(values, axis=1) / max(1, n - 1)
+        return plain
+    sums = sums_of_deviations(values, unit)
+    num = sums.shape[1]
+    found: Floats = np.square(sums).sum(axis=1) / n**2 * (num / max(1, num - 1))
+    return found
+
+
+def sums_of_deviations(values: Floats, unit: Integers) -> Floats:
+    """Sums over the copies of each row of the deviations from the mean, shape (J, U); arguments as above."""
+    _, place = np.unique(unit, return_inverse=True)
+    sums = np.zeros((int(place.max()) + 1, len(values)))
+    np.add.at(sums, place, (values - values.mean(axis=1, keepdims=True)).T)
+    found: Floats = sums.T
+    return found

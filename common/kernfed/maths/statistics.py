@@ -28,7 +28,8 @@ class Moments:
     nothing is squared that could leave the range of numbers.
     """
 
-    num_rows: int
+    num_rows: float
+    """A whole number, but where a client's rows count in part."""
     mean: Floats
     """Shape (d,)."""
     deviation: Floats
@@ -158,7 +159,7 @@ def weighted_median(values: Sequence[float] | Floats, weights: Sequence[float] |
     return float(v[first])
 
 
-def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000) -> MedianDistance:
+def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000, least: int = 1) -> MedianDistance:
     """Compute the median Euclidean distance between different rows.
 
     Args:
@@ -166,6 +167,8 @@ def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000) -> Med
         draw: Draws the rows where there are more than `max_rows`. None takes evenly spaced ones, which in a file of
             patients times visits may all be of one visit.
         max_rows: Rows that are compared at most.
+        least: Fewest rows that the number may stand for. Above 1 it is the mean of the middle distances, so many that
+            each row takes part in about `least` of them; the median is the distance of one pair.
     """
     from scipy.spatial.distance import pdist  # noqa: PLC0415  # takes a quarter second of the coordinator's start
 
@@ -176,14 +179,23 @@ def median_distance(x: Floats, draw: Stream | None, max_rows: int = 1000) -> Med
     if x.shape[0] < 2:
         return MedianDistance(0.0, ties=False)
     distances: Floats = pdist(np.ascontiguousarray(x, dtype=np.float64))
-    value = float(np.median(distances))
-    if value > 0:
-        return MedianDistance(value, ties=False)
+    share = min(1.0, least / (x.shape[0] - 1)) if least > 1 else 0.0
+    if float(np.median(distances)) > 0:
+        return MedianDistance(_middle(distances, share), ties=False)
     positive = distances[distances > 0]
-    return MedianDistance(float(np.median(positive)) if positive.size else 0.0, ties=True)
+    return MedianDistance(_middle(positive, share) if positive.size else 0.0, ties=True)
 
 
-def agree_lengthscale(medians: Sequence[float], num_rows: Sequence[int]) -> Lengthscale:
+def _middle(values: Floats, share: float) -> float:
+    """Mean of a share of the values, those in the middle; the median for 0."""
+    if share == 0:
+        return float(np.median(values))
+    num = math.ceil(share * len(values))
+    first = (len(values) - num) // 2
+    return float(np.partition(values, [first, first + num - 1])[first : first + num].mean())
+
+
+def agree_lengthscale(medians: Sequence[float], num_rows: Sequence[float]) -> Lengthscale:
     """Choose one lengthscale for all clients: the median of their median distances, weighted by rows.
 
     Clients without a positive median (fewer than two rows, or all alike) have no say. Where none has one, or the

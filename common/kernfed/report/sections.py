@@ -12,10 +12,13 @@ from typing import Any
 from kernfed.methods import rooms
 from kernfed.methods.ending import Comparison, EndFinding
 from kernfed.methods.finding import reading
+from kernfed.methods.shares import SharesFinding, percent
 from kernfed.wording import listed, number
 
 _NAMED = 12
 """Clients that a cell names."""
+_SHARES = 100
+"""Clients in the table of shares, those of the most weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,11 @@ class Overview:
 def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:
     """A finding's name, as `Run.publish` gave it, to the function that makes a section of it."""
     of_methods = rooms.merged("kernfed.methods", "report", "SECTIONS")
-    return {EndFinding.name: reading(EndFinding, end_section), **of_methods}
+    shared = {
+        EndFinding.name: reading(EndFinding, end_section),
+        SharesFinding.name: reading(SharesFinding, shares_section),
+    }
+    return {**shared, **of_methods}
 
 
 def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
@@ -71,7 +78,11 @@ def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
         for m in rooms.modules("kernfed.methods", "report")
         for name, make in getattr(m, "OVERVIEWS", {}).items()
     }
-    return {EndFinding.name: reading(EndFinding, end_overview), **of_methods}
+    shared = {
+        EndFinding.name: reading(EndFinding, end_overview),
+        SharesFinding.name: reading(SharesFinding, shares_overview),
+    }
+    return {**shared, **of_methods}
 
 
 def end_section(finding: EndFinding) -> Section:
@@ -104,3 +115,32 @@ def _clients(found: Comparison) -> str:
     text = f"better at {found.num_better}, level at {level}, worse at {len(found.worse)}"
     losers = [f"{w.client} ({number(w.value)} against {number(w.against)})" for w in found.worse]
     return f"{text}: {listed(losers, _NAMED, more=' and {left} more')}" if losers else text
+
+
+def shares_section(finding: SharesFinding) -> Section:
+    """Make the section."""
+    text = f"Clients count by {finding.by}." if finding.by else "The method forms no mean over clients."
+    if len(finding.clients) > _SHARES:
+        text += f" The {_SHARES} of the most weight, of {len(finding.clients)}."
+    return Section("Who stands behind the result", text, table=_shares(finding))
+
+
+def shares_overview(finding: SharesFinding) -> Overview:
+    """Make the overview."""
+    by = f", by {finding.by}" if finding.by else ""
+    return Overview(
+        finding.name, finding.to_json(), f"rows of each client, and its share of the weight{by}", _shares(finding)
+    )
+
+
+def _shares(finding: SharesFinding) -> TableOf:
+    order = sorted(finding.clients, key=lambda c: (-(c.share or 0.0), -c.rows, c.client))
+    rows = [
+        (c.client, f"{c.rows:,}", "" if c.share is None else percent(c.share) + _capped(c.uncapped))
+        for c in order[:_SHARES]
+    ]
+    return TableOf(["client", "rows", "share of the weight"], rows)
+
+
+def _capped(uncapped: float | None) -> str:
+    return "" if uncapped is None else f" (cohort.max_share; else {percent(uncapped)})"

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernfed import rng
+from kernfed.arrays import Integers
 from kernfed.errors import DivergedError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.batches import batches
 from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import (
     KERNEL_SIZE,
@@ -84,15 +86,23 @@ def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights:
     return _losses(spec, outputs(spec, parameters, x), y, weights)
 
 
+def row_losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Compute every network's loss of each row, shape (N, n); the arguments are those of `losses`."""
+    return _row_losses(spec, outputs(spec, parameters, x), y)
+
+
 def _losses(spec: NetworkSpec, found: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-    if spec.task is LearningTask.REGRESSION:
-        of_rows = (found - y).square().sum(dim=2)
-    elif spec.task is LearningTask.BINARY:
-        both = functional.binary_cross_entropy_with_logits(found, y.expand_as(found), reduction="none")
-        of_rows = both.sum(dim=2)
-    else:
-        of_rows = -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
+    of_rows = _row_losses(spec, found, y)
     return (of_rows if weights is None else of_rows * weights).mean(dim=1)
+
+
+def _row_losses(spec: NetworkSpec, found: Tensor, y: Tensor) -> Tensor:
+    if spec.task is LearningTask.REGRESSION:
+        return (found - y).square().sum(dim=2)
+    if spec.task is LearningTask.BINARY:
+        both = functional.binary_cross_entropy_with_logits(found, y.expand_as(found), reduction="none")
+        return both.sum(dim=2)
+    return -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
 
 
 def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -123,6 +133,7 @@ def train(
     weight_decay: float = 0.0,
     seed: int = 0,
     weights: Tensor | None = None,
+    block: Integers | None = None,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -137,6 +148,7 @@ def train(
         weight_decay: λ of loss + (λ/2) |θ|², without biases and normalisation.
         seed: Of the orders.
         weights: Of the rows, for each network, shape (N, n); unset: 1.
+        block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
 
     Returns:
         Shape (N, P).
@@ -145,17 +157,13 @@ def train(
         DivergedError: A network left the range of numbers.
     """
     current = parameters.clone()
-    order = rng.stream(seed, "networks", "batches")
-    batches: list[Tensor] = []
+    drawn = batches(rng.stream(seed, "networks", "batches"), x.shape[0], batch_size, block)
     decay = torch.from_numpy(decayed_entries(spec)).to(parameters) * weight_decay
     whole = batch_size == 0 or batch_size >= x.shape[0]
     for _ in range(num_steps):
         rows_x, rows_y, rows_w = x, y, weights
         if not whole:
-            if not batches:
-                shuffled = torch.from_numpy(order.permutation(x.shape[0])).to(x.device)
-                batches = list(torch.split(shuffled, batch_size))[::-1]
-            rows = batches.pop()
+            rows = torch.from_numpy(next(drawn)).to(x.device)
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
         gradient = gradients(spec, current, rows_x, rows_y, rows_w)
         if spec.batch_norm:

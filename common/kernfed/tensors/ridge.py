@@ -6,11 +6,15 @@ M features, C outputs. Everything keeps the type and device of Z; statistics bel
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
 from kernfed import rng
+from kernfed.arrays import Integers
 from kernfed.errors import DataError, DivergedError, NumericalError
+from kernfed.maths.batches import batches
 from kernfed.tensors.rows import FeatureRows, KeptRows
 from kernfed.tensors.shifted_gram import GramSum, ShiftedGram
 
@@ -116,7 +120,14 @@ class LocalRidge:
         return self._gram_matrix().largest_eigenvalue() + self.ridge
 
     def gradient_descent(
-        self, w: Tensor, *, learning_rate: float, num_steps: int, batch_size: int = 0, seed: int = 0
+        self,
+        w: Tensor,
+        *,
+        learning_rate: float,
+        num_steps: int,
+        batch_size: int = 0,
+        seed: int = 0,
+        block: Integers | None = None,
     ) -> Tensor:
         """Take gradient steps from W on this client's objective (FedAvg's local update).
 
@@ -127,6 +138,7 @@ class LocalRidge:
             batch_size: Rows per step; 0, or at least n: all rows. Each epoch visits the rows in a new random order,
                 and its last batch may be smaller.
             seed: Of the orders.
+            block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
 
         Returns:
             Weights, shape (M, C).
@@ -139,13 +151,9 @@ class LocalRidge:
             for _ in range(num_steps):
                 w.sub_(self.gradient(w), alpha=learning_rate)
         else:
-            order = rng.stream(seed, "ridge", "batches")
-            batches: list[Tensor] = []
-            for _ in range(num_steps):
-                if not batches:
-                    rows = torch.from_numpy(order.permutation(self.num_rows)).to(self._rows.device)
-                    batches = list(torch.split(rows, batch_size))[::-1]
-                w.sub_(self._batch_gradient(w, batches.pop()), alpha=learning_rate)
+            drawn = batches(rng.stream(seed, "ridge", "batches"), self.num_rows, batch_size, block)
+            for rows in itertools.islice(drawn, num_steps):
+                w.sub_(self._batch_gradient(w, torch.from_numpy(rows).to(self._rows.device)), alpha=learning_rate)
         if not bool(torch.isfinite(w).all()):
             raise DivergedError(
                 f"gradient descent with learning rate {learning_rate:g} left the range of numbers; lower "

@@ -90,6 +90,7 @@ class DataSchema(google.protobuf.message.Message):
     CLIPPED_FIELD_NUMBER: builtins.int
     RANGES_FIELD_NUMBER: builtins.int
     COPIES_TOGETHER_FIELD_NUMBER: builtins.int
+    BY_CONTENT_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -99,7 +100,7 @@ class DataSchema(google.protobuf.message.Message):
     test_fraction: builtins.float
     """Share of rows held out where a client has no `test` partition of its own. From 0 to 0.9."""
     seed: builtins.int
-    """Seed of the held-out split. From 0 to 2^63 - 1."""
+    """Seed of draws of rows. From 0 to 2^63 - 1."""
     backbone: builtins.str
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data. At most 256
     characters.
@@ -108,6 +109,8 @@ class DataSchema(google.protobuf.message.Message):
     """Whether training rows that stand far out are moved; see `kernfed.maths.clipping.clip_rows`."""
     copies_together: builtins.bool
     """Whether copies of a row are held out, or trained on, all together."""
+    by_content: builtins.bool
+    """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -134,8 +137,9 @@ class DataSchema(google.protobuf.message.Message):
         clipped: builtins.bool = ...,
         ranges: collections.abc.Iterable[Global___ColumnRange] | None = ...,
         copies_together: builtins.bool = ...,
+        by_content: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 
@@ -161,6 +165,7 @@ class DataDescription(google.protobuf.message.Message):
     NUM_OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
     OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
     FEW_TEST_ROWS_FIELD_NUMBER: builtins.int
+    RARE_CLASSES_LEFT_OUT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -177,6 +182,8 @@ class DataDescription(google.protobuf.message.Message):
     """Rows of all partitions left out for a value outside of its range; not among `num_dropped_rows`. From 0 to 2^53."""
     few_test_rows: builtins.bool
     """Whether there are fewer test rows than the client's policy lets a metric stand for; they count as none."""
+    rare_classes_left_out: builtins.bool
+    """Whether rows were left out since their class has fewer training rows than the client's policy asks for."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes that occur here, sorted; empty for regression. At most 65,536 items."""
@@ -234,9 +241,10 @@ class DataDescription(google.protobuf.message.Message):
         num_outside_rows: builtins.int = ...,
         outside_rows: collections.abc.Iterable[builtins.int] | None = ...,
         few_test_rows: builtins.bool = ...,
+        rare_classes_left_out: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "rare_classes_left_out", b"rare_classes_left_out", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 

@@ -84,6 +84,7 @@ class ConnectResponse(google.protobuf.message.Message):
     FRAGMENT_FIELD_NUMBER: builtins.int
     CANCEL_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
     ACKS_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___Welcome:
@@ -110,6 +111,10 @@ class ConnectResponse(google.protobuf.message.Message):
         """The coordinator ends this session; the client reconnects after a while."""
 
     @property
+    def submission(self) -> kernfed.v1.task_pb2.JobSubmission:
+        """What an operator signed; before the first task of its job."""
+
+    @property
     def acks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.task_pb2.TaskAck]:
         """Replies that arrived. They ride on whatever frame goes next, or come alone."""
 
@@ -122,11 +127,12 @@ class ConnectResponse(google.protobuf.message.Message):
         fragment: kernfed.v1.task_pb2.Fragment | None = ...,
         cancel: kernfed.v1.task_pb2.Cancel | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        submission: kernfed.v1.task_pb2.JobSubmission | None = ...,
         acks: collections.abc.Iterable[kernfed.v1.task_pb2.TaskAck] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "task", b"task", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acks", b"acks", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "task", b"task", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "heartbeat", "task", "fragment", "cancel", "goodbye"] | None: ...
+    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "submission", b"submission", "task", b"task", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acks", b"acks", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "submission", b"submission", "task", b"task", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "heartbeat", "task", "fragment", "cancel", "goodbye", "submission"] | None: ...
 
 Global___ConnectResponse: typing_extensions.TypeAlias = ConnectResponse
 

@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import kernfed.v1.task_pb2
 import sys
 import typing
 
@@ -77,6 +78,7 @@ class Job(google.protobuf.message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: builtins.int
     WAITING_FOR_FIELD_NUMBER: builtins.int
     JOB_TOML_FIELD_NUMBER: builtins.int
+    SUBMISSION_SHA256_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Chosen by the coordinator: the file's name and a few letters."""
     name: builtins.str
@@ -99,6 +101,8 @@ class Job(google.protobuf.message.Message):
     """What it waits for, e.g. `waiting: 2 of 3`; empty if nothing."""
     job_toml: builtins.str
     """The job file, as submitted; empty in lists of jobs."""
+    submission_sha256: builtins.str
+    """SHA-256 of `Submission.statement`, 64 hexadecimal digits; empty where the job is not signed."""
     @property
     def submitted_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -133,9 +137,10 @@ class Job(google.protobuf.message.Message):
         error_message: builtins.str = ...,
         waiting_for: builtins.str = ...,
         job_toml: builtins.str = ...,
+        submission_sha256: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["finished_at", b"finished_at", "started_at", b"started_at", "submitted_at", b"submitted_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clients", b"clients", "error_message", b"error_message", "error_reason", b"error_reason", "finished_at", b"finished_at", "job_id", b"job_id", "job_toml", b"job_toml", "method", b"method", "name", b"name", "num_rounds", b"num_rounds", "round", b"round", "started_at", b"started_at", "state", b"state", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "waiting_for", b"waiting_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clients", b"clients", "error_message", b"error_message", "error_reason", b"error_reason", "finished_at", b"finished_at", "job_id", b"job_id", "job_toml", b"job_toml", "method", b"method", "name", b"name", "num_rounds", b"num_rounds", "round", b"round", "started_at", b"started_at", "state", b"state", "submission_sha256", b"submission_sha256", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "waiting_for", b"waiting_for"]) -> None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 
@@ -238,17 +243,24 @@ class SubmitJobRequest(google.protobuf.message.Message):
 
     JOB_TOML_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
     job_toml: builtins.str
     """The job file, TOML. At most 1 MiB."""
     request_id: builtins.str
     """Drawn by the caller; a repeated submission with the same id gets the same job."""
+    @property
+    def submission(self) -> kernfed.v1.task_pb2.Submission:
+        """`job_toml` under the caller's signature. Unset from a command of before: clients may refuse the job then."""
+
     def __init__(
         self,
         *,
         job_toml: builtins.str = ...,
         request_id: builtins.str = ...,
+        submission: kernfed.v1.task_pb2.Submission | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_toml", b"job_toml", "request_id", b"request_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["submission", b"submission"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job_toml", b"job_toml", "request_id", b"request_id", "submission", b"submission"]) -> None: ...
 
 Global___SubmitJobRequest: typing_extensions.TypeAlias = SubmitJobRequest
 

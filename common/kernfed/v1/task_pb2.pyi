@@ -7,6 +7,7 @@ import builtins
 import google.protobuf.descriptor
 import google.protobuf.duration_pb2
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
 import typing
 
@@ -34,6 +35,7 @@ class Task(google.protobuf.message.Message):
     METHOD_FIELD_NUMBER: builtins.int
     REQUEST_SHA256_FIELD_NUMBER: builtins.int
     COHORT_SIZE_FIELD_NUMBER: builtins.int
+    SUBMISSION_SHA256_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """`<job>/<round>/<step>` plus `/<n>` where a round asks the same step again. A client answers a repeated task from its
     outbox, where `request_sha256` is the same too.
@@ -56,6 +58,10 @@ class Task(google.protobuf.message.Message):
     """
     cohort_size: builtins.int
     """Clients that take part in the job, for the client's policy. 0 from a release of before."""
+    submission_sha256: builtins.bytes
+    """SHA-256 of `Submission.statement` of the job, which a `JobSubmission` brings before the job's first task of a session.
+    Empty where the job's operator did not sign it.
+    """
     @property
     def payload(self) -> Global___Payload:
         """The request. Its body may follow in fragments."""
@@ -78,11 +84,100 @@ class Task(google.protobuf.message.Message):
         method: builtins.str = ...,
         request_sha256: builtins.bytes = ...,
         cohort_size: builtins.int = ...,
+        submission_sha256: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "payload", b"payload"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cohort_size", b"cohort_size", "deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "step", b"step", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cohort_size", b"cohort_size", "deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "step", b"step", "submission_sha256", b"submission_sha256", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
+
+@typing.final
+class Submission(google.protobuf.message.Message):
+    """A job file under the signature of its operator. The operator makes it, and the coordinator passes it on as it is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATEMENT_FIELD_NUMBER: builtins.int
+    SIGNATURE_FIELD_NUMBER: builtins.int
+    CERTIFICATE_PEM_FIELD_NUMBER: builtins.int
+    statement: builtins.bytes
+    """A `SubmissionStatement` as it was serialized: the bytes that are signed. At most 1 KiB."""
+    signature: builtins.bytes
+    """ECDSA signature (P-256, SHA-256, DER) of the text `kernfed job submission 1`, a zero byte, and `statement`."""
+    certificate_pem: builtins.bytes
+    """The operator's certificate, PEM, issued by the federation's CA. At most 16 KiB."""
+    def __init__(
+        self,
+        *,
+        statement: builtins.bytes = ...,
+        signature: builtins.bytes = ...,
+        certificate_pem: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_pem", b"certificate_pem", "signature", b"signature", "statement", b"statement"]) -> None: ...
+
+Global___Submission: typing_extensions.TypeAlias = Submission
+
+@typing.final
+class SubmissionStatement(google.protobuf.message.Message):
+    """What an operator signs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: builtins.int
+    JOB_SHA256_FIELD_NUMBER: builtins.int
+    SIGNED_AT_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    federation: builtins.str
+    """Federation that the job is for."""
+    job_sha256: builtins.bytes
+    """SHA-256 of the job file, as submitted."""
+    nonce: builtins.bytes
+    """16 random bytes, so that no two submissions are the same."""
+    @property
+    def signed_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was signed, by the operator's clock."""
+
+    def __init__(
+        self,
+        *,
+        federation: builtins.str = ...,
+        job_sha256: builtins.bytes = ...,
+        signed_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        nonce: builtins.bytes = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["signed_at", b"signed_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "job_sha256", b"job_sha256", "nonce", b"nonce", "signed_at", b"signed_at"]) -> None: ...
+
+Global___SubmissionStatement: typing_extensions.TypeAlias = SubmissionStatement
+
+@typing.final
+class JobSubmission(google.protobuf.message.Message):
+    """A job's submission, for the clients that work for it. A client of before skips it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    JOB_TOML_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Job that it is of. Where it is signed, the id ends in letters that follow from `Submission.statement`."""
+    job_toml: builtins.str
+    """The job file, as submitted. At most 1 MiB."""
+    @property
+    def submission(self) -> Global___Submission:
+        """Its operator's word."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        job_toml: builtins.str = ...,
+        submission: Global___Submission | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["submission", b"submission"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "job_toml", b"job_toml", "submission", b"submission"]) -> None: ...
+
+Global___JobSubmission: typing_extensions.TypeAlias = JobSubmission
 
 @typing.final
 class Payload(google.protobuf.message.Message):

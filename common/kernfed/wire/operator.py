@@ -41,6 +41,7 @@ def job_to_proto(job: JobInfo) -> pb.Job:
         error_message=job.error_message,
         waiting_for=job.waiting_for,
         job_toml=job.job_toml,
+        submission_sha256=job.submission_sha256,
     )
 
 
@@ -70,6 +71,7 @@ def job_from_proto(msg: pb.Job) -> JobInfo:
         error_message=msg.error_message,
         waiting_for=msg.waiting_for,
         job_toml=msg.job_toml,
+        submission_sha256=msg.submission_sha256,
     )
 
 

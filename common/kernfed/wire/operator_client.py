@@ -25,7 +25,9 @@ import grpc.aio
 from kernfed import files
 from kernfed.errors import BusyError, ConfigError, JobError, KernfedError, UnavailableError, WireError
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate, NumberedEvent
+from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, channel_credentials
+from kernfed.pki.submission import sign_job
 from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import operator_service_pb2 as pb
@@ -81,7 +83,7 @@ class OperatorClient:
         await self._channel.close()
 
     async def submit(self, job_toml: str, request_id: str | None = None) -> JobInfo:
-        """Check a job file at the coordinator and queue it.
+        """Sign a job file, have the coordinator check it, and queue it.
 
         Args:
             job_toml: Text of the file.
@@ -90,8 +92,13 @@ class OperatorClient:
         Raises:
             ConfigError: The file is wrong.
             UnknownClientError: It names a client that is not enrolled.
+            SubmissionError: The coordinator does not take the signature, e.g. for a clock that is wrong.
         """
-        request = pb.SubmitJobRequest(job_toml=job_toml, request_id=request_id or secrets.token_hex(16))
+        request = pb.SubmitJobRequest(
+            job_toml=job_toml,
+            request_id=request_id or secrets.token_hex(16),
+            submission=sign_job(job_toml, self._identity, utc_now()),
+        )
         try:
             response = await self._call(self._stub.SubmitJob, request)
         except UnavailableError:  # it may have come through; the id makes asking again safe

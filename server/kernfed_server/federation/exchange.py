@@ -8,16 +8,28 @@ from typing import cast
 from kernfed.federation.exchange import Call, Fault
 from kernfed.federation.messages.base import R
 from kernfed_server.federation.open_call import OpenCall
+from kernfed_server.federation.session import ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
 
 
 class RemoteExchange:
     """An exchange over the clients' sessions."""
 
-    def __init__(self, registry: SessionRegistry, submitted_by: str, method: str) -> None:
+    def __init__(
+        self, registry: SessionRegistry, submitted_by: str, method: str, submission: ToldSubmission | None = None
+    ) -> None:
+        """Make the exchange of a job.
+
+        Args:
+            registry: The sessions.
+            submitted_by: The job's operator.
+            method: The job's method.
+            submission: What the operator signed; None: nothing.
+        """
         self._registry = registry
         self._submitted_by = submitted_by
         self._method = method
+        self._submission = submission
 
     def present(self) -> frozenset[str]:
         """Clients that have a session now."""
@@ -25,7 +37,7 @@ class RemoteExchange:
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`."""
-        pending = OpenCall(call, self._registry, self._submitted_by, self._method)
+        pending = OpenCall(call, self._registry, self._submitted_by, self._method, self._submission)
         await pending.prepare()
         self._registry.add_call(pending)
         try:

@@ -25,7 +25,7 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Body, payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload
-from kernfed_server.federation.session import Session, SessionLimits
+from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 _HASHED_AT_ONCE = 4 << 20
@@ -69,10 +69,17 @@ class Clients(Protocol):
 class OpenCall:
     """A call that waits for replies."""
 
-    def __init__(self, call: Call[Any], clients: Clients, submitted_by: str, method: str) -> None:
+    def __init__(
+        self,
+        call: Call[Any],
+        clients: Clients,
+        submitted_by: str,
+        method: str,
+        submission: ToldSubmission | None = None,
+    ) -> None:
         self._call = call
         self._sessions = clients
-        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s)
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s, call.rows)
         self._began, self._began_at = time.monotonic(), datetime.now(UTC)
         self._state = StepState(call.clients, rules, self._began)
         self.outcomes: dict[str, Reply | Fault] = {}
@@ -81,6 +88,7 @@ class OpenCall:
         self._spools: list[Path] = []
         self._submitted_by = submitted_by
         self._method = method
+        self._submission = submission
         self._sent: dict[str, _Task] = {}
         self._announced: dict[str, bytes] = {}
         self._shared: _Task | None = None
@@ -121,6 +129,7 @@ class OpenCall:
             method=self._method,
             request_sha256=sha256,
             cohort_size=call.cohort_size,
+            submission_sha256=b"" if self._submission is None else self._submission.sha256,
         )
         task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
         body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None
@@ -185,6 +194,8 @@ class OpenCall:
         task = self._shared or self._sent.get(session.name) or self._own_task(session.name)
         self._sent[session.name] = task
         if session.known_tasks.get(self.task_id) not in (b"", task.sha256):
+            if self._submission is not None:
+                session.tell_submission(self._submission)
             session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
 
     def asked(self, client: str, sha256: bytes) -> bool:
@@ -266,9 +277,7 @@ class OpenCall:
                     self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
                 return self.outcomes
             if decision is Decision.FAIL:
-                raise quorum_error(
-                    self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
-                )
+                raise quorum_error(self._call, self.outcomes)
             self._say_waiting(now, away)
             self._wake.clear()
             timer = loop.call_later(self._state.next_change(now, away) + 1e-3, self._wake.set)
@@ -276,9 +285,6 @@ class OpenCall:
                 await self._wake.wait()
             finally:
                 timer.cancel()
-
-    def _num_answers(self) -> int:
-        return sum(not isinstance(o, Fault) for o in self.outcomes.values())
 
     def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
         text, until = self._state.waiting(away, now), self._state.closes_at(away)

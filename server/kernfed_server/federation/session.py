@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import Self
 
-from kernfed.jobs.info import ClientInfo
+from kernfed.jobs.info import ClientInfo, JobInfo
+from kernfed.pki.submission import sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
 from kernfed.wire.outgoing import Outgoing
 
 
@@ -32,6 +35,27 @@ class SessionLimits:
     max_frames_per_s: float = 5000.0
 
 
+@dataclass(frozen=True, slots=True)
+class ToldSubmission:
+    """What a job's operator signed, on its way to the job's clients.
+
+    Attributes:
+        job_id: The job.
+        sha256: By which its tasks name it.
+        frame: For the stream of each client, once.
+    """
+
+    job_id: str
+    sha256: bytes
+    frame: bytes
+
+    @classmethod
+    def of(cls, job: JobInfo, submission: task_pb2.Submission) -> Self:
+        """Serialized once for all clients."""
+        told = task_pb2.JobSubmission(job_id=job.job_id, job_toml=job.job_toml, submission=submission)
+        return cls(job.job_id, sha256_of(submission), pb.ConnectResponse(submission=told).SerializeToString())
+
+
 @dataclass(eq=False)
 class Session:
     """One client's stream."""
@@ -47,6 +71,8 @@ class Session:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     busy: frozenset[str] = frozenset()
     """Tasks that the client was receiving or computing at its last heartbeat."""
+    told: set[str] = field(default_factory=set)
+    """Jobs of which the client has what their operators signed."""
 
     @property
     def name(self) -> str:
@@ -56,6 +82,17 @@ class Session:
     def send(self, frame: pb.ConnectResponse) -> None:
         """Queue a small frame."""
         self.outgoing.put(frame.SerializeToString())
+
+    def tell_submission(self, submission: ToldSubmission) -> None:
+        """Pass on what a job's operator signed, once in a session."""
+        if submission.job_id not in self.told:
+            self.told.add(submission.job_id)
+            self.outgoing.put(submission.frame)
+
+    def end_job(self, job_id: str, why: str) -> None:
+        """A job is over: the client drops its state."""
+        self.told.discard(job_id)
+        self.send(pb.ConnectResponse(cancel=task_pb2.Cancel(job_id=job_id, why=why[:500])))
 
     def end(self, reason: str, message: str) -> None:
         """Say goodbye and end the session."""

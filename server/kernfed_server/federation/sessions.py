@@ -255,7 +255,7 @@ class SessionRegistry:
         for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
             del self._closed[task_id]
         for session in self._sessions.values():
-            session.send(pb.ConnectResponse(cancel=task_pb2.Cancel(job_id=job_id, why=why[:500])))
+            session.end_job(job_id, why)
 
     def cut(self, serials: frozenset[str], reason: str, message: str) -> None:
         """End the sessions of certificates, e.g. because they were revoked."""

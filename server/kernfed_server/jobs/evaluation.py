@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +80,15 @@ def local_requests(
         )
         for client in clients
     }
+
+
+async def measured_once(run: Run, name: str, measure: Callable[[], Awaitable[RoundMetrics]]) -> RoundMetrics:
+    """What clients have alone, measured before round 1 and carried on: the same in each life of the run."""
+
+    async def ask() -> dict[str, Any]:
+        return asdict(await measure())
+
+    return RoundMetrics(**await run.agreed.once(name, ask))
 
 
 async def measured(

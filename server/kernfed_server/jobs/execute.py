@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kernfed.errors import ConfigError, DivergedError, KernfedError
+from kernfed.errors import ConfigError, DivergedError, KernfedError, NumericalError
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
+from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.preparation import Setup, prepare
+from kernfed_server.jobs.evaluation import measured_once
+from kernfed_server.jobs.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.taking import recall
 from kernfed_server.jobs.verdict import end_of
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
@@ -31,8 +35,8 @@ async def execute(
 ) -> Model | None:
     """Prepare the clients, run the method, and put the model together.
 
-    A run that resumes passes the same way: preparation is repeated, unless the method recalls what came of it, and the
-    method goes on after the last closed round.
+    A run that resumes passes the same way: what the clients agreed on is recalled, and the method goes on after the
+    last closed round.
 
     Args:
         job: What to run.
@@ -50,40 +54,72 @@ async def execute(
     """
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method))
+    cohort.cap(job.cohort.max_share)
+    if "cohort.min_rows_fraction" not in job.unused_keys():
+        cohort.count_rows(job.cohort.min_rows_fraction)
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
-    adapted = workflow.adapt(job, run.resumed)
-    setup = workflow.recall(adapted, cohort, run)
-    if setup is None:
-        agreed, copies = workflow.agreed(job, files), workflow.feature_copies(job.method)
-        setup = await prepare(
-            adapted, cohort, run, map_features=needs is Needs.FEATURES, feature_copies=copies, agreed=agreed
-        )
+    setup = await _prepared(job, workflow, files, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
+    weights = workflow.weights(setup)
+    if weights is not None:
+        run.weighs(*weights)
     if workflow.baseline is not None:
-        setup = dataclasses.replace(setup, baseline=await workflow.baseline(setup, job.method, cohort, run))
+        measure = functools.partial(workflow.baseline, setup, job.method, cohort, run)
+        setup = dataclasses.replace(setup, baseline=await measured_once(run, "local models", measure))
     if files:
         setup = dataclasses.replace(setup, files=files)
     try:
         left = await workflow.run(setup, job.method, cohort, run)
-    except DivergedError as err:
+    except NumericalError as err:
+        run.tell_loudest()
+        if cohort.loudest is not None:
+            err.args = (f"{err}. {cohort.loudest.words}",)
+        if not isinstance(err, DivergedError):
+            raise
         if isinstance(err, DivergedRunError) and err.weights is not None:
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
-        if "method." not in str(err) and (keys := _step_keys(job)):
+        if cohort.loudest is None and "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
         if isinstance(err, DivergedRunError):
             await _measure_what_is_left(err, run)
             run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
             _tell_end(run, setup, workflow)
         raise
+    run.tell_loudest()
     _tell_end(run, setup, workflow)
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left
+
+
+async def _prepared(job: JobFile, workflow: Workflow, files: Mapping[str, bytes], cohort: Cohort, run: Run) -> Setup:
+    """What the clients agreed on before round 1, once in the life of the job."""
+    adapted, state = workflow.adapt(job, run.resumed), run.resumed
+    mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
+    earlier, copies = workflow.earlier(job, files), workflow.feature_copies(job.method)
+    agreement = run.agreed.agreement
+    if agreement is None and state is not None:
+        agreement = workflow.former(adapted, run)
+    if agreement is None:
+        agreement = await prepare(adapted, cohort, run, map_features=mapped, feature_copies=copies, earlier=earlier)
+        if state is not None:
+            run.note(
+                "an earlier release began the job, and its checkpoints do not hold what the clients agreed on: scales, "
+                f"classes and features are agreed on anew, by {listed(sorted(agreement.num_rows), more=', ...')}; the "
+                "rounds so far were of what those agreed on who took part then"
+            )
+        run.agreed.agree(agreement)
+    else:
+        await recall(adapted, agreement, cohort, run, copies=copies, earlier=earlier)
+        if run.agreed.agreement is None:
+            run.agreed.agree(agreement)
+    await run.write_agreed()
+    return setup_of(adapted, agreement, run, earlier)
 
 
 def _tell_end(run: Run, setup: Setup, workflow: Workflow) -> None:

@@ -9,6 +9,7 @@ from kernfed.errors import JobError, KernfedError
 from kernfed.federation.cohort import Cohort, pass_all
 from kernfed.federation.exchange import NO_ANSWER, Fault
 from kernfed.federation.messages.base import R, Request
+from kernfed_server.jobs.kept_replies import replies_array, replies_of
 from kernfed_server.jobs.run import Run
 
 
@@ -66,6 +67,25 @@ class Gate:
         if not replies:
             _refuse(request.step, len(asked), absent)
         return replies
+
+    async def once(self, name: str, request: Request[R], check: Callable[[str, R], None] = pass_all) -> dict[str, R]:
+        """As `ask`, once in the life of the job: later lives of the run have the replies of then, and ask nobody.
+
+        A client that lost its state is asked again when it says so, where the request sets up its state.
+
+        Args:
+            name: Of the replies among what the run keeps.
+            request: What to ask.
+            check: As in `ask`.
+        """
+        kept = self._run.agreed.get(name)
+        if kept is None:
+            replies = await self.ask(request, check)
+            self._run.agreed.put(name, replies_array(replies, self._cohort.float_bits))
+            return replies
+        if request.setup:
+            self._cohort.recall(request, check)
+        return replies_of(kept, request)
 
 
 def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:

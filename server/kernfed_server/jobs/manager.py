@@ -21,6 +21,8 @@ from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.registry import method_of
+from kernfed.pki.submission import sha256_of, signed_job_id
+from kernfed.v1 import task_pb2
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.queue import JobQueue
 from kernfed_server.jobs.run import Model, Run
@@ -34,13 +36,16 @@ log = structlog.get_logger(__name__)
 
 MAX_FILE_BYTES = 1 << 20
 MAX_LIVE_JOBS = 10_000
-_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _REPLAY_PAGE = 1000
 _DRAIN_LOOK_S = 0.02
 
 
 Execute = Callable[[JobFile, Cohort, Run], Awaitable[Model | None]]
 """Runs the workflow of a job; see `kernfed_server.jobs.execute.execute`."""
+
+
+MakeExchange = Callable[[JobInfo, task_pb2.Submission | None], Exchange]
+"""How a job's requests reach its clients, with what its operator signed, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class RunManager:
         self,
         store: Store,
         sessions: Sessions,
-        make_exchange: Callable[[JobInfo], Exchange],
+        make_exchange: MakeExchange,
         folder: Path,
         *,
         execute: Execute | None = None,
@@ -81,7 +86,7 @@ class RunManager:
         Args:
             store: Where jobs are kept.
             sessions: The clients' sessions.
-            make_exchange: How a job's requests reach its clients.
+            make_exchange: How a job's requests, and what its operator signed, reach its clients.
             folder: The coordinator's data folder; artifacts go to `jobs/<job>/artifacts` in it.
             execute: Runs a workflow; `kernfed_server.jobs.execute.execute` where unset.
             known_clients: Names of all enrolled clients, or None where they are not known here. May block.
@@ -150,13 +155,17 @@ class RunManager:
         for active in self._active.values():
             active.history.end(UnavailableError("the coordinator is shutting down; the job goes on when it is back"))
 
-    async def submit(self, job_toml: str, request_id: str, operator: str) -> JobInfo:
+    async def submit(
+        self, job_toml: str, request_id: str, operator: str, submission: task_pb2.Submission | None = None
+    ) -> JobInfo:
         """Check a job file and queue it.
 
         Args:
             job_toml: Text of the file.
             request_id: The same operator gets the same job for the same id; empty: always a new one.
             operator: Who submits, from the certificate.
+            submission: `job_toml` under the operator's signature, which was checked; None: it is not signed. One that
+                comes again is the same job.
 
         Raises:
             ConfigError: The file is wrong; or the request id was used for another file.
@@ -174,8 +183,9 @@ class RunManager:
             raise UnavailableError("the coordinator is shutting down; submit again when it is back")
         if len(self._active) >= MAX_LIVE_JOBS:
             raise BusyError(f"{MAX_LIVE_JOBS} jobs are queued or running; submit again when some are over")
+        sha256 = secrets.token_bytes(32) if submission is None else sha256_of(submission)
         new = JobInfo(
-            job_id=f"{file.name}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}",
+            job_id=signed_job_id(file.name, sha256),
             name=file.name,
             method=file.method.name,
             state=JobState.QUEUED,
@@ -184,8 +194,9 @@ class RunManager:
             num_rounds=method_of(file.method).rounds(file.method),
             clients=tuple(sorted(file.cohort.clients or ())),
             job_toml=job_toml,
+            submission_sha256="" if submission is None else sha256.hex(),
         )
-        info, is_new = await self._store.submit(new, request_id)
+        info, is_new = await self._store.submit(new, request_id, submission)
         if not is_new:
             if info.job_toml != job_toml:
                 raise ConfigError(f"request id {request_id!r} was used for another job file; use a new one")
@@ -358,7 +369,7 @@ class RunManager:
         with structlog.contextvars.bound_contextvars(job_id=active.info.job_id):
             active.begun = True
             try:
-                exchange = self._make_exchange(active.info)
+                exchange = self._make_exchange(active.info, await self._store.submission(active.info.job_id))
                 candidates = functools.partial(self._queue.candidates, active)
                 outcome = await run_job(active, self._store, exchange, self._execute, candidates)
                 active.finishing = True

@@ -1,7 +1,6 @@
 """The start of every method on data: check the data, agree on classes, scales and features, centre.
 
-All of it is deterministic, so that a resumed run repeats it and gets the same: clients answer tasks that they know from
-memory, and compute the others again to the same bits.
+All of it is deterministic. What comes of it is fixed for the job's life: see `kernfed_server.jobs.agreement`.
 
 What leaves a client: row counts, class names and counts, per-column means and deviations, the median distance between
 rows for the median heuristic (`summary`), and the mean of features and targets where the model has an
@@ -13,37 +12,42 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
-from kernfed.errors import DataError, InvalidReplyError
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureForm, FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import (
-    CentreRequest,
     DataDescription,
     DataSchema,
     DescribeDataRequest,
-    MapFeaturesRequest,
     MeanEmbeddingRequest,
     Standardised,
-    StandardiseRequest,
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale_key
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
-from kernfed.wording import is_class_name, listed
+from kernfed.wording import listed
+from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.descriptions import LaterDescription, agree_backbone, check_description, digest
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_moments, pooled_mean
+from kernfed_server.jobs.scales import agree_scales, check_embedding, pooled_mean
+from kernfed_server.jobs.taking import (
+    asked_schema,
+    centre_request,
+    check_fingerprint,
+    map_request,
+    standardise_request,
+)
 from kernfed_server.jobs.units import note_units, note_units_beside
 
 _MOST_TOLD = 8
@@ -82,7 +86,7 @@ class Setup:
     backbone: str = ""
     """Fingerprint of the clients' frozen backbone; empty: none."""
     job: JobFile | None = None
-    """The job, for what it leaves; None where an earlier release's agreement is recalled."""
+    """The job, for what it leaves; None where the method needs no features."""
     bounds: tuple[float, ...] = ()
     """Of the standardised training rows by column, 0: none; empty: none at all."""
     local_shared: bool = False
@@ -100,25 +104,37 @@ class Setup:
         return self.spec.num_features
 
 
-@dataclass(frozen=True, slots=True)
-class Agreed:
-    """Agreement of the clients of an earlier job, for a job whose clients join them. Shapes as in `Setup`."""
+def setup_of(job: JobFile, agreement: Agreement, run: Run, earlier: Earlier | None = None) -> Setup:
+    """The agreement as a method uses it.
 
-    origin: str
-    """Whose it is, for people."""
-    classes: tuple[str, ...]
-    mean: Array
-    deviation: Array
-    bounds: tuple[float, ...]
-    spec: FeatureSpec
-    feature_mean: Array
-    target_mean: Array
-    backbone: str
-    column_mean: Array
-    """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
-    column_deviation: Array
-    ridge: float | None = None
-    """Where it followed from the earlier clients' rows."""
+    Args:
+        job: As its clients are prepared for it.
+        agreement: Of its clients.
+        run: Its run.
+        earlier: The other job whose clients these join, if any.
+    """
+    schema = asked_schema(job, run, earlier)
+    num_outputs, mapped = TASKS[schema.task].num_outputs(agreement.classes), bool(agreement.fingerprint)
+    setup = Setup(
+        schema=schema,
+        classes=agreement.classes,
+        mean=agreement.mean,
+        deviation=agreement.deviation,
+        spec=agreement.spec,
+        fingerprint=agreement.fingerprint,
+        num_outputs=num_outputs,
+        feature_mean=agreement.feature_mean if mapped else np.zeros(agreement.spec.num_features),
+        target_mean=agreement.target_mean if mapped else np.zeros(num_outputs),
+        num_rows=agreement.num_rows,
+        strict=job.cohort.preflight == "all",
+        backbone=agreement.backbone,
+        class_order=agreement.class_order,
+        ridge=agreement.ridge,
+    )
+    if not mapped:
+        return setup
+    intercept, shared = job.features.intercept, job.local_shared
+    return replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=agreement.bounds)
 
 
 async def prepare(
@@ -128,8 +144,8 @@ async def prepare(
     *,
     map_features: bool = True,
     feature_copies: int = 0,
-    agreed: Agreed | None = None,
-) -> Setup:
+    earlier: Earlier | None = None,
+) -> Agreement:
     """Check every client's data and agree on all that the method needs before round 1.
 
     A client that fails a step stops the job with `cohort.preflight = "all"`. With "quorum" it is left out of the job,
@@ -140,28 +156,24 @@ async def prepare(
         cohort: On whom.
         run: Where notes go.
         map_features: Whether the method uses the feature map; without it, preparation ends with the agreed scales and
-            lengthscale, and `Setup` has no features.
+            lengthscale, and the agreement has no features.
         feature_copies: Matrices of all training rows' features that the method keeps at a client, which must fit there.
-        agreed: What the clients of an earlier job agreed on, which these take over; None: they agree among themselves.
+        earlier: What the clients of another job agreed on, which these take over; None: they agree among themselves.
 
     Raises:
         JobError: A client's data or policy do not allow the job; one line per client.
         QuorumNotMetError: Fewer clients than the quorum are left.
         DataError: The clients' classes do not fit the task.
     """
-    schema = data_schema(job)
-    if run.rules < 1:
-        schema = replace(schema, copies_together=False)
-    if agreed is not None:
-        schema = replace(schema, classes=agreed.classes)
+    schema = asked_schema(job, run, earlier)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
 
-    later = LaterDescription(schema, cohort)
+    later = LaterDescription(schema, cohort, run)
     described = await gate.ask(
         DescribeDataRequest(dataset=job.cohort.dataset, schema=schema),
-        check=lambda _, description: _check_description(schema, description),
+        check=lambda _, description: check_description(schema, description),
         later=later,
     )
     num_rows = {client: d.num_rows for client, d in described.items()}
@@ -172,130 +184,78 @@ async def prepare(
             f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "
             "data.test_fraction, a test partition of more rows, or a lower policy.min_rows gives metrics"
         )
+    if rare := [client for client, d in described.items() if d.rare_classes_left_out]:
+        run.note(
+            f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
+            "policy.rare_classes allows them"
+        )
+    taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
-    later.backbone = _agree_backbone(schema, backbones | ({agreed.origin: agreed.backbone} if agreed else {}))
+    if earlier is not None:
+        backbones[earlier.origin] = earlier.agreement.backbone
+    later.backbone = agree_backbone(schema, backbones)
+    later.before = {client: digest(d) for client, d in described.items()}
     classes = unite_classes(schema, {client: d.classes for client, d in described.items()})
     class_order = by_rows(classes, described) if run.rules >= 2 else ()  # see `RULES`
     within: Array | None = None
-    if agreed is None:
+    if earlier is None:
         _judge_unseen(job, classes, described, run)
         note_units(schema, described, run)
-        scales = agree_scales(data, described, run)
+        scales = agree_scales(data, described, cohort.counted(num_rows), run)
         mean, deviation, bounds = scales.mean, scales.deviation, scales.bounds
         within = scales.within() if lengthscale(job) == COLUMNS else None
         if map_features and job.shifts_columns and run.rules >= 1:
-            mean = pooled_mean(described)
+            mean = pooled_mean(described, cohort.counted(num_rows))
     else:
-        note_units_beside(schema, described, agreed.column_mean, agreed.column_deviation, agreed.origin, run)
-        mean, deviation, bounds = agreed.mean, agreed.deviation, agreed.bounds
+        note_units_beside(schema, described, earlier.column_mean, earlier.column_deviation, earlier.origin, run)
+        mean, deviation, bounds = earlier.agreement.mean, earlier.agreement.deviation, earlier.agreement.bounds
 
-    rule = lengthscale(job)
-    median = isinstance(rule, str) and job.features.kernel not in EXACT_KERNELS
-    drawn = median and rule in ("median", COLUMNS)
-    standardised = await gate.ask(
-        StandardiseRequest(
-            classes=classes,
-            mean=mean,
-            deviation=deviation,
-            median_distance=median,
-            drawn=drawn,
-            bounds=bounds,
-        )
-    )
+    standardised = await gate.ask(standardise_request(job, classes, mean, deviation, bounds))
     if tied := sorted(client for client, s in standardised.items() if s.ties):
         run.note(
             f"more than half of the distances between rows are 0 at {listed(tied)}, for rows repeat; the lengthscale "
             "goes by the others"
         )
-    num_outputs = TASKS[schema.task].num_outputs(classes)
-    spec = agree_features(job, standardised, run, within) if agreed is None else agreed.spec
-    setup = Setup(
-        schema=schema,
+    counted = cohort.counted({client: float(s.num_rows) for client, s in standardised.items()})
+    agreement = Agreement(
         classes=classes,
         mean=mean,
         deviation=deviation,
-        spec=spec,
-        fingerprint="",
-        num_outputs=num_outputs,
-        feature_mean=np.zeros(spec.num_features),
-        target_mean=np.zeros(num_outputs),
-        num_rows=num_rows,
-        strict=job.cohort.preflight == "all",
-        backbone=later.backbone,
+        bounds=bounds,
+        spec=agree_features(job, standardised, counted, run, within) if taken is None else taken.spec,
         class_order=class_order,
-        ridge=None if agreed is None else agreed.ridge,
+        backbone=later.backbone,
+        ridge=None if taken is None else taken.ridge,
+        num_rows=num_rows,
+        descriptions=later.before,
     )
     if map_features:
-        intercept, shared = job.features.intercept, job.local_shared
-        setup = replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=bounds)
-        await _tell_rank(spec, run)
-        setup = await _map_features(setup, gate, agreed, feature_copies)
-    return replace(setup, num_rows={client: num_rows[client] for client in cohort.clients})
+        await _tell_rank(agreement.spec, run)
+        agreement = await _map_features(job, agreement, cohort, gate, taken, feature_copies)
+    return replace(agreement, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
-async def _map_features(setup: Setup, gate: Gate, agreed: Agreed | None, copies: int) -> Setup:
+async def _map_features(
+    job: JobFile, agreement: Agreement, cohort: Cohort, gate: Gate, taken: Agreement | None, copies: int
+) -> Agreement:
     """Have the clients compute their features, and centre them where the model has an intercept."""
-    spec, num_outputs = setup.spec, setup.num_outputs
-    own = await asyncio.to_thread(fingerprint, spec)
-    await gate.ask(
-        MapFeaturesRequest(features=spec, num_outputs=num_outputs, copies=copies),
-        check=lambda client, mapped: _check_fingerprint(client, mapped.fingerprint, own),
-    )
-    setup = replace(setup, fingerprint=own)
-    if not setup.intercept:
-        return setup
-    if agreed is None:
-        embedded = await gate.ask(MeanEmbeddingRequest(num_features=spec.num_features, num_outputs=num_outputs))
-        pooled = weighted_mean([Weighted(float(e.num_rows), e) for e in embedded.values()])
+    own = await asyncio.to_thread(fingerprint, agreement.spec)
+    agreement = replace(agreement, fingerprint=own)
+    request = map_request(job, agreement, copies)
+    await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    num_features, num_outputs = request.features.num_features, request.num_outputs
+    if not job.features.intercept:
+        return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))
+    if taken is None:
+        means = MeanEmbeddingRequest(num_features=num_features, num_outputs=num_outputs)
+        embedded = await gate.ask(means, partial(check_embedding, agreement.spec, data_schema(job).task))
+        pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:
-        feature_mean, target_mean = agreed.feature_mean, agreed.target_mean
-    await gate.ask(CentreRequest(feature_mean=feature_mean, target_mean=target_mean))
-    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
-
-
-@dataclass
-class LaterDescription:
-    """Checks the description of a client's data that is asked for when others have passed: it joins, or lost its state.
-
-    Attributes:
-        schema: Of the job.
-        cohort: Is told of its rows.
-        backbone: Fingerprint of the others' backbone.
-    """
-
-    schema: DataSchema
-    cohort: Cohort
-    backbone: str = ""
-
-    def __call__(self, client: str, description: DataDescription) -> None:
-        """See `kernfed.federation.cohort.Check`."""
-        _check_description(self.schema, description)
-        _agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
-        self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
-
-
-def _check_description(schema: DataSchema, description: DataDescription) -> None:
-    if description.num_rows < 1:
-        raise InvalidReplyError("states no training row")
-    if description.backbone and not schema.backbone:
-        raise InvalidReplyError("states a backbone, where the job names none")
-    check_moments(description)
-    outside, ranges = description.outside_rows, schema.ranges
-    if len(outside) != len(ranges):
-        raise InvalidReplyError(
-            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
-        )
-    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
-        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
-    if not all(map(is_class_name, description.classes)):
-        raise InvalidReplyError("states a class whose name no client's reader lets through")
-    if TASKS[schema.task].has_classes:
-        counts = description.class_counts
-        if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
-            raise InvalidReplyError(
-                f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
-            )
+        feature_mean, target_mean = taken.feature_mean, taken.target_mean
+    agreement = replace(agreement, feature_mean=feature_mean, target_mean=target_mean)
+    await gate.ask(centre_request(agreement))
+    return agreement
 
 
 def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str, DataDescription], run: Run) -> None:
@@ -314,29 +274,6 @@ def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str
     run.note(f"no client has a training row of class {listed(unseen)}: models cannot predict it")
 
 
-def _agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
-    """Fingerprint of the backbone: all clients must see the world through the same eyes.
-
-    Raises:
-        DataError: Their backbones differ; names each client's.
-    """
-    if len(set(found.values())) > 1:
-        listed = "; ".join(f"{client}: {digest[:12] or 'none'}" for client, digest in sorted(found.items()))
-        raise DataError(
-            f"the clients' backbones {schema.backbone!r} differ (fingerprints {listed}); give every client file the "
-            f"same source, weights and transforms in [backbones.{schema.backbone}]"
-        )
-    return next(iter(found.values()))
-
-
-def _check_fingerprint(client: str, found: str, own: str) -> None:
-    if found != own:
-        raise InvalidReplyError(
-            f"{client} drew other random features (fingerprint {found[:12]!r}, the coordinator's is {own[:12]!r}); "
-            "install the same version of kernfed at both ends"
-        )
-
-
 def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     for client, d in described.items():
         if d.num_dropped_rows:
@@ -348,13 +285,18 @@ def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription],
 
 
 def agree_features(
-    job: JobFile, standardised: Mapping[str, Standardised], run: Run, within: Array | None = None
+    job: JobFile,
+    standardised: Mapping[str, Standardised],
+    counted: Mapping[str, float],
+    run: Run,
+    within: Array | None = None,
 ) -> FeatureSpec:
     """The feature map, by the clients' median distances where the job leaves its lengthscale to them.
 
     Args:
         job: Of the clients.
         standardised: What they told of their distances.
+        counted: Weight of each client's.
         run: For notes.
         within: Part of each column's deviation that lies within clients, (P,), where columns may have their own scales.
     """
@@ -365,7 +307,7 @@ def agree_features(
     scale = rule = lengthscale(job)
     if isinstance(scale, str):
         agreed = agree_lengthscale(
-            [s.median_distance for s in standardised.values()], [s.num_rows for s in standardised.values()]
+            [s.median_distance for s in standardised.values()], [counted[client] for client in standardised]
         )
         if section.kernel in EXACT_KERNELS:
             scale = 1.0

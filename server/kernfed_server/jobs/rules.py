@@ -35,7 +35,7 @@ def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     method = job.method
     if getattr(method, _RIDGE, None) != BY_ROWS or _RIDGE in method.idle_keys():
         return job, setup
-    total = sum(setup.num_rows.values())
+    total = round(sum(run.counted(setup.num_rows).values()))
     ridge = _by_rows(method, setup.spec, total) if setup.ridge is None else setup.ridge
     own = {client: _by_rows(method, setup.spec, rows) for client, rows in setup.num_rows.items()}
     why = f"by the rule for {total} training rows and {setup.num_features} features"

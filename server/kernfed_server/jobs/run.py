@@ -14,7 +14,11 @@ from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.maths.settling import relative_movement
+from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
+from kernfed.methods.shares import ClientShare, SharesFinding
+from kernfed.metric_names import ROW_SHARE
+from kernfed_server.jobs.agreed import AgreedValues
 from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
@@ -27,9 +31,10 @@ PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
-RULES = 2
+RULES = 3
 """Of what a run does by default: 0 dealt copies of a row to training and test rows one by one; below 2 a ridge that the
-job does not name was 1e-3, and classes were drawn for in their order in the job."""
+job does not name was 1e-3, and classes were drawn for in their order in the job; below 3 the job's seed drew the rows
+that are held out."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 _RULE = f"{_OWN}rule."
@@ -42,6 +47,8 @@ class Checkpoint:
 
     round_num: int
     state: Arrays
+    closes: bool = True
+    """Whether the round was closed just now; else something was agreed on behind it."""
 
 
 class Model(Protocol):
@@ -91,6 +98,7 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
+        self._loud: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
@@ -102,6 +110,12 @@ class Run:
         self.rules = RULES if resumed is None else 0
         """Those under which it began; one that began under earlier rules goes on under them."""
         self._movements: list[float] = []
+        self.agreed = AgreedValues(resumed.state if resumed else None)
+        """What the clients agreed on before round 1, of which nobody agrees anew."""
+        self._whole: Run | None = None
+        """The run within which this one is; see `part`."""
+        self._recorded = False
+        """Whether this life of the run wrote a checkpoint of a round."""
         if resumed:
             self._recall(State(resumed.state).part(_OWN))
 
@@ -112,8 +126,8 @@ class Run:
 
     @property
     def resumed(self) -> State | None:
-        """State after the last finished round of an earlier life of this run, else None."""
-        if self._resumed is None:
+        """State after the last finished round of an earlier life of this run; None: no round was."""
+        if self._resumed is None or not self._resumed.round_num:
             return None
         return State({name: a for name, a in self._resumed.state.items() if not name.startswith(_OWN)})
 
@@ -128,7 +142,11 @@ class Run:
         return {n.removeprefix(_RULE): float(a[0]) for n, a in state.items() if n.startswith(_RULE)}
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
-        """Round numbers still to do, up to `last`; entering one opens it for the cohort."""
+        """Round numbers still to do, up to `last`; entering one opens it for the cohort.
+
+        What the clients have agreed on is on disk before the first.
+        """
+        await (self._whole or self).write_agreed()
         for round_num in range(self._round + 1, last + 1):
             self._cohort.enter_round(round_num)
             self._journal.event(JobEvent(EventKind.ROUND_OPENED, round_num))
@@ -147,8 +165,16 @@ class Run:
         journal = _PartJournal(self, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
         inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
-        inner._round = self._round
+        inner._round, inner._whole, inner.agreed = self._round, self, self.agreed
         return inner
+
+    async def write_agreed(self) -> None:
+        """Keep what was agreed on since the last checkpoint, with the state of then."""
+        if not self.agreed.unwritten or self._recorded:  # the next round's checkpoint takes it along
+            return
+        state = {} if self._resumed is None else self._resumed.state
+        await self._journal.checkpoint(Checkpoint(self._round, {**state, **self._own_state()}, closes=False))
+        self.agreed.unwritten = False
 
     def evaluates(self, round_num: int, last: int) -> bool:
         """Whether this round's model is to be measured at the clients."""
@@ -156,12 +182,10 @@ class Run:
 
     async def record(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> None:
         """Close a round: its state is on disk before the next one opens."""
-        if metrics is not None and metrics.pooled:
-            self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
-        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
+        self._closed(round_num, metrics)
         await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
-        self._round = round_num
+        self._round, self._recorded = round_num, True
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
         """Close a round whose state goes to disk while the next one is under way.
@@ -176,11 +200,19 @@ class Run:
         Returns:
             What writes the state; to be awaited before the next round is closed.
         """
+        self._closed(round_num, metrics)
+        self._round, self._recorded = round_num, True
+        return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
+
+    def _closed(self, round_num: int, metrics: RoundMetrics | None) -> None:
+        """Tell a round's metrics, with the rows behind it."""
+        self.tell_loudest()
         if metrics is not None and metrics.pooled:
             self.measured = metrics
-        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
-        self._round = round_num
-        return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
+        told, behind = metrics or RoundMetrics(), self._cohort.row_share
+        if behind is not None:
+            told = replace(told, training={**told.training, ROW_SHARE: behind})
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=told))
 
     def moved(self, before: Array, after: Array) -> None:
         """Note by which part of its size this round moved what is learned."""
@@ -209,6 +241,8 @@ class Run:
         """What a later life of the run has to know of this one."""
         own = {f"{_OWN}rules": np.array([self.rules])}
         own |= {_RULE + key: np.array([number]) for key, number in self.resolved.items()}
+        if self._whole is None:
+            own |= {f"{_OWN}clients": json_array(self._cohort.book), **self.agreed.to_arrays()}
         if self._movements:
             own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
@@ -219,6 +253,8 @@ class Run:
     def _recall(self, own: State) -> None:
         if "rules" in own:
             self.rules = int(own.number("rules"))
+        if "clients" in own:
+            self._cohort.reopen(own.json("clients"))
         if "movements" in own:
             self._movements = own["movements"].tolist()
         if "arrival" in own:
@@ -245,6 +281,34 @@ class Run:
         """
         event = JobEvent(EventKind.FINDING, self._round, message=finding.name, finding=finding.to_json())
         self._journal.event(event)
+
+    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
+        """See `Cohort.counted`."""
+        return self._cohort.counted(weights)
+
+    def weighs(self, weights: Mapping[str, float], by: str, rows: Mapping[str, int] | None = None) -> None:
+        """Say by what clients count in the method's means, for the record, and note who outweighs the others.
+
+        Args:
+            weights: Of each client, before `cohort.max_share`; empty where the method forms no mean.
+            by: What they are, in words; empty as well.
+            rows: Of each client; unset: the training rows that it stated.
+        """
+        known = self._cohort.num_rows if rows is None else rows
+        before, after = shares(weights), shares(self._cohort.counted(weights))
+        clients = tuple(
+            ClientShare(
+                client,
+                known.get(client, 0),
+                after.get(client),
+                before[client] if client in after and after[client] < before[client] * (1.0 - 1e-9) else None,
+            )
+            for client in sorted({*self._cohort.clients, *weights})
+        )
+        finding = SharesFinding(by, clients)
+        self.publish(finding)
+        for note in finding.notes:
+            self.note_once(note)
 
     async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:
         """Replies that the job can do without.
@@ -275,6 +339,13 @@ class Run:
     def wait(self, why: str) -> None:
         """Say what the job waits for; empty: nothing any more."""
         self._journal.event(JobEvent(EventKind.WAITING, self._round, message=why and f"waiting: {why}"))
+
+    def tell_loudest(self) -> None:
+        """Note the client whose numbers were the farthest beyond all others', though they counted; once for each."""
+        loud = self._cohort.loudest
+        if loud is not None and loud.client not in self._loud:
+            self._loud.add(loud.client)
+            self.note(loud.words)
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""
@@ -308,4 +379,4 @@ class _PartJournal:
         state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
         own = self.whole._own_state()
         await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, {**state, **own}))
-        self.whole._round = checkpoint.round_num
+        self.whole._round, self.whole._recorded = checkpoint.round_num, True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,13 +13,17 @@ import numpy.typing as npt
 
 from kernfed.arrays import Array
 from kernfed.errors import InvalidReplyError
-from kernfed.federation.messages.data import DataDescription
+from kernfed.features.kernels import RANDOM_KERNELS
+from kernfed.features.spec import FeatureSpec
+from kernfed.federation.messages.data import DataDescription, LearningTask, MeanEmbedding
 from kernfed.jobs.job_file import DataSection
 from kernfed.maths.clipping import BOUND
 from kernfed.maths.statistics import Moments, constant_columns, pool_moments, pooled_deviation
+from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 
+_ROUNDING = 1e-6
 TOO_FAR = 30.0
 """A client stands apart beyond so many deviations of all the others."""
 
@@ -66,6 +71,18 @@ def check_moments(reply: StatedMoments) -> None:
             raise InvalidReplyError(f"states {len(values)} {name} for {len(reply.mean)} columns")
 
 
+def check_embedding(spec: FeatureSpec, task: LearningTask, _client: str, reply: MeanEmbedding) -> None:
+    """Refuse means that no rows have: random features of a row have norm √2 at most, and classes are shares.
+
+    Raises:
+        InvalidReplyError: A mean is larger.
+    """
+    if spec.kernel in RANDOM_KERNELS and float(np.linalg.norm(reply.feature_mean)) > math.sqrt(2) + _ROUNDING:
+        raise InvalidReplyError("states a mean of features larger than any row's features are")
+    if TASKS[task].has_classes and (reply.target_mean.min() < -_ROUNDING or reply.target_mean.max() > 1 + _ROUNDING):
+        raise InvalidReplyError("states a share of a class that is none")
+
+
 def moments_of(reply: StatedMoments) -> Moments:
     """The moments that a client states; one of an earlier release states sums of squares alone."""
     mean = reply.mean.astype(np.float64)
@@ -98,14 +115,16 @@ class Scales:
         return np.where(constant_columns(pooled), 1.0, np.minimum(np.sqrt(squares), 1.0))
 
 
-def agree_scales(data: DataSection, described: Mapping[str, DataDescription], run: Run) -> Scales:
-    """Agree on the scale of each feature column, over all clients' training rows.
+def agree_scales(
+    data: DataSection, described: Mapping[str, DataDescription], counted: Mapping[str, float], run: Run
+) -> Scales:
+    """Agree on the scale of each feature column, over all clients' training rows, of which each client has so many.
 
     With `scales = "clipped"` a client that stands apart in a column (`stands_apart`) has no say in its scale, and rows
     there are bounded.
     """
     num_columns = len(data.features)
-    stated = {client: moments_of(d) for client, d in sorted(described.items())}
+    stated = {client: replace(moments_of(d), num_rows=counted[client]) for client, d in sorted(described.items())}
     if not data.standardise:
         return Scales(np.zeros(num_columns), np.ones(num_columns), (), tuple(stated.values()))
     bounds: tuple[float, ...] = ()
@@ -124,9 +143,9 @@ def agree_scales(data: DataSection, described: Mapping[str, DataDescription], ru
     return Scales(pooled.mean, pooled_deviation(pooled), bounds, tuple(stated.values()))
 
 
-def pooled_mean(described: Mapping[str, DataDescription]) -> Array:
-    """Mean of each feature column over all clients' training rows, shape (P,)."""
-    return pool_moments([moments_of(d) for _, d in sorted(described.items())]).mean
+def pooled_mean(described: Mapping[str, DataDescription], counted: Mapping[str, float]) -> Array:
+    """Mean of each feature column over all clients' training rows, of which each has so many, shape (P,)."""
+    return pool_moments([replace(moments_of(d), num_rows=counted[c]) for c, d in sorted(described.items())]).mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class State(Mapping[str, Array]):
 
     def json(self, name: str) -> Any:
         """The value that `json_array` was given."""
-        return json.loads(self[name].tobytes())
+        return json_of(self[name])
 
     def part(self, prefix: str) -> State:
         """The arrays whose names begin so, without that beginning."""
@@ -63,3 +63,8 @@ def names_array(names: Sequence[str]) -> Array:
 def json_array(value: Any) -> Array:
     """A JSON value as an array; `State.json` reads it."""
     return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+
+
+def json_of(array: Array) -> Any:
+    """The value that `json_array` was given."""
+    return json.loads(array.tobytes())

@@ -127,7 +127,7 @@ class StoreJournal:
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `Journal.checkpoint`; waits for a disk that is full, and is the end of a job whose coordinator stops."""
         active = self.active
-        tallies = dict(active.tallies)
+        tallies = dict(active.tallies) if checkpoint.closes else {}
         await until_kept(
             lambda: self.store.save_checkpoint(active.info, checkpoint, active.answers, tallies),
             f"the checkpoint of round {checkpoint.round_num}",
@@ -135,7 +135,8 @@ class StoreJournal:
             limit_s=active.file.cohort.wait_s,
             round_num=checkpoint.round_num,
         )
-        active.tallies.clear()
+        if checkpoint.closes:
+            active.tallies.clear()
         if active.stops:
             note = f"the coordinator stops; the job goes on behind round {checkpoint.round_num} when it is back"
             self.event(JobEvent(EventKind.NOTE, checkpoint.round_num, message=note))

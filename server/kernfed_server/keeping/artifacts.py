@@ -25,6 +25,7 @@ from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import write_metrics
 from kernfed.methods.finding import ResolvedFinding
+from kernfed.methods.shares import SharesFinding
 from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.run import Model
 from kernfed_server.keeping.disk import opened
@@ -106,6 +107,7 @@ def job_record(
         "clients": list(info.clients),
         "settings": file.plan(),
         "resolved": _resolved(events),
+        "shares": _last_finding(events, SharesFinding.name),
         "notes": _notes(events),
         "failures": _failures(events),
         "answers": {
@@ -232,8 +234,14 @@ async def read_pieces(path: Path) -> AsyncGenerator[bytes, None]:
 
 def _resolved(events: Sequence[NumberedEvent]) -> dict[str, float]:
     """Numbers in the place of rules, by the key of the job file."""
-    found = [e.event.finding for e in events if e.event.message == ResolvedFinding.name and e.event.finding is not None]
-    return {f"method.{k}": v for k, v in ResolvedFinding.from_json(found[-1]).values.items()} if found else {}
+    found = _last_finding(events, ResolvedFinding.name)
+    return {f"method.{k}": v for k, v in ResolvedFinding.from_json(found).values.items()} if found else {}
+
+
+def _last_finding(events: Sequence[NumberedEvent], name: str) -> Mapping[str, Any]:
+    """The last finding of a name, as JSON values; empty where there is none."""
+    found = [e.event.finding for e in events if e.event.message == name and e.event.finding is not None]
+    return found[-1] if found else {}
 
 
 def _closes_round(numbered: NumberedEvent) -> bool:

@@ -78,23 +78,9 @@ def bring_up_to_date(engine: Engine) -> None:
         _upgrade(db)
 
 
-def refuse_lost(engine: Engine, folder: Path) -> None:
-    """Refuse a database without tables beside a data folder with files of jobs: it was lost, or is another. Blocks.
-
-    Raises:
-        ConfigError: It is so; says how to begin anew all the same.
-    """
-    places = [folder / name for name in ("jobs", "checkpoints")]
-    left = [path for place in places if place.is_dir() for path in place.iterdir()]
-    if not left:
-        return
-    with engine.connect() as db:
-        if _version(db) is None and not sa.inspect(db).has_table(_OLD_VERSION_TABLE):
-            raise ConfigError(
-                f"the database is empty, and {folder} holds files of jobs ({left[0].name} is one): the database was "
-                "lost, or is another one; restore it from its backup, or name the right one with `database`. To begin "
-                "with no jobs all the same, run `kernfed-coordinator new-database` once"
-            )
+def has_tables(db: Connection) -> bool:
+    """Whether a coordinator of any release made tables in a database."""
+    return _version(db) is not None or sa.inspect(db).has_table(_OLD_VERSION_TABLE)
 
 
 def check_there(engine: Engine) -> None:

@@ -17,12 +17,14 @@ from sqlalchemy.engine import Connection, Engine
 from kernfed.errors import UnknownJobError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
+from kernfed.v1 import task_pb2
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.checkpoints import copy_checkpoint, read_checkpoint, remove_orphans, write_checkpoint
 from kernfed_server.keeping.database import Database
-from kernfed_server.keeping.schema import bring_up_to_date, make_engine, refuse_lost
+from kernfed_server.keeping.ownership import Owner
+from kernfed_server.keeping.schema import bring_up_to_date, make_engine
 from kernfed_server.keeping.store_rows import (
     client_columns,
     client_from,
@@ -62,22 +64,23 @@ class Store:
         self._folder = folder / "checkpoints"
 
     @classmethod
-    async def open(cls, url: str, folder: Path) -> Store:
+    async def open(cls, url: str, folder: Path, owner: Owner) -> Store:
         """Open a store, making it if it is new.
 
         Args:
             url: SQLAlchemy URL, as for `kernfed_server.keeping.schema.make_engine`.
             folder: The coordinator's data folder; checkpoints go to `checkpoints` in it.
+            owner: The federation whose books these must be.
 
         Raises:
             ConfigError: The URL cannot be used, a newer release of kernfed made the tables, another coordinator uses
-                them, or they are gone while the folder holds files of jobs.
+                them, they are another federation's, or they are gone.
             UnavailableError: The database cannot be opened.
         """
         store = cls(make_engine(url), folder)
         try:
-            await store._db.in_worker(lambda: refuse_lost(store._db.engine, folder))
-            await store._db.in_worker(store._create)
+            await store._db.in_worker(lambda: owner.refuse_lost(store._db.engine, folder))
+            await store._db.in_worker(lambda: store._create(owner))
         except BaseException:
             await store.close()
             raise
@@ -95,12 +98,20 @@ class Store:
         """See `kernfed_server.keeping.database.Database.add_event`."""
         self._db.add_event(job_id, event)
 
-    async def submit(self, info: JobInfo, request_id: str) -> tuple[JobInfo, bool]:
-        """Keep a new job, or find the one that the same operator submitted under this request id before.
+    async def submit(
+        self, info: JobInfo, request_id: str, submission: task_pb2.Submission | None = None
+    ) -> tuple[JobInfo, bool]:
+        """Keep a new job, or find the one that the same operator submitted under this request id or signature before.
+
+        Args:
+            info: The job. The id of a signed one follows from its submission.
+            request_id: Empty: none.
+            submission: What its operator signed; None: it is not signed.
 
         Returns:
             The job, and whether it is new.
         """
+        serialized = None if submission is None else submission.SerializeToString()
 
         def work(db: Connection) -> tuple[JobInfo, bool]:
             if request_id:
@@ -111,7 +122,11 @@ class Store:
                 )
                 if known := db.execute(query).one_or_none():
                     return job_from(known), False
-            db.execute(t.jobs.insert().values(job_id=info.job_id, **job_columns(info)))
+            if submission is not None:
+                same = t.jobs.select().where(t.jobs.c.submission_sha256 == info.submission_sha256)
+                if known := db.execute(same).one_or_none():
+                    return job_from(known), False
+            db.execute(t.jobs.insert().values(job_id=info.job_id, submission=serialized, **job_columns(info)))
             _note_action(db, info.submitted_by, "submit", info.job_id)
             if request_id:
                 db.execute(
@@ -128,6 +143,12 @@ class Store:
         await self._db.transaction(
             lambda db: db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**job_columns(info)))
         )
+
+    async def submission(self, job_id: str) -> task_pb2.Submission | None:
+        """What a job's operator signed; None where the job is not signed."""
+        query = sa.select(t.jobs.c.submission).where(t.jobs.c.job_id == job_id)
+        stored = await self._db.reading(lambda db: db.execute(query).scalar_one_or_none())
+        return None if stored is None else task_pb2.Submission.FromString(stored)
 
     async def find_job(self, job_id: str) -> JobInfo:
         """A job by its id, or by a beginning of the id that no other job shares.
@@ -259,7 +280,7 @@ class Store:
         await self._db.transaction(lambda db: _note_action(db, operator, action, job_id))
 
     async def load_checkpoint(self, job_id: str) -> Resumption | None:
-        """The last checkpoint of a job; None where no round was closed.
+        """The last checkpoint of a job; that of round 0 holds what was agreed on before. None where there is none.
 
         Raises:
             JobError: Its file is gone or damaged.
@@ -276,7 +297,7 @@ class Store:
         return await self._db.in_worker(work)
 
     async def copy_checkpoint(self, job_id: str, to: Path) -> None:
-        """Copy the file of a job's checkpoint, if it has one.
+        """Copy the file of a job's checkpoint, if a round was closed and has one.
 
         Raises:
             JobError: The file is gone or damaged; nothing is copied.
@@ -285,7 +306,7 @@ class Store:
 
         def work() -> None:
             row = self._checkpoint_row(job_id)
-            if row is not None and row.file:
+            if row is not None and row.file and row.round_num:
                 copy_checkpoint(self._folder / row.file, to, row.round_num, row.sha256)
 
         await self._db.in_worker(work)
@@ -327,11 +348,13 @@ class Store:
         rows = await self._db.reading(lambda db: db.execute(sa.select(t.clients).order_by(t.clients.c.name)).all())
         return {row.name: client_from(row) for row in rows}
 
-    def _create(self) -> None:
+    def _create(self, owner: Owner) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._db.take_lock()
+        owner.refuse_others(self._db.engine)
         bring_up_to_date(self._db.engine)
         with self._db.engine.begin() as db:
+            owner.sign(db)
             unfinished = sa.select(t.jobs.c.job_id).where(_UNFINISHED)
             db.execute(t.checkpoints.delete().where(t.checkpoints.c.job_id.not_in(unfinished)))
             keep = set(db.execute(sa.select(t.checkpoints.c.file)).scalars())

@@ -8,11 +8,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import JSON, BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA: Final = "0003"
+SCHEMA: Final = "0005"
 """The newest migration."""
 
 _NUL_SHOWN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -42,6 +55,14 @@ class Prose(Words):
 
 metadata: Final = MetaData()
 
+about = Table(
+    "about",
+    metadata,
+    Column("key", Words(64), primary_key=True),
+    Column("value", Prose(), nullable=False),
+)
+"""Whose books these are: see `kernfed_server.keeping.ownership`."""
+
 jobs = Table(
     "jobs",
     metadata,
@@ -60,6 +81,8 @@ jobs = Table(
     Column("error_reason", Words(64), nullable=False),
     Column("error_message", Prose(), nullable=False),
     Column("job_toml", Prose(), nullable=False),
+    Column("submission_sha256", Words(64), nullable=False, server_default=""),
+    Column("submission", LargeBinary),  # serialized, as its operator signed it
 )
 
 events = Table(

@@ -12,10 +12,12 @@ from kernfed.federation.events import RoundMetrics
 from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.shared_settings import ridge_of
+from kernfed.methods.shares import ROWS
 from kernfed.models.global_model import GlobalModel
+from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
-from kernfed_server.jobs.preparation import Agreed, Setup
+from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import State
 from kernfed_server.jobs.verdict import ALONE, Against
@@ -56,8 +58,8 @@ class Workflow:
     """Which of the models that are measured a job's end sets side by side."""
     adapt: Callable[[JobFile, State | None], JobFile] = lambda job, _resumed: job
     """(job, state from which its run goes on, if any) -> the job as its clients are prepared for it."""
-    agreed: Callable[[JobFile, Mapping[str, bytes]], Agreed | None] = lambda _job, _files: None
-    """(job, content of the files that it names) -> what an earlier job agreed on, which its clients take over; None:
+    earlier: Callable[[JobFile, Mapping[str, bytes]], Earlier | None] = lambda _job, _files: None
+    """(job, content of the files that it names) -> what another job agreed on, which its clients take over; None:
     they agree among themselves."""
     spread: Callable[[Any], float] = spread_by_ridge
     """(settings) -> how many times the largest number of all other clients one client's may be before it is left out
@@ -65,5 +67,9 @@ class Workflow:
     feature_copies: Callable[[Any], int] = lambda _settings: 0
     """(settings) -> matrices of all training rows' features that a client keeps at once; 0: it sums over blocks of
     rows, and keeps what ridge problems need. A client that has no room for them refuses before round 1."""
-    recall: Callable[[JobFile, Cohort, Run], Setup | None] = lambda _job, _cohort, _run: None
-    """The agreement of an earlier life of the run; None: clients are asked, and the same comes out."""
+    weights: Callable[[Setup], tuple[Mapping[str, float], str] | None] = lambda setup: (setup.num_rows, ROWS)
+    """(setup) -> by what clients count in the method's means: each one's weight, and what that is in words; both empty
+    where it forms none. None: its workflow says so itself, by `Run.weighs`."""
+    former: Callable[[JobFile, Run], Agreement | None] = lambda _job, _run: None
+    """(job as its clients are prepared for it, its run, which goes on) -> what its clients agreed on, where an earlier
+    release kept that in a place of the method's own; None: it kept nothing, and they agree anew."""

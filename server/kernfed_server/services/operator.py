@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
+from cryptography import x509
 
-from kernfed.errors import UnavailableError
+from kernfed.errors import SubmissionError, UnavailableError
+from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Role, require
+from kernfed.pki.submission import prove
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto, update_to_proto
@@ -29,13 +32,27 @@ PIECE_S = 60.0
 class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
     """Calls that operators may make to the coordinator."""
 
-    def __init__(self, runs: RunManager) -> None:
+    def __init__(self, runs: RunManager, ca: x509.Certificate) -> None:
+        """Make the servicer.
+
+        Args:
+            runs: All jobs.
+            ca: The federation's, by which submissions are judged as the clients will judge them.
+        """
         self._runs = runs
+        self._ca = ca
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Check a job file and queue it."""
         operator = require(context, Role.OPERATOR)
-        job = await self._runs.submit(request.job_toml, request.request_id, operator.name)
+        submission = request.submission if request.HasField("submission") else None
+        if submission is not None:
+            signed = prove(submission, request.job_toml, self._ca, operator.federation, utc_now())
+            if signed.serial != operator.serial:
+                raise SubmissionError(
+                    f"the job is signed by another certificate than that of {operator}, who submits it"
+                )
+        job = await self._runs.submit(request.job_toml, request.request_id, operator.name, submission)
         return pb.SubmitJobResponse(job=job_to_proto(job))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:

@@ -57,11 +57,16 @@ def test_many_columns_are_not_all_shown(tmp_path: Path) -> None:
 def test_a_name_decides_on_test_rows_that_are_drawn_alone(site: Path) -> None:
     """Before enrolment that is noted; not where test rows have a file of their own."""
     note = "not enrolled yet, so test rows are drawn as for a client named 'client'"
-    drawn = json.loads(run(HEART / "local.toml", "--config", site / "client.toml", "--json").stdout)
+    job = site / "job.toml"
+    job.write_text(
+        (HEART / "local.toml").read_text().replace("test_fraction", 'split = "copies-together"\ntest_fraction')
+    )
+    drawn = json.loads(run(job, "--config", site / "client.toml", "--json").stdout)
     assert any(line.startswith(note) for line in drawn["notes"])
+    assert any("the policy here would refuse this job" in line and "drawn_splits" in line for line in drawn["notes"])
     with (site / "client.toml").open("a") as file:
         file.write('[datasets.heart.test]\npath = "rows.csv"\n')
-    given = json.loads(run(HEART / "local.toml", "--config", site / "client.toml", "--json").stdout)
+    given = json.loads(run(job, "--config", site / "client.toml", "--json").stdout)
     assert given["num_test_rows"] == 130
     assert not any(line.startswith(note) for line in given["notes"])
 
@@ -146,3 +151,40 @@ def test_rows_that_stand_far_out_are_shown(site: Path) -> None:
         note.startswith("column 'age': a training row stands far out (9999)")
         for note in json.loads(done.stdout)["notes"]
     )
+
+
+def test_steps_that_the_policy_refuses_are_named(site: Path) -> None:
+    """By the kinds that the method's steps send; a policy as it is by default has nothing to tell."""
+    checked = json.loads(run(HEART / "personalise.toml", "--config", site / "client.toml", "--json").stdout)
+    assert not [note for note in checked["notes"] if "policy" in note]
+    with (site / "client.toml").open("a") as file:
+        file.write('[policy]\nallow = ["summary", "mean_embedding", "gradient", "metric"]\n')
+    checked = json.loads(run(HEART / "personalise.toml", "--config", site / "client.toml", "--json").stdout)
+    told = [note for note in checked["notes"] if note.startswith("policy.allow lacks sufficient_statistic")]
+    assert len(told) == 1
+    assert "refuses personalise.statistics, personalise.factor, personalise.project, where" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            "x,y\n1,2\n2,\n3,4\nfour,5\n",
+            "the stream has 2 rows that can be used now; 1 left out: a value is missing; 1",
+        ),
+        ("z,y\n1,2\n", "the stream cannot be read"),
+    ],
+)
+def test_the_streams_folder_is_read(tmp_path: Path, lines: str, told: str) -> None:
+    """For a method on streams; what would be left out is counted by kind."""
+    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{i},{2 * i}\n" for i in range(20)))
+    (tmp_path / "grows").mkdir()
+    (tmp_path / "grows" / "a.csv").write_text(lines)
+    (tmp_path / "client.toml").write_text(
+        '[datasets.default.train]\npath = "rows.csv"\n[datasets.default.stream]\nsource = "follow"\npath = "grows"\n'
+    )
+    job = 'name = "s"\n[method]\nname = "online"\n[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    (tmp_path / "job.toml").write_text(job)
+    done = run(tmp_path / "job.toml", "--config", tmp_path / "client.toml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [note for note in json.loads(done.stdout)["notes"] if note.startswith(told)]

@@ -48,8 +48,11 @@ def combined(tmp_path: Path) -> Path:
 def test_a_column_of_one_file_gives_the_same_model_as_the_sites_own_files(
     job: JobFile, combined: Path, tmp_path: Path
 ) -> None:
-    """Names, splits, order of rows: nothing depends on where the rows were read from."""
-    files = from_client_files([HEART / "clients" / f"{s}.toml" for s in SITES], tmp_path / "a")
+    """Names, splits, order of rows: with the policy of a simulation nothing depends on where rows were read from."""
+    for site in SITES:
+        text = (HEART / "clients" / f"{site}.toml").read_text().replace("../data", str(HEART / "data"))
+        (tmp_path / f"{site}.toml").write_text(text + "\n[policy]\nmin_rows = 1\n")
+    files = from_client_files([tmp_path / f"{s}.toml" for s in SITES], tmp_path / "a")
     column = from_data_file(PartitionFile(path=combined), parse_partitioning("column:Site"), None, job, tmp_path / "b")
     first, second = simulate(job, files), simulate(job, column)
     assert first.model is not None

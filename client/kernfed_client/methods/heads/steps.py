@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.arrays import Array
+from kernfed.arrays import Array, Integers
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
@@ -46,6 +46,7 @@ from kernfed.methods.heads.messages import (
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
 from kernfed.methods.heads.tensors.ridge_choice import FOLDS, chosen_ridge, splits
+from kernfed.methods.heads.tensors.solvers import lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
@@ -65,6 +66,8 @@ class OpenHead:
     everything: Head
     request: OpenHeadRequest
     """By which it was opened."""
+    fitting_block: Integers | None = None
+    """Number of the block of each row of `fitting`; None: rows are drawn one by one."""
 
     @property
     def bias(self) -> bool:
@@ -118,6 +121,8 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
 def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     """(H_j(W) + damping I)⁻¹ G, by the solver asked for."""
     head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
+    if request.solver is HeadSolver.LANCZOS:
+        job.require(lanczos.basis_size(w.numel(), request.rank) * w.numel(), "the basis of the lanczos solver")
     hessian = head.hessian(w).with_damping(request.damping)
     limits = Limits(
         tolerance=request.tolerance,
@@ -150,6 +155,7 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         batch_size=request.batch_size,
         proximal=request.proximal,
         seed=rng.seed(request.seed, "batches", job.client),
+        block=job.block,
     )
     return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
@@ -167,6 +173,7 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
         seed=rng.seed(request.seed, "batches", job.client),
+        block=opened.fitting_block,
     )
     return HeadWarmUp(
         num_rows=job.num_rows, loss=head.value(w), validation_loss=validation_loss, weights=to_array(trained)
@@ -186,6 +193,7 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
         seed=rng.seed(request.seed, "batches", job.client),
+        block=job.block,
     )
     return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
@@ -275,11 +283,12 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     everything = Head(request.loss, z, y, 0.0, free, offset)
     num_apart = int(request.validation_fraction * len(z))
     if num_apart < max(1, job.file.policy.min_rows):  # a loss over fewer rows does not leave
-        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request)
+        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request, job.block)
     order = rng.stream(request.seed, "validation", job.client).permutation(len(z))
-    marked = torch.from_numpy(keep_apart(order, units(job.x_train), num_apart)).to(z.device)
+    marked = torch.from_numpy(keep_apart(order, job.unit, num_apart)).to(z.device)
     apart, kept = marked.nonzero()[:, 0], (~marked).nonzero()[:, 0]
-    return OpenHead(everything.take(kept), everything.take(apart), everything, request)
+    block = None if job.block is None else job.block[kept.cpu().numpy()]
+    return OpenHead(everything.take(kept), everything.take(apart), everything, request, block)
 
 
 def _opened(job: LocalJob) -> OpenHead:

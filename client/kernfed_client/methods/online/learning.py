@@ -91,6 +91,9 @@ class OnlineClient:
             raise InvalidTensorError(
                 f"{request.step}: kernels on {dictionary.num_columns} columns, but the job has {len(self._job.mean)}"
             )
+        for drawn, matrices in ((dictionary, request.pooled), (self._own(request), True)):
+            numbers = drawn.num_columns + 6 + (2 * drawn.num_features if matrices else 0)
+            self._job.require(drawn.num_kernels * drawn.num_features * numbers, "the kernels and their models")
         self.dictionary = dictionary
         self.rules = replace(
             self.rules,
@@ -107,12 +110,16 @@ class OnlineClient:
             self._open_pooled(dictionary)
             return online.fingerprint(dictionary)
         if request.own_frequencies:
-            seed = rng.seed(self._request.seed, "online", "own")
-            self.own_dictionary = Dictionary(LENGTHSCALES, request.own_frequencies, dictionary.num_columns, seed)
+            self.own_dictionary = self._own(request)
             own = OwnModel.start(self.own_dictionary.num_features + 1, dictionary.num_kernels)
             self.own_features = RowFeatures(online.draw(self.own_dictionary), self.stream, self.scaled, self._job)
         self._open_keeper(Learner.start(self.rules, dictionary.num_kernels, own), theta)
         return online.fingerprint(dictionary)
+
+    def _own(self, request: DrawDictionaryRequest) -> Dictionary:
+        """Kernels of this client's own model."""
+        seed = rng.seed(self._request.seed, "online", "own")
+        return Dictionary(LENGTHSCALES, request.own_frequencies, request.dictionary.num_columns, seed)
 
     def _open_pooled(self, dictionary: Dictionary) -> None:
         """Kernels that are ridges on the rows of all clients, with the features of this client's own model."""

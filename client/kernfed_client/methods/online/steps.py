@@ -29,6 +29,7 @@ from kernfed.methods.online.messages import (
 from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.told import greatest, smallest
 from kernfed_client.methods.online import pooled
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.methods.online.model import keep_personal_model
@@ -37,13 +38,14 @@ _KEY = "online client"
 
 
 def ranges(job: LocalJob, request: RangesRequest) -> Ranges:
-    """Largest row norm and range of the targets of the training rows."""
+    """Largest row norm and range of the targets of the training rows, as means of the outermost ones."""
     del request
-    norm = float(np.sqrt(np.square(job.x_train).sum(axis=1)).max())
+    least = job.file.policy.min_rows
+    norm = greatest(np.sqrt(np.square(job.x_train).sum(axis=1)), least)
     y = np.asarray(job.targets_train, dtype=np.float64)
     if TASKS[job.task].has_classes:
         return Ranges(num_rows=job.num_rows, norm=norm, target_low=0.0, target_high=1.0)
-    return Ranges(num_rows=job.num_rows, norm=norm, target_low=float(y.min()), target_high=float(y.max()))
+    return Ranges(num_rows=job.num_rows, norm=norm, target_low=smallest(y, least), target_high=greatest(y, least))
 
 
 def open_stream(job: LocalJob, request: OpenStreamRequest) -> StreamOpened:

@@ -23,7 +23,6 @@ from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
 from kernfed.methods.personalise.shared import Shared
-from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets
 
@@ -211,7 +210,8 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     if request.features.num_columns != columns.shape[1]:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
-    phi = FeatureMap(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
+    job.require(len(columns) * request.features.num_features, "the features of all rows")
+    phi = job.feature_map(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
     job.forget(_STATE)
     return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, units(all_columns(job))))
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
+from kernfed.maths.batches import batches
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
 from kernfed_client.data import content
@@ -19,6 +20,7 @@ from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixel
 from kernfed_client.data.feature_cache import FeatureCache
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_unlabelled
+from kernfed_client.data.split import blocks_of_points
 
 
 def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:
@@ -53,7 +55,36 @@ def test_points(job: LocalJob, features: RatioFeatures) -> Floats:
 
 
 def drawn_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) -> Floats:
-    """At most so many test points under the map, (m, P): the same ones for the same seed.
+    """About so many test points under the map, (m, P), for sums over them: the same ones for the same seed.
+
+    Where a number must stand for several rows, whole blocks of points are drawn, the fewest that hold so many.
+
+    Raises:
+        DataError: As `train_points`.
+    """
+    points = test_points(job, features)
+    chosen, _ = point_choice(job, num, seed)
+    drawn: Floats = np.ascontiguousarray(points[chosen])
+    return drawn
+
+
+def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers | None]:
+    """Which test points are drawn, in rising order, (m,), and each one's block; None: they are drawn one by one.
+
+    Raises:
+        DataError: As `test_rows`.
+    """
+    rows, order = test_rows(job), rng.stream(seed, "reweight", "sample", job.client)
+    least = job.file.policy.min_rows
+    if least == 1:
+        return np.sort(order.permutation(len(rows))[:num]), None
+    block = job.memo("blocks of points", lambda: blocks_of_points(rows, job.schema.features, least).of_rows)
+    chosen = np.arange(len(rows)) if num >= len(rows) else np.sort(next(batches(order, len(rows), num, block)))
+    return chosen, block[chosen]
+
+
+def sample_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) -> Floats:
+    """At most so many test points under the map, (m, P), which leave as they are: the same ones for the same seed.
 
     Raises:
         DataError: As `train_points`.
@@ -76,7 +107,7 @@ def test_rows(job: LocalJob) -> Floats:
     file = section.unlabelled
 
     def read() -> Floats:
-        rows = read_unlabelled(file, job.schema, job.dataset)
+        rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows)
         content.check_unlabelled(job.folder / "setup", rows, job.dataset)
         return rows
 

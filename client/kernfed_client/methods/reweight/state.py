@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
-from kernfed.maths.folds import keep_apart, units
+from kernfed.maths.folds import keep_apart
 from kernfed.methods.reweight.messages import APART, APART_SHARE, UNWEIGHTED
 from kernfed_client.data.local_job import LocalJob
 
@@ -103,7 +103,7 @@ def ratios_of(job: LocalJob, variant: str) -> Ratios:
 def rows_apart(job: LocalJob) -> Array:
     """Mark the training rows that are kept apart to compare models on, (n,): copies of a row go together."""
     order = rng.stream(job.schema.seed, "reweight", "apart", job.client).permutation(job.num_rows)
-    return keep_apart(order, units(job.x_train), round(APART_SHARE * job.num_rows))
+    return keep_apart(order, job.unit, round(APART_SHARE * job.num_rows))
 
 
 def own_norm(job: LocalJob, round_num: int, start: Floats) -> Floats:

@@ -14,7 +14,7 @@ from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError, 
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.base import Kind
-from kernfed.maths.folds import deal, units
+from kernfed.maths.folds import deal
 from kernfed.maths.statistics import median_distance
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.label_shift import LabelShift, black_box_shift, label_ratios, priors, uncovered_share
@@ -38,7 +38,15 @@ from kernfed.methods.reweight.tensors.density_ratios import effective_sample_siz
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import LocalRidge, one_hot
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.reweight.points import drawn_points, fingerprint_of, test_points, test_rows, train_points
+from kernfed_client.data.told import greatest, told, told_counts
+from kernfed_client.methods.reweight.points import (
+    drawn_points,
+    fingerprint_of,
+    sample_points,
+    test_points,
+    test_rows,
+    train_points,
+)
 from kernfed_client.methods.reweight.state import (
     Facts,
     Ratios,
@@ -65,7 +73,8 @@ def look_up(job: LocalJob, request: LookUpRatiosRequest) -> RatiosHeld:
     if request.distances:
         points = drawn_points(job, request.features, request.num_points, request.seed)
         draws = rng.stream(request.seed, "reweight", "distances", job.client)
-        median = median_distance(np.concatenate([train_points(job, request.features), points]), draws).value
+        both = np.concatenate([train_points(job, request.features), points])
+        median = median_distance(both, draws, least=job.file.policy.min_rows).value
     return RatiosHeld(
         num_rows=job.num_rows,
         held=held_variants(job),
@@ -90,7 +99,7 @@ def share_sample(job: LocalJob, request: ShareSampleRequest) -> UnlabelledSample
     size = _sample_size(job, request.num_points)
     if size == 0:
         raise DataError("there are no test points to share; give the data set a test or an unlabelled partition")
-    return UnlabelledSample(points=drawn_points(job, request.features, size, request.seed))
+    return UnlabelledSample(points=sample_points(job, request.features, size, request.seed))
 
 
 def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
@@ -112,6 +121,8 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
             raise InvalidTensorError(f"{request.step}: points of shape {points.shape} do not fit this client's columns")
         order = np.lexsort((weights, *points.T[::-1]))
         points, weights = points[order], weights[order]
+    width = request.ratios.num_frequencies + 1
+    job.require(width * (2 * width + rows.shape[1] + len(rows) + len(points)), "the features of density ratios")
     x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
     total = float(weights.sum())
     try:
@@ -136,6 +147,8 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
 
 def class_prior(job: LocalJob, request: ClassPriorRequest) -> ClassPrior:
     """Shares of the classes among the test points, counted or estimated."""
+    if request.source is PriorSource.LABELS:
+        refuse_few_of_a_class(job)
     found = own_prior(job, request.source, request.seed)
     return ClassPrior(
         num_rows=job.num_rows,
@@ -185,19 +198,20 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
     keep_in_use(job, request.variants)
     w, y = first.weights, encode_targets(job, job.targets_train)
     counts = np.bincount(np.searchsorted(HISTOGRAM_EDGES, w, side="left"), minlength=len(HISTOGRAM_EDGES) + 1)
+    least = job.file.policy.min_rows
     facts = first.facts
     share = w / w.sum()
     return RatioSummary(
         num_rows=job.num_rows,
         total=facts.total,
         mean=facts.mean,
-        greatest=float(w.max()),
+        greatest=greatest(w, least),
         effective_rows=effective_sample_size(w),
-        num_cut=facts.num_cut,
+        num_cut=told(facts.num_cut, least),
         bound=facts.bound,
         uncovered=facts.uncovered,
         num_steps=facts.num_steps,
-        histogram=counts.astype(np.int64),
+        histogram=told_counts(counts, least),
         target_mean=share @ y,
         target_square=share @ np.square(y),
         note=facts.note,
@@ -237,6 +251,21 @@ def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
     return job.memo(("black box", seed), lambda: _black_box(job, seed))
 
 
+def refuse_few_of_a_class(job: LocalJob) -> None:
+    """Refuse to count test rows by class where there are a few of one.
+
+    Raises:
+        PolicyError: Names the keys of both files that help.
+    """
+    counts, least = _counts(job, job.targets_test), job.file.policy.min_rows
+    if ((counts > 0) & (counts < least)).any():
+        raise PolicyError(
+            "shares of the classes would tell about fewer test rows of a class than policy.min_rows; set "
+            'method.ratios.source = "black-box", give more test rows, or let this client\'s administrator lower '
+            "policy.min_rows"
+        )
+
+
 def _black_box(job: LocalJob, seed: int) -> LabelShift:
     """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others."""
     labels, points = _classes(job, job.targets_train), test_points(job, PLAIN_COLUMNS)
@@ -254,7 +283,7 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
     z, zt = z[: job.num_rows], z[job.num_rows :]
     y = one_hot(torch.tensor(labels), num)
     order = rng.stream(seed, "reweight", "folds", job.client).permutation(job.num_rows)
-    fold = deal(order, units(job.x_train), _FOLDS)
+    fold = deal(order, job.unit, _FOLDS)
     confusion, predicted = np.zeros((num, num)), np.zeros(num)
     for k in range(_FOLDS):
         inside, outside = torch.tensor(fold != k), torch.tensor(fold == k)

@@ -31,7 +31,7 @@ from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.reweight.points import drawn_points, train_points
+from kernfed_client.methods.reweight.points import drawn_points, point_choice, train_points
 from kernfed_client.methods.reweight.state import Facts, Ratios, keep_ratios
 
 _BLOCK_ROWS = 4096
@@ -54,12 +54,13 @@ def fold_sums(job: LocalJob, request: FoldSumsRequest) -> FoldSums:
     """
     x, points = _projected(job, request.features, request.axes, request.num_points, request.seed)
     points = _enough(job, points)
-    rows, point_folds = (
-        folds_of(job, part, request.num_folds, request.seed, name) for part, name in ((x, "rows"), (points, "points"))
-    )
+    _, block = point_choice(job, request.num_points, request.seed)
+    rows = folds_of(job, x, request.num_folds, request.seed, "rows", job.block)
+    point_folds = folds_of(job, points, request.num_folds, request.seed, "points", block if len(points) else None)
     labels = torch.as_tensor(np.asarray(job.targets_train, np.int64)) if request.num_outputs else None
     seconds, targets, sums = [], [], []
     width = request.map.num_features + 1
+    job.require((request.num_folds + 3) * width * width, "sums of the features over each fold")
     for fold in range(request.num_folds):
         gram = torch.zeros(width, width, dtype=torch.float64, device=job.device)
         moment = torch.zeros(width, request.num_outputs, dtype=torch.float64, device=job.device)
@@ -135,11 +136,13 @@ def classify(job: LocalJob, request: ClassifyRequest) -> Classified:
     """Predictions of the pooled classifiers: of each fold by the one that did not see it, of test points by all."""
     nothing = np.zeros((0, 0))
     x, points = _projected(job, request.features, nothing, request.num_points, request.seed)
-    rows = folds_of(job, x, request.num_folds, request.seed, "rows")
+    rows = folds_of(job, x, request.num_folds, request.seed, "rows", job.block)
+    points = _enough(job, points)
     labels, num = np.asarray(job.targets_train, np.int64), len(job.classes)
     if request.weights.shape[1:] != (request.map.num_features + 1, num):
         raise InvalidTensorError(f"{request.step}: classifiers of shape {request.weights.shape} for {num} classes")
     confusion, predicted = np.zeros((num, num), np.int64), np.zeros(num, np.int64)
+    job.require((len(x) + len(points)) * request.weights.shape[1], "the features of all points")
     z, zt = (features_with_constant(job, request.map, part) for part in (x, points))
     for fold, weights in enumerate(torch.tensor(np.asarray(request.weights, np.float64), device=job.device)):
         out = rows == fold
@@ -150,11 +153,11 @@ def classify(job: LocalJob, request: ClassifyRequest) -> Classified:
     return Classified(num_rows=job.num_rows, confusion=confusion, predicted=predicted)
 
 
-def folds_of(job: LocalJob, rows: Floats, num_folds: int, seed: int, name: str) -> Integers:
-    """Fold of each row, (n,): copies in one, and in each that is not empty as many as an aggregate must stand for."""
+def folds_of(job: LocalJob, rows: Floats, num_folds: int, seed: int, name: str, block: Integers | None) -> Integers:
+    """Fold of each row, (n,): copies and blocks in one, and in each as many as a sum must stand for, or none."""
     order = rng.stream(seed, "reweight", "folds", name, job.client).permutation(len(rows))
     first = int(rng.stream(seed, "reweight", "first fold", name, job.client).integers(num_folds, 1)[0])
-    unit = units(rows)
+    unit = units(rows) if block is None else np.unique(block, return_inverse=True)[1]
     num = max(1, min(num_folds, len(rows) // max(1, job.file.policy.min_rows)))
     while True:
         dealt = deal(order, unit, num)
@@ -166,7 +169,7 @@ def folds_of(job: LocalJob, rows: Floats, num_folds: int, seed: int, name: str) 
 
 def features_with_constant(job: LocalJob, spec: FeatureSpec, points: Floats) -> Tensor:
     """1 and the random features of points, float64 (n, M + 1)."""
-    made: FeatureMap = job.memo(("ratio map", spec), lambda: FeatureMap(spec, device=job.device))
+    made: FeatureMap = job.memo(("ratio map", spec), lambda: job.feature_map(spec, job.device))
     z = made(torch.tensor(points, dtype=torch.float64, device=job.device))
     return torch.cat([torch.ones_like(z[:, :1]), z], dim=1)
 

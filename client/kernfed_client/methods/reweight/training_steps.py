@@ -13,6 +13,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import InvalidTensorError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.batches import batches
 from kernfed.methods.reweight.messages import (
     KeepOwnNetworkRequest,
     MeasureNetworksRequest,
@@ -37,8 +38,9 @@ def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> Weight
     """Gradient of each variant's loss, all on the same batch, drawn from the seed and this client's name."""
     x, y, w = _rows(job, request.network, request.scale)
     if 0 < request.batch_size < job.num_rows:
-        order = rng.stream(request.seed, "reweight", "batch", job.client).permutation(job.num_rows)
-        rows = torch.from_numpy(order[: request.batch_size]).to(job.device)
+        order = rng.stream(request.seed, "reweight", "batch", job.client)
+        drawn = batches(order, job.num_rows, request.batch_size, job.block)
+        rows = torch.from_numpy(next(drawn)).to(job.device)
         x, y, w = x[rows], y[rows], w[:, rows]
     parameters = _parameters(job, request.network, request.networks, w)
     return WeightedGradient(num_rows=job.num_rows, gradients=to_array(gradients(request.network, parameters, x, y, w)))
@@ -62,6 +64,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         weight_decay=request.weight_decay,
         seed=rng.seed(request.seed, "reweight", "batches", job.client),
         weights=w,
+        block=job.block,
     )
     found = to_array(trained)
     if norm is not None:

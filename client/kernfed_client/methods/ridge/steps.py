@@ -92,6 +92,7 @@ def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalMod
         num_steps=request.num_steps,
         batch_size=request.batch_size,
         seed=seed,
+        block=job.block,
     )
     return LocalModel(num_rows=job.num_rows, weights=to_array(trained))
 

@@ -70,7 +70,7 @@ class DataSchema:
     test_fraction: Annotated[float, Range(0, 0.9)]
     """Share of rows held out where a client has no `test` partition of its own."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
-    """Seed of the held-out split."""
+    """Seed of draws of rows."""
     backbone: Name = ""
     """Backbone of the client file that makes the feature columns; empty: they are columns of the data."""
     clipped: bool = False
@@ -79,6 +79,8 @@ class DataSchema:
     """R of them; rows outside of any are left out."""
     copies_together: bool = False
     """Whether copies of a row are held out, or trained on, all together."""
+    by_content: bool = False
+    """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,8 @@ class DataDescription(Reply):
     """The same per range, R of them; a row may be outside of several."""
     few_test_rows: bool = False
     """Whether there are fewer test rows than the client's policy lets a metric stand for; they count as none."""
+    rare_classes_left_out: bool = False
+    """Whether rows were left out since their class has fewer training rows than the client's policy asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import PointKernel
 from kernfed.methods.base import MedianRule
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.shared_settings import NO_RIDGE_ALONE, Rounds
+from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, Rounds
 from kernfed.section import Below, MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -25,6 +25,7 @@ class DistillSettings(MethodSection):
     unused = (
         Unused("features", "computes with the exact kernel that [method] names, not with a feature map"),
         NO_RIDGE_ALONE,
+        Unused(MAX_SHARE, "counts all clients alike"),
     )
 
     name: Literal["distill"]

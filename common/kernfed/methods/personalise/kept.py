@@ -36,7 +36,7 @@ ARTIFACT: Final = f"{NAME}-{FILE}"
 
 FREE_KEYS: Final = {
     "method": ("from_job", "keep_shared"),
-    "data": ("classes", "missing", "test_fraction", "unseen_classes"),
+    "data": ("classes", "missing", "split", "test_fraction", "unseen_classes"),
 }
 """Keys by table in which a later job may differ from the one whose file it names."""
 

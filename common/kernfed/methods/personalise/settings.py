@@ -12,7 +12,7 @@ from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
-from kernfed.methods.shared_settings import BY_ROWS, RIDGE_RULE, NetworkSection, RidgeNumber
+from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, RIDGE_RULE, NetworkSection, RidgeNumber
 from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -35,7 +35,10 @@ class NoiseSection(Section):
 class PersonaliseSettings(MethodSection):
     """A model per client, trained on a mix of all clients' risks that is learned from the data."""
 
-    unused = (Unused("evaluate_every", "measures its models once, at the end", Only(trainer=("exact", "newton"))),)
+    unused = (
+        Unused("evaluate_every", "measures its models once, at the end", Only(trainer=("exact", "newton"))),
+        Unused(MAX_SHARE, "finds weights of its own for each client"),
+    )
 
     name: Literal["personalise"]
     ridge: RidgeNumber | Literal["by-rows"] = Field(
@@ -94,6 +97,12 @@ class PersonaliseSettings(MethodSection):
     deviate: Annotated[bool | Literal["auto"], Only(weights="crossfit")] = Field(
         "auto",
         description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
+    )
+    judge: Annotated[Literal["networks", "ridge"], Only(trainer="fedavg", weights="crossfit")] = Field(
+        "networks",
+        description="What chooses the weights of networks: ridge: cross-fitting with ridge models, alone; networks: "
+        "held-out losses of networks choose, for each client, between these weights and those of Q-aggregation. This "
+        "takes half as many rounds again, in round 1, with four networks for each client.",
     )
     keep_shared: Annotated[bool, Only(trainer="exact")] = Field(
         False,

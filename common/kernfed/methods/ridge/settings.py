@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernfed.methods.shared_settings import BY_ROWS, ONE_ROUND, Ridge
-from kernfed.section import MethodSection
+from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, ONE_ROUND, Ridge
+from kernfed.section import MethodSection, Unused
 
 
 class LocalSettings(MethodSection):
     """Every client alone: nothing but counts and metrics leaves."""
 
-    unused = (ONE_ROUND,)
+    unused = (ONE_ROUND, Unused(MAX_SHARE, "forms no mean over clients"))
 
     name: Literal["local"]
     ridge: Ridge = BY_ROWS

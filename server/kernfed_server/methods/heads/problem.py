@@ -17,14 +17,13 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.arrival import Arrival
-from kernfed_server.jobs.evaluation import measured
+from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
@@ -98,12 +97,12 @@ class HeadProblem:
 
     def weighted(self, replies: Mapping[str, R]) -> R:
         """Mean of replies, weighted by the rows behind each client's objective."""
-        return weighted_mean([Weighted(float(self.rows[client]), reply) for client, reply in replies.items()])
+        return self.cohort.weighted(replies, self.rows)
 
     def weighted_apart(self, replies: Mapping[str, R]) -> R:
         """Mean of replies, weighted by the rows that are left where some are kept apart."""
         left = {client: self.rows[client] - self.validation_rows[client] for client in replies}
-        return weighted_mean([Weighted(float(left[client]), reply) for client, reply in replies.items()])
+        return self.cohort.weighted(replies, left)
 
     def share_apart(self, clients: Members) -> float:
         """Share of the rows of some of the clients that are kept apart."""
@@ -244,7 +243,8 @@ async def open_head(
     if run.resumed is not None:
         free_bias = _FREE_BIAS in run.resumed and bool(run.resumed[_FREE_BIAS][0])
     gate = Gate(cohort, run, strict=setup.strict)
-    opened = await gate.ask(
+    opened = await gate.once(
+        "head",
         OpenHeadRequest(
             loss=kind,
             bias=setup.intercept,
@@ -277,7 +277,7 @@ async def open_head(
         choose_ridge=choose_ridge,
         free_bias=free_bias,
     )
-    problem.setup = replace(setup, baseline=await problem.measure_local())
+    problem.setup = replace(setup, baseline=await measured_once(run, "local heads", problem.measure_local))
     problem.started = time.monotonic()
     if run.resumed is not None and "uploads" in run.resumed:
         problem.uploads = run.resumed.number("uploads")

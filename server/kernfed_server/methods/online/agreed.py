@@ -1,27 +1,19 @@
-"""Agreement of a job on streams before round 1, kept in its checkpoints.
-
-Clients come and go while such a job runs. Asked again after a restart of the coordinator, those of that moment would
-agree on other scales than the parameters were learned with; so nobody is asked, and everything goes on as it was.
-"""
+"""Agreement of a job on streams before round 1, beside that of every job on data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-import numpy as np
-
-from kernfed.arrays import Array
-from kernfed.federation.cohort import Cohort
-from kernfed.federation.messages.data import DescribeDataRequest, StandardiseRequest
-from kernfed.jobs.job_file import JobFile, data_schema
-from kernfed.maths.tasks import TASKS
+from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.losses import Loss
-from kernfed_server.jobs.preparation import LaterDescription, Setup, agree_features
+from kernfed_server.jobs.agreement import Agreement
+from kernfed_server.jobs.preparation import agree_features
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.state import State, json_array
+from kernfed_server.jobs.state import State
 
 _MEAN, _DEVIATION, _FACTS = "agreed.mean", "agreed.deviation", "agreed.facts"
+"""Places in the checkpoints of the release before that which has one place for what all jobs agree on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,57 +31,35 @@ class Opened:
     pooled_frequencies: int = 0
     """Of ridges on pooled rows; 0: the job shares gradients."""
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, which make it again."""
+        return asdict(self)
 
-def to_arrays(setup: Setup, opened: Opened, num_rows: Mapping[str, int]) -> dict[str, Array]:
-    """Arrays for a checkpoint; `num_rows` are the training rows of each client so far."""
-    facts = {
-        "classes": setup.classes,
-        "backbone": setup.backbone,
-        "num_rows": dict(num_rows),
-        "norm": opened.norm,
-        "target_low": opened.target_low,
-        "target_span": opened.target_span,
-        "loss": opened.loss.value,
-        "longest": opened.longest,
-        "outlier_spans": opened.outlier_spans,
-        "pooled_frequencies": opened.pooled_frequencies,
-    }
-    return {_MEAN: setup.mean, _DEVIATION: setup.deviation, _FACTS: json_array(facts)}
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> Opened:
+        """What `to_json` gave."""
+        return cls(**{**values, "loss": Loss(values["loss"])})
 
 
-def recall_setup(job: JobFile, cohort: Cohort, run: Run) -> Setup | None:
-    """The scales of the columns from a checkpoint; clients that do not remember them will be told.
-
-    None where there is no checkpoint, or one of a release that did not keep them.
-    """
+def former_agreement(job: JobFile, run: Run) -> Agreement | None:
+    """The scales of the columns from a checkpoint of an earlier release; None: there are none."""
     state = run.resumed
     if state is None or _FACTS not in state:
         return None
-    facts, schema = state.json(_FACTS), data_schema(job)
-    classes, mean, deviation = tuple(facts["classes"]), state[_MEAN], state[_DEVIATION]
-    later = LaterDescription(schema, cohort, facts["backbone"])
-    cohort.recall(DescribeDataRequest(dataset=job.cohort.dataset, schema=schema), later)
-    cohort.recall(StandardiseRequest(classes=classes, mean=mean, deviation=deviation, median_distance=False))
-    cohort.register_rows(facts["num_rows"])
-    return Setup(
-        schema=schema,
-        classes=classes,
-        mean=mean,
-        deviation=deviation,
-        spec=agree_features(job, {}, run),
-        fingerprint="",
-        num_outputs=TASKS[schema.task].num_outputs(classes),
-        feature_mean=np.zeros(0),
-        target_mean=np.zeros(1),
-        num_rows=facts["num_rows"],
-        strict=job.cohort.preflight == "all",
+    facts = state.json(_FACTS)
+    return Agreement(
+        classes=tuple(facts["classes"]),
+        mean=state[_MEAN],
+        deviation=state[_DEVIATION],
+        spec=agree_features(job, {}, {}, run),
         backbone=facts["backbone"],
+        num_rows=facts["num_rows"],
     )
 
 
-def recall_opening(state: State | None) -> Opened | None:
-    """The agreement for the streams, from a checkpoint; None as for `recall_setup`."""
-    if state is None or _FACTS not in state:
+def former_opening(state: State) -> Opened | None:
+    """The agreement for the streams, as `former_agreement`."""
+    if _FACTS not in state:
         return None
     facts = state.json(_FACTS)
     spans = facts.get("outlier_spans", 0.0)  # of a job that began when no row was left out

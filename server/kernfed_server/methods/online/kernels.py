@@ -76,7 +76,7 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         budget=GRADIENT_BUDGET if settings.budget == "auto" else settings.budget,
         budget_unit=settings.budget_unit,
     )
-    return await StreamLoop(setup, opened, settings, cohort, run).go(kernels, facts)
+    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts)
 
 
 class KernelParameters:

@@ -13,8 +13,11 @@ from kernfed.errors import KernfedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.exchange import NO_ANSWER, Fault
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.state import json_array, json_of
 
 _LOOK_S = 1.0
+_LATE = "late"
+"""Name of the clients that are not prepared, among what the run keeps."""
 
 
 class Newcomers:
@@ -29,8 +32,16 @@ class Newcomers:
         self._next_look = 0.0
         self.late = {client for client, fault in cohort.excluded.items() if fault.reason == NO_ANSWER.reason}
         """Clients of the cohort that are not prepared, and not to be asked yet."""
+        kept = run.agreed.get(_LATE)
+        if kept is not None:
+            self.late |= set(json_of(kept)) & set(cohort.clients)
+        self._keep()
         for client in self.late:
             cohort.admit(client)
+
+    def _keep(self) -> None:
+        """Let a later life of the run know who is not prepared."""
+        self._run.agreed.put(_LATE, json_array(sorted(self.late)))
 
     def look(self) -> None:
         """Begin to prepare the clients that are there now, and let in those that are ready. Mostly costs nothing."""
@@ -52,6 +63,7 @@ class Newcomers:
                 fault = Fault(err.reason, str(err))
             if fault is None:
                 self.late.discard(client)
+                self._keep()
                 self._cohort.admit(client)
                 self._run.joined(client)
             elif fault.reason != NO_ANSWER.reason:  # else it is tried again
@@ -62,6 +74,7 @@ class Newcomers:
         self._run.note(f"{client} cannot join: {fault.reason}: {fault.message}")
         if client in self.late:
             self.late.discard(client)
+            self._keep()
             self._cohort.exclude(client, fault)
 
     async def settle(self) -> bool:
@@ -78,6 +91,7 @@ class Newcomers:
             return True
         handed_over = bool(self.late)
         self.late.clear()
+        self._keep()
         return handed_over
 
     def stop(self) -> None:

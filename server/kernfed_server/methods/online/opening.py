@@ -27,8 +27,12 @@ from kernfed.methods.online.settings import KernelStreamSettings, OnlineSettings
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.online.agreed import Opened, recall_opening
+from kernfed_server.jobs.state import json_array, json_of
+from kernfed_server.methods.online.agreed import Opened, former_opening
 from kernfed_server.methods.online.agreed_ranges import largest_norm, target_range
+
+_OPENED, _DRAWN = "streams", "dictionary"
+"""Names of what is agreed on here."""
 
 
 def adapted(job: JobFile) -> JobFile:
@@ -53,10 +57,22 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
         raise ConfigError(
             'methods on streams predict numbers or one of two classes; use task = "regression" or "binary"'
         )
-    recalled = recall_opening(run.resumed)
-    if recalled is not None:
-        cohort.recall(_open_request(setup, recalled))
-        return recalled
+    kept, opened = run.agreed.get(_OPENED), None
+    if kept is not None:
+        opened = Opened.of_json(json_of(kept))
+    elif run.resumed is not None:
+        opened = former_opening(run.resumed)
+    if opened is None:
+        opened = await _agree(setup, settings, cohort, run)
+    else:
+        cohort.recall(_open_request(setup, opened))
+    run.agreed.put(_OPENED, json_array(opened.to_json()))
+    return opened
+
+
+async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> Opened:
+    """Ask the clients."""
+    task = setup.schema.task
     loss = _loss(settings, task)
     gate = Gate(cohort, run, strict=setup.strict)
     low, high = (0.0, 1.0) if task is LearningTask.BINARY else (None, None)
@@ -156,10 +172,11 @@ async def draw_dictionary(
         own_frequencies=own_frequencies,
         pooled=pooled,
     )
-    if recall_opening(run.resumed) is not None:
+    if run.resumed is not None or run.agreed.get(_DRAWN) is not None:
         cohort.recall(request, check)
     else:
         await Gate(cohort, run, strict=setup.strict).ask(request, check=check)
+    run.agreed.put(_DRAWN, json_array(own))
     return dictionary
 
 

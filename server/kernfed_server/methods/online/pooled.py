@@ -55,7 +55,7 @@ async def run_pooled(setup: Setup, settings: OnlineSettings, opened: Opened, coh
         budget=None if settings.budget == "auto" else settings.budget,
         budget_unit=None if settings.budget == "auto" else settings.budget_unit,
     )
-    return await StreamLoop(setup, opened, settings, cohort, run).go(ridges, facts)
+    return await StreamLoop(setup, settings, cohort, run).go(ridges, facts)
 
 
 class RidgeParameters:

@@ -28,7 +28,6 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import json_array
-from kernfed_server.methods.online.agreed import Opened, to_arrays
 from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.faulty_data import FaultyData
 from kernfed_server.methods.online.measurements import Measurements
@@ -63,9 +62,8 @@ class Method(Protocol):
 class StreamLoop:
     """The rounds of one job."""
 
-    def __init__(self, setup: Setup, opened: Opened, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
+    def __init__(self, setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
         self._setup = setup
-        self._opened = opened
         self._settings = settings
         self._cohort = cohort
         self._run = run
@@ -87,7 +85,6 @@ class StreamLoop:
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
         self._faulty = FaultyData(cohort, run)
-        self._kept: tuple[int, dict[str, Array]] = (-1, {})
         self._writing: asyncio.Future[None] | None = None
 
     async def go(self, method: Method, facts: OnlineFinding) -> Model | None:
@@ -105,7 +102,7 @@ class StreamLoop:
         if run.resumed is not None:
             self._num_rows = int(run.resumed["num_rows"][0])
             run.keep(functools.partial(method.model, run.round_num))
-        last_round = 0
+        last_round = 0 if run.resumed is None else run.round_num
         measured_rows = 0
         last: dict[str, StreamMetrics] = {}
         try:
@@ -116,7 +113,7 @@ class StreamLoop:
                         # A round without rows closes the job: the measurement of the end belongs to some round.
                         last = await self._measure() or last
                         await self._on_disk()
-                        await run.record(round_num, self._state(method) | self._agreed(), self._metrics(last))
+                        await run.record(round_num, self._state(method), self._metrics(last))
                     break
                 method.absorb(round_num, replies)
                 self._counted.add(replies, round_num)
@@ -131,13 +128,13 @@ class StreamLoop:
                     found = self._metrics(last)
                     measured_rows = self._num_rows
                 await self._on_disk()
-                self._writing = asyncio.ensure_future(run.close(round_num, state | self._agreed(), found))
+                self._writing = asyncio.ensure_future(run.close(round_num, state, found))
                 last_round = round_num
                 run.keep(functools.partial(method.model, round_num))
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             await self._on_disk()
-            run.ends(Arrival(self._how_it_ended()))
+            run.ends(Arrival(self._how_it_ended(last)))
         finally:
             self._newcomers.stop()
             if self._writing is not None:
@@ -146,12 +143,14 @@ class StreamLoop:
                 self._publish(last, facts)
         return method.model(last_round)
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, last: Mapping[str, StreamMetrics]) -> str:
+        """In words; a method that is measured without a bound on its regret says so."""
         ended = sorted(self._ended)
+        bound = "; no bound on the regret is known" if last and all(m.regret_bound < 0 for m in last.values()) else ""
         if self._all_ended():
-            return f"all streams have ended, after {self._num_rows:,} rows"
+            return f"all streams have ended, after {self._num_rows:,} rows{bound}"
         waiting = f"; ended before: {listed(ended)}" if ended else ""
-        return f"all {self._settings.rounds:,} rounds are used up, after {self._num_rows:,} rows{waiting}"
+        return f"all {self._settings.rounds:,} rounds are used up, after {self._num_rows:,} rows{waiting}{bound}"
 
     async def _on_disk(self) -> None:
         """Wait until the state after the last round is: it was written while the round after it was under way."""
@@ -168,13 +167,6 @@ class StreamLoop:
 
     def _metrics(self, found: Mapping[str, StreamMetrics]) -> RoundMetrics:
         return self._measurements.metrics(found, self._training())
-
-    def _agreed(self) -> dict[str, Array]:
-        """For the checkpoint; made anew when there are other clients."""
-        num_rows = self._cohort.num_rows
-        if self._kept[0] != len(num_rows):
-            self._kept = len(num_rows), to_arrays(self._setup, self._opened, num_rows)
-        return self._kept[1]
 
     async def _ask(self, method: Method, round_num: int) -> dict[str, Any] | None:
         """Answers of clients with rows; None where all streams have ended."""
@@ -292,6 +284,8 @@ class StreamLoop:
             for client, m in sorted(found.items())
             if m.sums.num_rows
         }
+        rows = {client: of.rows for client, of in clients.items()}
+        self._run.weighs({client: float(n) for client, n in rows.items()}, "rows learned so far", rows)
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
         self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
 

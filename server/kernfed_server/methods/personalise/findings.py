@@ -52,6 +52,14 @@ def finding_of(
     return replace(finding, matrix=_rounded(found.weights), distances=_rounded(distances))
 
 
+def mean_weights(found: Collaboration) -> tuple[dict[str, float], str, dict[str, int]]:
+    """What each client counts over all personal models, in words what that is, and its rows; see `Run.weighs`."""
+    told = found.weights[[found.clients.index(c) for c in found.told]]
+    means = told.mean(axis=0) if len(told) else np.zeros(len(found.clients))
+    rows = {client: int(n) for client, n in zip(found.clients, found.num_rows, strict=True)}
+    return dict(zip(found.clients, means.tolist(), strict=True)), "the mean of the weights in personal models", rows
+
+
 def _rounded(matrix: Floats) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in np.round(matrix, 4).tolist())
 

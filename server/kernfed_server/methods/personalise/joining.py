@@ -36,8 +36,8 @@ from kernfed.methods.personalise.messages import (
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.arrival import Arrival
-from kernfed_server.jobs.preparation import Agreed
 from kernfed_server.jobs.state import Arrays
 from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -46,7 +46,7 @@ KEPT = "kept"
 """Of a checkpoint: the bytes of the file for clients that join later."""
 
 
-def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Agreed | None:
+def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Earlier | None:
     """What the job that `from_job` names agreed on; None where none is named.
 
     Raises:
@@ -66,8 +66,7 @@ def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Agreed | None:
     task = TASKS[job.data.task] if job.data is not None else None
     told = len(kept.mean) if task is None or task.has_classes else None
     facts = kept.facts
-    return Agreed(
-        origin=_origin(facts),
+    agreement = Agreement(
         classes=facts.classes,
         mean=kept.mean,
         deviation=kept.deviation,
@@ -76,10 +75,9 @@ def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Agreed | None:
         feature_mean=kept.feature_mean,
         target_mean=kept.target_mean,
         backbone=facts.backbone,
-        column_mean=kept.column_mean[:told],
-        column_deviation=kept.column_deviation[:told],
         ridge=facts.ridge,
     )
+    return Earlier(_origin(facts), agreement, kept.column_mean[:told], kept.column_deviation[:told])
 
 
 async def join(job: Personalisation, kept: KeptShared) -> Arrays:

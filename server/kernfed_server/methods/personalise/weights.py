@@ -53,7 +53,7 @@ from kernfed_server.methods.personalise.directions import (
     leading_directions,
     pool_factors,
 )
-from kernfed_server.methods.personalise.findings import finding_of
+from kernfed_server.methods.personalise.findings import finding_of, mean_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 
@@ -346,6 +346,7 @@ class Personalisation:
             words=self.words,
         )
         self.run.publish(finding)
+        self.run.weighs(*mean_weights(found))
 
     def _distances(self) -> Floats:
         parts = [self.embeddings[c] for c in self.clients]

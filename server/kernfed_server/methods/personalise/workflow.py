@@ -109,7 +109,8 @@ WORKFLOWS = {
         model=_model,
         compared=_COMPARED,
         adapt=adapted,
-        agreed=agreed_before,
+        earlier=agreed_before,
         feature_copies=lambda _settings: 2,
+        weights=lambda _: None,
     )
 }

@@ -65,8 +65,9 @@ async def compare(job: Reweighting, request: Request[Compared]) -> None:
         request: Carries both models, the weighted one first.
     """
     replies = await job.run.optional(job.cohort.ask(request), "no choice between the weighted and the unweighted model")
-    shares = job.client_weights(job.variant)
-    found = {c: reply for c, reply in replies.items() if reply.num_apart > 0 and c in shares}
+    known = job.client_weights(job.variant)
+    found = {c: reply for c, reply in replies.items() if reply.num_apart > 0 and c in known}
+    shares = job.counted(job.variant, found)
     whole = sum(shares[c] for c in found)
     if not whole > 0:
         job.choice = Choice(math.nan, math.nan, math.nan)

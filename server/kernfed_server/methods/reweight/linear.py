@@ -13,7 +13,6 @@ from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.data import CentreRequest, MeanEmbeddingRequest
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.methods.reweight.choice_messages import CompareLinearRequest
 from kernfed.methods.reweight.messages import APART, UNWEIGHTED
 from kernfed.methods.shared_settings import ridge_of
@@ -158,8 +157,7 @@ async def _centred(job: Reweighting, variant: str) -> Setup:
     found = await job.gate.ask(
         MeanEmbeddingRequest(num_features=setup.num_features, num_outputs=setup.num_outputs), fresh=True
     )
-    weights = job.client_weights(variant)
-    mean = weighted_mean([Weighted(float(weights[c]), found[c]) for c in sorted(found)])
+    mean = job.cohort.weighted({c: found[c] for c in sorted(found)}, job.client_weights(variant))
     await job.gate.ask(CentreRequest(feature_mean=mean.feature_mean, target_mean=mean.target_mean), fresh=True)
     return replace(setup, feature_mean=mean.feature_mean, target_mean=mean.target_mean)
 

@@ -144,7 +144,8 @@ class _Networks:
     async def _mean(self, found: Mapping[str, Array]) -> Floats:
         """Mean of what clients sent, (V, Q), each variant by its own weights of the clients."""
         clients, variants = sorted(found), (*self.job.variants, *self.job.apart)
-        weights = np.array([[float(self.job.client_weights(v)[c]) for c in clients] for v in variants])
+        counted = [self.job.counted(v, clients) for v in variants]
+        weights = np.array([[float(of[c]) for c in clients] for of in counted])
 
         def make() -> Floats:
             shares = weights / weights.sum(axis=1, keepdims=True)
@@ -246,7 +247,8 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     if TASKS[job.setup.schema.task].has_classes:
         return NetworkScale(mean=np.zeros(num), deviation=np.ones(num))
     told = job.summaries[job.variant]
-    weights = [float(job.client_weights(job.variant)[c]) for c in sorted(told)]
+    counted = job.counted(job.variant, told)
+    weights = [float(counted[c]) for c in sorted(told)]
     mean = np.average([told[c].target_mean for c in sorted(told)], axis=0, weights=weights)
     square = np.average([told[c].target_square for c in sorted(told)], axis=0, weights=weights)
     deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))

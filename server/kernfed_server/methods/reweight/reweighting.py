@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kernfed import rng
@@ -17,6 +17,7 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed.methods.shares import ROWS
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -95,11 +96,27 @@ class Reweighting:
         choosing = self.chooses and self.settings.deliver == "better"
         return (f"{self.variant}{APART}", f"{UNWEIGHTED}{APART}") if choosing else ()
 
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """What each client's rows count before they are weighed, in the mixture of all as in means."""
+        rows = self.setup.num_rows
+        return dict.fromkeys(rows, 1.0) if self.settings.client_weights == "equal" else self.cohort.counted(rows)
+
+    def counted(self, variant: str, clients: Iterable[str]) -> Mapping[str, float]:
+        """Weights of some of the clients in a mean of a variant's training, none above the share that it may have."""
+        weights = self.client_weights(variant)
+        return self.cohort.counted({c: float(weights[c]) for c in clients})
+
+    def tell_weights(self) -> None:
+        """Say by what clients count in the means of the job's own model."""
+        rule = {"rows": ROWS, "effective": "effective rows", "equal": "the same for each client"}
+        by = rule[self.settings.client_weights] + (" times the mean density ratio" if self.variant == MIXTURE else "")
+        self.run.weighs(self.client_weights(self.variant), by)
+
     def client_weights(self, variant: str) -> Mapping[str, float]:
         """Weight of each client in means of a variant's training; unweighted rows are all worth themselves."""
         plain = variant.removesuffix(APART) == UNWEIGHTED
-        rule = self.settings.client_weights
-        shares = dict.fromkeys(self.setup.num_rows, 1.0) if rule == "equal" else self.setup.num_rows
+        rule, shares = self.settings.client_weights, self.shares
         if variant.removesuffix(APART) == MIXTURE:  # weights have mean 1 at each client, whose mean ratio is its worth
             found = self.summaries[variant]
             each = {c: f.mean / f.total if c in self.mixed or not self.mixed else 0.0 for c, f in found.items()}

@@ -38,10 +38,15 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
     Source: McMahan et al. (2017), Algorithm 1.
     """
     learning_rate = plan.learning_rate
-    if learning_rate == "auto":  # stable at every client: gradient descent diverges from twice this on
-        curvatures = await cohort.ask(CurvatureRequest(ridge=plan.ridge))
-        learning_rate = 1.0 / max(c.largest_eigenvalue for c in curvatures.values())
-        run.note(f"learning rate {learning_rate:.6g}: 1 / the largest curvature of any client's objective")
+    if learning_rate == "auto":
+
+        async def agree() -> float:  # stable at every client: gradient descent diverges from twice this on
+            curvatures = await cohort.ask(CurvatureRequest(ridge=plan.ridge))
+            rate = 1.0 / max(c.largest_eigenvalue for c in curvatures.values())
+            run.note(f"learning rate {rate:.6g}: 1 / the largest curvature of any client's objective")
+            return rate
+
+        learning_rate = float(await run.agreed.once("learning rate", agree))
 
     def request(weights: Array, round_num: int) -> GradientDescentRequest:
         return GradientDescentRequest(

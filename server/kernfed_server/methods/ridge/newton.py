@@ -15,7 +15,6 @@ from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.base import R, Request
-from kernfed.maths.aggregate import Weighted, weighted_mean
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
 from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
 from kernfed.wording import listed
@@ -231,8 +230,7 @@ class _Problem:
         """Mean over those of the members who answered, and who they are."""
         replies = await self.cohort.ask(request, clients=members, everyone=everyone)
         weights = self.plan.client_weights or self.setup.num_rows
-        parts = [Weighted(float(weights[client]), reply) for client, reply in replies.items()]
-        return await asyncio.to_thread(weighted_mean, parts), tuple(replies)
+        return await asyncio.to_thread(self.cohort.weighted, replies, weights), tuple(replies)
 
     def still_here(self, recorded: Members) -> Members:
         """Those of a resumed run's members who passed preparation again."""

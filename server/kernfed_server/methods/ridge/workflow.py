@@ -5,4 +5,7 @@ from __future__ import annotations
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.ridge import dkrr, local
 
-WORKFLOWS = {"local": Workflow(local.run, local_ridge), "dkrr": Workflow(dkrr.run, local_ridge)}
+WORKFLOWS = {
+    "local": Workflow(local.run, local_ridge, weights=lambda _: ({}, "")),
+    "dkrr": Workflow(dkrr.run, local_ridge),
+}

@@ -27,7 +27,8 @@ from kernfed.federation.messages.data import (
     MissingRule,
 )
 from kernfed.methods.ridge.messages import GradientDescentRequest
-from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of, verify
+from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_testing.messages import messages
 
 REPLY = MeanEmbedding(num_rows=9, feature_mean=np.array([3.14159, 2.71828]), target_mean=np.array([1.61803]))
@@ -39,6 +40,7 @@ def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int
         task_id=task,
         step="data.mean_embedding",
         operator="ann",
+        submission=None,
         kinds=(Kind.MEAN_EMBEDDING,),
         request=MeanEmbeddingRequest(num_features=2, num_outputs=1),
         request_sha256=bytes(32),
@@ -56,6 +58,7 @@ def refuse(log: AuditLog, message: str = "policy.methods") -> None:
         task_id="t",
         step="fedavg.local_update",
         operator="ann",
+        submission=None,
         method="dkrr",
         request_sha256=b"\xab" * 32,
         reason="REFUSED_BY_POLICY",
@@ -142,14 +145,14 @@ def test_a_change_breaks_the_chain(tmp_path: Path, change: str) -> None:
         verify(path)
 
 
-def test_a_line_torn_by_a_crash_is_kept_and_told(tmp_path: Path) -> None:
+def test_a_line_torn_by_a_loss_of_power_is_kept_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torn line ends what came before, the next says so, and other damage is still found."""
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
     record(log, "t1")
     record(log, "t2")
-    log.close()
     path.write_bytes(path.read_bytes()[:-20])
+    monkeypatch.setattr("kernfed_client.daemon.audit_chain.boot_id", lambda: "the next run of the machine")
     log = AuditLog(path)
     record(log, "t3")
     record(log, "t4")

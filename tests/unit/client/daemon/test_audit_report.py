@@ -16,7 +16,8 @@ from kernfed.errors import ConfigError, DataError, UnknownJobError
 from kernfed.federation.messages.base import Kind
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed_client.cli import app
-from kernfed_client.daemon.audit import AuditLog, verify
+from kernfed_client.daemon.audit import AuditLog
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import audit, summarise
 
 
@@ -39,6 +40,7 @@ def client(tmp_path: Path) -> Path:
             task_id=f"{job}/1/{step}",
             step=step,
             operator="ann",
+            submission=None,
             kinds=kinds,
             request=EchoRequest(values=np.ones(2)),
             request_sha256=b"\xab" * 32,
@@ -132,6 +134,7 @@ def test_refusals_are_counted_and_shown(client: Path) -> None:
             task_id=f"job-c/{i}/fedavg.local_update",
             step="fedavg.local_update",
             operator="eve",
+            submission=None,
             method="dkrr",
             request_sha256=b"",
             reason="REFUSED_BY_POLICY",

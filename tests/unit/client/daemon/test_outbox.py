@@ -11,7 +11,7 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.outgoing import Body
 from kernfed.wire.payload import INLINE_BYTES
-from kernfed_client.daemon.outbox import KEPT_BYTES, KEPT_REPLIES, Outbox
+from kernfed_client.daemon.outbox import KEPT_BYTES, KEPT_BYTES_OF_ALL_JOBS, KEPT_REPLIES, Outbox
 
 SMALL = encode(Echo(num_rows=1, values=np.ones(4)))
 LARGE = encode(Echo(num_rows=1, values=np.ones(INLINE_BYTES // 8 + 1)))
@@ -121,3 +121,15 @@ def test_drop_job() -> None:
     outbox.drop_job("job")
     assert not outbox.holds("t")
     assert outbox.undelivered() == ["o"]
+
+
+def test_replies_of_many_jobs_are_bounded_together() -> None:
+    """Whoever names jobs without end, and takes every answer, fills no memory: the oldest replies go."""
+    outbox = Outbox()
+    num = KEPT_BYTES_OF_ALL_JOBS // LARGE.body_size + 5
+    for i in range(num):
+        outbox.add_reply(task(f"job{i}", f"t{i}"), LARGE, 0.5)
+        outbox.acknowledge(f"t{i}")
+    held = [i for i in range(num) if outbox.holds(f"t{i}")]
+    assert held == list(range(num - len(held), num))
+    assert KEPT_BYTES_OF_ALL_JOBS - LARGE.body_size < len(held) * LARGE.body_size <= KEPT_BYTES_OF_ALL_JOBS

@@ -122,7 +122,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large reply of before a reboot may be damaged, and is not trusted."""
     filled(tmp_path)
-    monkeypatch.setattr(reply_store, "_boot_id", lambda: "another")
+    monkeypatch.setattr(reply_store, "boot_id", lambda: "another")
     assert list(restored(tmp_path)) == ["s1", "s2"]
     assert not list(tmp_path.rglob("*.reply"))
 

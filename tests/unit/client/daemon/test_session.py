@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
-from kernfed_client.daemon.session import MIN_BACKOFF_S, ClientSession, Offer, backoff_s
+from kernfed_client.daemon.connection import MIN_BACKOFF_S, backoff_s
+from kernfed_client.daemon.session import ClientSession, Offer
 from kernfed_client.daemon.tasks import Answered
 
 

@@ -36,7 +36,7 @@ from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon import tasks
+from kernfed_client.daemon import kept_setup, tasks
 from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
 
 STANDARDISE = StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
@@ -209,6 +209,21 @@ def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path) -> None:
     assert not folders["untold"].exists()
     assert [path.name for path in folders["with a model"].iterdir()] == ["model.json"]
     assert len(list((tmp_path / "jobs").glob("*/setup/*"))) == 2
+
+
+def test_jobs_without_end_leave_few_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setups beyond a number go, the longest unused first; those in memory stay, and so does a model of one's own."""
+    monkeypatch.setattr(kept_setup, "MOST_JOBS", 12)
+    world = World(tmp_path)
+    for number in range(30):
+        world.answer(STANDARDISE, job_id=f"j{number}")
+        folder = tmp_path / "jobs" / hashlib.sha256(f"j{number}".encode()).hexdigest()[:32]
+        os.utime(next(folder.glob("setup/*")), (number, number))
+        if number == 3:
+            (folder / "model.json").write_text("{}")
+    left = {path.parent.parent.name for path in (tmp_path / "jobs").glob("*/setup/*")}
+    assert left == {hashlib.sha256(f"j{n}".encode()).hexdigest()[:32] for n in range(17, 30)}
+    assert [path.name for path in (tmp_path / "jobs").glob("*/model.json")] == ["model.json"]
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])

@@ -67,3 +67,17 @@ async def test_close_ends_the_thread() -> None:
     worker.close()
     await asyncio.to_thread(before.join, 5)
     assert not before.is_alive()
+
+
+async def test_withdrawn_work_is_never_done(worker: Worker) -> None:
+    """What waits for its turn can be taken back; what is under way, or done, cannot."""
+    gate, done = threading.Event(), list[str]()
+    first = worker.submit(lambda: gate.wait(LIMIT_S), lambda *_: None)
+    second = worker.submit(lambda: done.append("second"), lambda *_: done.append("told"))
+    while worker.withdraw(second + 1) or worker._work.keys() != {second}:
+        await asyncio.sleep(0)
+    assert not worker.withdraw(first)
+    assert worker.withdraw(second)
+    gate.set()
+    assert await worker.run(lambda: "third") == "third"
+    assert done == []

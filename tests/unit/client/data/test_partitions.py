@@ -10,14 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import held_out_rows, load_local_data, units_of
+from kernfed_client.data.partitions import load_local_data
 from kernfed_testing.partitions import GOOD, SECRET, read_csv, regression, schema
 
 
@@ -79,76 +76,12 @@ def test_labels_never_leave_where_the_target_is_no_class(tmp_path: Path) -> None
     assert SECRET not in str(caught.value)
 
 
-@given(
-    labels=st.lists(st.sampled_from("abcde"), min_size=1, max_size=60),
-    fraction=st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9]),
-    seed=st.integers(0, 2**63 - 1),
-)
-def test_the_split_is_stratified_and_deterministic(labels: list[str], fraction: float, seed: int) -> None:
-    """Held-out rows are the same each time, in proportion for each class, and leave each class a training row."""
-    held_out = held_out_rows(labels, len(labels), fraction, seed, "va")
-    assert (held_out == held_out_rows(list(labels), len(labels), fraction, seed, "va")).all()
-    total = 0
-    for name in set(labels):
-        here = np.array([label == name for label in labels])
-        n, k = here.sum(), held_out[here].sum()
-        assert k <= n - 1, "every class keeps a training row"
-        assert abs(k - fraction * n) < 1 or k == n - 1
-        total += int(k)
-    assert total <= int(fraction * len(labels) + 0.5)
-    if all(labels.count(name) - 1 >= fraction * labels.count(name) + 1 for name in set(labels)):
-        assert total == int(fraction * len(labels) + 0.5)
-
-
-def test_the_split_depends_on_seed_and_client_alone() -> None:
-    """Another seed or another client holds out other rows."""
-    base = held_out_rows(None, 100, 0.25, 1, "va")
-    assert base.sum() == 25
-    assert (base != held_out_rows(None, 100, 0.25, 2, "va")).any()
-    assert (base != held_out_rows(None, 100, 0.25, 1, "cleveland")).any()
-
-
-def test_one_row_is_a_training_row() -> None:
-    """A single row is never held out."""
-    assert held_out_rows(None, 1, 0.9, 1, "va").tolist() == [False]
-
-
-def made_rows(x: Any, y: Any = None, labels: list[str] | None = None) -> PartitionData:
-    return PartitionData(x, labels, y, 0, np.arange(1, len(x) + 1))
-
-
-@pytest.mark.parametrize("classes", [0, 2])
-def test_copies_of_a_row_are_held_out_together(classes: int) -> None:
-    """Rows that repeat go to one side with their copies; without copies the draw is that of single rows."""
-    draw = np.random.default_rng(1)
-    x, y = draw.normal(size=(60, 3)), draw.integers(0, classes, size=60) if classes else draw.normal(size=60)
-    four = np.tile(np.arange(60), 4)
-    labels = [f"c{v}" for v in y[four]] if classes else None
-    unit = units_of(made_rows(x[four], None if classes else y[four], labels))
-    held_out = held_out_rows(labels, 240, 0.25, 1, "va", unit)
-    assert (held_out.reshape(4, 60) == held_out[:60]).all()
-    assert 52 <= held_out.sum() <= 60
-    assert not (held_out_rows(labels, 240, 0.25, 1, "va").reshape(4, 60) == held_out[:60]).all()
-    names = None if labels is None else labels[:60]
-    whole = held_out_rows(names, 60, 0.25, 1, "va", units_of(made_rows(x, None if classes else y, names)))
-    assert (whole == held_out_rows(names, 60, 0.25, 1, "va")).all()
-
-
-def test_few_different_rows_are_no_copies() -> None:
-    """A table of two yes-or-no columns has equal rows by its nature; a few copied rows are copies."""
-    draw = np.random.default_rng(2)
-    assert units_of(made_rows(draw.integers(0, 2, size=(400, 2)).astype(np.float64), labels=["a", "b"] * 200)) is None
-    copied = made_rows(np.repeat(draw.normal(size=(2, 3)), 4, axis=0), np.repeat([1.0, 2.0], 4))
-    held_out = held_out_rows(None, 8, 0.25, 1, "va", units_of(copied))
-    assert held_out.sum() == 4
-    assert len(set(held_out[:4])) == 1
-
-
-@pytest.mark.parametrize(("together", "sides"), [(True, {0}), (False, {1})])
-def test_the_job_says_how_rows_are_split(tmp_path: Path, together: bool, sides: set[int]) -> None:
+@pytest.mark.parametrize(("split", "sides"), [("by-content", {0}), ("copies-together", {0}), ("row-by-row", {1})])
+def test_the_job_says_how_rows_are_split(tmp_path: Path, split: str, sides: set[int]) -> None:
     """`data.split` reaches the rows of a file."""
     text = "a,b,y\n" + "".join(f"{i % 30},{(i % 30) ** 2},{i % 30}\n" for i in range(90))
-    data = local(tmp_path, text, replace(regression(), copies_together=together))
+    wanted = replace(regression(), copies_together=split != "row-by-row", by_content=split == "by-content")
+    data = local(tmp_path, text, wanted)
     shared = {float(v) for v in data.train.x[:, 0]} & {float(v) for v in data.test.x[:, 0]}
     assert {int(bool(shared))} == sides
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -92,11 +93,11 @@ def test_setup_end_to_end_on_one_hospital() -> None:
     about = data.describe(job, describe)
     dims = validate(about, validate(describe, {}))
     assert dims["P"] == 10
-    assert (about.num_rows, about.num_test_rows, about.num_dropped_rows) == (97, 33, 70)
-    assert (about.classes, about.class_counts) == (("0", "1"), (21, 76))
+    assert (about.num_rows, about.num_test_rows, about.num_dropped_rows) == (100, 30, 70)
+    assert (about.classes, about.class_counts) == (("0", "1"), (23, 77))
     x = job.data.train.x
     np.testing.assert_allclose(about.mean, x.mean(axis=0))
-    np.testing.assert_allclose(about.sum_squares, x.var(axis=0) * 97, atol=1e-9)
+    np.testing.assert_allclose(about.sum_squares, x.var(axis=0) * 100, atol=1e-9)
 
     mean, deviation = np.linspace(0, 9, 10), np.linspace(1, 10, 10)
     scaled = data.standardise(
@@ -104,25 +105,27 @@ def test_setup_end_to_end_on_one_hospital() -> None:
     )
     np.testing.assert_allclose(job.x_train, (x - mean) / deviation, rtol=1e-15)
     differences = job.x_train[:, None] - job.x_train[None]
-    distances = np.sqrt((differences**2).sum(-1))[np.triu_indices(97, 1)]
-    assert scaled.median_distance == pytest.approx(np.median(distances), rel=1e-12)
+    distances = np.sqrt((differences**2).sum(-1))[np.triu_indices(100, 1)]
+    num = math.ceil(len(distances) * 10 / 99)  # the policy's 10 rows: the mean of as many in the middle
+    middle = np.sort(distances)[(len(distances) - num) // 2 :][:num]
+    assert scaled.median_distance == pytest.approx(middle.mean(), rel=1e-12)
     assert set(job.targets_test.tolist()) == {0, 1}
     assert job.targets_test.tolist() == [int(label) for label in job.data.test.labels or ()]
 
     mapped = data.map_features(job, MapFeaturesRequest(features=SPEC, num_outputs=1))
     assert mapped.fingerprint == fingerprint(SPEC)
     assert (tuple(job.z_train.shape), tuple(job.z_test.shape), tuple(job.y_train.shape)) == (
-        (97, 50),
-        (33, 50),
-        (97, 1),
+        (100, 50),
+        (30, 50),
+        (100, 1),
     )
     assert job.z_train.dtype == torch.float64
     assert (job.target_mean == 0).all()
 
     embedding = data.mean_embedding(job, MeanEmbeddingRequest(num_features=50, num_outputs=1))
-    assert embedding.num_rows == 97
+    assert embedding.num_rows == 100
     np.testing.assert_allclose(embedding.feature_mean, job.z_train.cpu().numpy().mean(axis=0), atol=1e-14)
-    assert embedding.target_mean[0] == pytest.approx(76 / 97)
+    assert embedding.target_mean[0] == pytest.approx(77 / 100)
 
     before = job.z_test.clone()
     data.centre(job, CentreRequest(feature_mean=embedding.feature_mean, target_mean=embedding.target_mean))

@@ -48,6 +48,7 @@ def test_a_faulty_key_is_named_with_its_remedy(method: str, cohort: str, words: 
     ],
     ids=["key", "table", "inline", "deep", "many"],
 )
+@pytest.mark.redteam
 def test_a_file_made_to_be_slow_is_refused_at_once(text: str, words: str) -> None:
     """Long keys, deep nesting and thousands of faults end in a short error, before they cost time or memory."""
     with pytest.raises(ConfigError, match=words) as caught:

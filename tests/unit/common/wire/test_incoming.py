@@ -131,6 +131,7 @@ def test_repeated_fragment(spool: Path | None) -> None:
     assert spool is None or not spool.exists()
 
 
+@pytest.mark.redteam
 def test_too_large_before_a_byte_is_kept(tmp_path: Path) -> None:
     """A body that is announced as too large is refused before a file is made."""
     proto, _ = announced(Echo(num_rows=1, values=np.ones(32)))

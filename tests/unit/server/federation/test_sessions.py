@@ -142,6 +142,7 @@ def test_other_version(registry: SessionRegistry) -> None:
         {"instance": "x" * 129},
     ],
 )
+@pytest.mark.redteam
 def test_a_hello_beyond_all_bounds_is_refused(registry: SessionRegistry, hello: dict[str, Any]) -> None:
     """What no client file can hold never gets into the coordinator's memory, store and lists."""
     with pytest.raises(WireError, match=r"client a: its .* are more than 1000, or longer than 128 characters"):

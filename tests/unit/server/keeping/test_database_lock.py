@@ -13,15 +13,16 @@ from kernfed_server.keeping.database_lock import DatabaseLock
 from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Store
 from kernfed_testing import postgres
+from kernfed_testing.books import OWNER
 
 
 async def test_a_second_store_is_refused(tmp_path: Path, url: str) -> None:
     """The error names the process that holds the database; once that store is closed there is room."""
-    first = await Store.open(url, tmp_path / "one")
+    first = await Store.open(url, tmp_path / "one", OWNER)
     with pytest.raises(ConfigError, match=rf"process {os.getpid()} on .*another `database`"):
-        await Store.open(url, tmp_path / "two")
+        await Store.open(url, tmp_path / "two", OWNER)
     await first.close()
-    await (await Store.open(url, tmp_path / "two")).close()
+    await (await Store.open(url, tmp_path / "two", OWNER)).close()
 
 
 def test_a_restarted_server_is_held_again(cluster: postgres.Cluster) -> None:

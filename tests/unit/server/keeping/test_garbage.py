@@ -20,6 +20,7 @@ from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping.actions import last_actions
 from kernfed_server.keeping.garbage import OldEvents, find_garbage, find_old_events, remove, remove_old_events
 from kernfed_server.keeping.store import Store
+from kernfed_testing.books import OWNER
 from kernfed_testing.commands import run_command
 
 DAY = timedelta(days=1)
@@ -50,7 +51,7 @@ def job(job_id: str, state: JobState, ago: timedelta | None = None, upload: str 
 @pytest.fixture
 async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
     """A store at work: one job runs and has a checkpoint, one ended yesterday, one ten days ago."""
-    opened = await Store.open(url, tmp_path)
+    opened = await Store.open(url, tmp_path, OWNER)
     running = job("running", JobState.RUNNING, upload="wanted")
     await opened.submit(running, "")
     await opened.save_checkpoint(running, Checkpoint(3, {"weights": np.ones(4)}), {})

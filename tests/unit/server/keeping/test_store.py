@@ -12,10 +12,9 @@ import pytest
 import sqlalchemy as sa
 from safetensors.numpy import load_file
 
-from kernfed.errors import ConfigError, DiskFullError, JobError, UnavailableError, UnknownJobError
+from kernfed.errors import DiskFullError, JobError, UnavailableError, UnknownJobError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics
 from kernfed.jobs.info import ClientInfo, JobInfo, NumberedEvent
-from kernfed_server.commands.new_database import new_database
 from kernfed_server.jobs.outcomes import ClientOutcome, Tally
 from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import database
@@ -24,6 +23,7 @@ from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Resumption, Store
 from kernfed_server.keeping.store_rows import event_columns
 from kernfed_testing import postgres
+from kernfed_testing.books import OWNER
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -35,14 +35,14 @@ def job(job_id: str = "a-111111", **changes: Any) -> JobInfo:
 
 @pytest.fixture
 async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(url, tmp_path)
+    opened = await Store.open(url, tmp_path, OWNER)
     yield opened
     await opened.close()
 
 
 async def reopened(store: Store, url: str, tmp_path: Path) -> Store:
     await store.close()
-    return await Store.open(url, tmp_path)
+    return await Store.open(url, tmp_path, OWNER)
 
 
 def rows_of(url: str, query: str) -> Sequence[sa.Row[Any]]:
@@ -280,17 +280,6 @@ async def test_a_lost_checkpoint_is_not_copied(store: Store, tmp_path: Path, dam
     assert not (tmp_path / "kept.safetensors").exists()
 
 
-async def test_a_lost_database_is_refused(url: str, tmp_path: Path) -> None:
-    """Files of jobs beside a database without tables: the coordinator does not begin anew, unless it was told to."""
-    (tmp_path / "jobs" / "a-111111").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"the database is empty.*a-111111.*kernfed-coordinator new-database"):
-        await Store.open(url, tmp_path)
-    config = tmp_path / "coordinator.toml"
-    config.write_text(f'data = "{tmp_path}"\ndatabase = "{url}"\n')
-    new_database(config)
-    await (await Store.open(url, tmp_path)).close()
-
-
 async def test_unfinished_jobs_come_back_with_their_place_in_history(store: Store, url: str, tmp_path: Path) -> None:
     """Queued and running jobs, oldest first; finished ones stay finished."""
     for job_id, state in (("q-1", JobState.QUEUED), ("f-1", JobState.FAILED), ("r-1", JobState.RUNNING)):
@@ -313,7 +302,7 @@ async def test_clients_are_remembered_across_restarts(store: Store, url: str, tm
 
 async def test_a_database_that_is_away_for_a_while(cluster: postgres.Cluster, tmp_path: Path) -> None:
     """While the server is down who asks hears of it; when it is back the same store goes on, with every event."""
-    store = await Store.open(cluster.new_database(), tmp_path)
+    store = await Store.open(cluster.new_database(), tmp_path, OWNER)
     await store.submit(job(), "")
     cluster.stop("immediate")
     store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="kept")))
@@ -327,6 +316,6 @@ async def test_a_database_that_is_away_for_a_while(cluster: postgres.Cluster, tm
 async def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
     """Readers and the writer do not block each other, and commits reach the disk."""
     url = f"sqlite:///{tmp_path}/c.sqlite"
-    await (await Store.open(url, tmp_path)).close()
+    await (await Store.open(url, tmp_path, OWNER)).close()
     assert rows_of(url, "PRAGMA journal_mode")[0][0] == "wal"
     assert rows_of(url, "PRAGMA synchronous")[0][0] == 2

@@ -5,13 +5,16 @@ The order of batches comes from a seed, so the same request gives the same bits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from kernfed import rng
+from kernfed.arrays import Integers
 from kernfed.errors import DivergedError
+from kernfed.maths.batches import batches
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.tensors.losses import Head
 
@@ -29,6 +32,7 @@ def descend(
     batch_size: int = 0,
     proximal: float = 0.0,
     seed: int = 0,
+    block: Integers | None = None,
 ) -> Tensor:
     """Run stochastic gradient descent with momentum on F(V) + (proximal/2) |V - W|², from V = W.
 
@@ -41,6 +45,7 @@ def descend(
         batch_size: Rows per step; 0: all rows.
         proximal: Weight of the proximal term; 0 for FedAvg.
         seed: Of the orders.
+        block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
 
     Returns:
         V, shape (D, C).
@@ -51,7 +56,7 @@ def descend(
     Source: McMahan et al. (2017), Algorithm 1; Li et al. (2020), Algorithm 2, for the proximal term.
     """
     v, buffer = w.clone(), torch.zeros_like(w)
-    for batch in _batches(head, num_epochs, batch_size, seed):
+    for batch in _batches(head, num_epochs, batch_size, seed, block):
         gradient = batch.gradient(v)
         if proximal:
             gradient.add_(v - w, alpha=proximal)
@@ -72,6 +77,7 @@ def sophia(
     num_epochs: int = 1,
     batch_size: int = 0,
     seed: int = 0,
+    block: Integers | None = None,
 ) -> Tensor:
     """Run FedSophia's local steps: V moves by learning_rate · clamp(m / max(clip · h, ε), -1, 1).
 
@@ -90,6 +96,7 @@ def sophia(
         num_epochs: Passes over the rows.
         batch_size: Rows per step; 0: all rows.
         seed: Of batches and drawn labels.
+        block: As of `descend`.
 
     Raises:
         DivergedError: V left the range of numbers.
@@ -99,7 +106,7 @@ def sophia(
     v, m = w.clone(), torch.zeros_like(w)
     h: Tensor | None = None
     labels = rng.stream(seed, "head", "labels")
-    for step, batch in enumerate(_batches(head, num_epochs, batch_size, seed)):
+    for step, batch in enumerate(_batches(head, num_epochs, batch_size, seed, block)):
         m.mul_(momentum).add_(batch.gradient(v), alpha=1.0 - momentum)
         if step % curvature_every == 0:
             estimate = bartlett_diagonal(batch, v, labels)
@@ -141,16 +148,17 @@ def _classes_as_shown(y: Tensor, p: Tensor) -> Tensor:
     return torch.tensor(sorted(range(len(first)), key=lambda c: (first[c], total[c])), device=p.device)
 
 
-def _batches(head: Head, num_epochs: int, batch_size: int, seed: int) -> Iterator[Head]:
+def _batches(head: Head, num_epochs: int, batch_size: int, seed: int, block: Integers | None) -> Iterator[Head]:
     n = head.num_rows
-    order = rng.stream(seed, "head", "batches")
-    for _ in range(num_epochs):
-        if batch_size == 0 or batch_size >= n:
-            yield head
-            continue
-        rows = torch.from_numpy(order.permutation(n)).to(head.z.device)
-        for part in torch.split(rows, batch_size):
-            yield head.take(part)
+    if batch_size == 0 or batch_size >= n:
+        yield from itertools.repeat(head, num_epochs)
+        return
+    seen = 0
+    for rows in batches(rng.stream(seed, "head", "batches"), n, batch_size, block):
+        if seen == num_epochs * n:
+            return
+        seen += len(rows)
+        yield head.take(torch.from_numpy(rows).to(head.z.device))
 
 
 def _finite(v: Tensor, learning_rate: float) -> Tensor:

@@ -89,7 +89,8 @@ def test_order_of_clients_and_replies_does_not_matter(tmp_path: Path, method: st
     assert first.journal.last is not None
     assert second.journal.last is not None
     for name, array in first.journal.last.state.items():
-        assert np.array_equal(array, second.journal.last.state[name]), name
+        told = name == "run.agreed.head"  # what clients told of themselves: the memory that is free, for one
+        assert told or np.array_equal(array, second.journal.last.state[name]), name
 
 
 @pytest.mark.parametrize("method", METHODS)

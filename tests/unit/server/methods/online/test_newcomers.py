@@ -80,7 +80,7 @@ def test_a_resumed_job_goes_on_with_what_was_agreed(tmp_path: Path) -> None:
     before = journal.kept[16].state
     exchange = ComingAndGoing(made, {"c0": range(100)})  # the first of them is gone for good
     model, _ = made.run(job, resumed=journal.kept[16], exchange=exchange)
-    assert model.mean.tobytes() == before["agreed.mean"].tobytes()
+    assert model.mean.tobytes() == before["run.agreement.mean"].tobytes()
     assert (model.target_low, model.target_span) == (
         min(made.rows[c][1].min() for c in ("c0", "c1")),
         pytest.approx(np.ptp(np.concatenate([made.rows[c][1] for c in ("c0", "c1")]))),

@@ -19,7 +19,9 @@ from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal
+from kernfed_server.jobs.state import State, json_array, json_of
 from kernfed_testing.stream_clients import (
     StopError,
     StoppingJournal,
@@ -188,12 +190,19 @@ def test_a_job_of_before_goes_on_with_gradients(tmp_path: Path) -> None:
     journal = StoppingJournal(stop_at=9)
     with pytest.raises(StopError):
         made.run(stream_job(share="gradients"), journal=journal)
-    kept = dict(journal.kept[8].state)
-    facts = bytes(kept["agreed.facts"]).decode()
-    assert '"pooled_frequencies": 0' in facts
-    former = facts.replace(', "pooled_frequencies": 0', "")
-    kept["agreed.facts"] = np.frombuffer(former.encode(), dtype=np.uint8)
-    _, after = made.run(stream_job(), resumed=Checkpoint(8, kept))
+    kept = State(journal.kept[8].state)
+    agreement = Agreement.of_checkpoint(kept)
+    assert agreement is not None
+    opened = json_of(kept["run.agreed.streams"])
+    assert opened.pop("pooled_frequencies") == 0
+    facts = {"classes": [], "backbone": "", "num_rows": dict(agreement.num_rows), **opened}
+    former = {name: array for name, array in kept.items() if not name.startswith(("run.agreement.", "run.agreed."))}
+    former |= {
+        "agreed.mean": agreement.mean,
+        "agreed.deviation": agreement.deviation,
+        "agreed.facts": json_array(facts),
+    }
+    _, after = made.run(stream_job(), resumed=Checkpoint(8, former))
     assert finding(after)["share"] == "gradients"
     assert {c["rows"] for c in finding(after)["clients"].values()} == {20}
 

@@ -174,7 +174,7 @@ def test_a_fold_stands_for_enough_rows(tmp_path: Path) -> None:
     local = jobs["ant"]
     repeated = np.repeat(local.x_train[:12], 3, axis=0)
     for points in (local.x_train, repeated):
-        fold = folds_of(local, points, 5, 1, "rows")
+        fold = folds_of(local, points, 5, 1, "rows", None)
         sizes = np.bincount(fold, minlength=5)
         assert sizes[sizes > 0].min() >= 10
     assert all(len(set(fold[3 * i : 3 * i + 3])) == 1 for i in range(12))

@@ -40,6 +40,11 @@ def solve(hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
     return Solution(x.reshape(rhs.shape), products, 0.0)
 
 
+def basis_size(total: int, rank: int) -> int:
+    """Count the vectors of `total` numbers that are kept to find `rank` eigenpairs."""
+    return min(total, _OVERSAMPLING * rank + 1)
+
+
 def leading_eigenpairs(hessian: HeadHessian, start: Tensor, rank: int) -> tuple[Tensor, Tensor, int]:
     """Compute eigenvalues (k,), eigenvectors (D C, k), and how many products it took; k at most `rank`.
 
@@ -49,7 +54,7 @@ def leading_eigenpairs(hessian: HeadHessian, start: Tensor, rank: int) -> tuple[
         rank: Eigenpairs wanted.
     """
     total = start.numel()
-    steps = min(total, _OVERSAMPLING * rank + 1)
+    steps = basis_size(total, rank)
     basis = start.new_empty(steps, total)
     alpha, beta = start.new_zeros(steps), start.new_zeros(steps)
     q = start.reshape(-1) / torch.linalg.vector_norm(start)

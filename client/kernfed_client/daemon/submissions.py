@@ -1,0 +1,134 @@
+"""What operators signed of the jobs under way, as the coordinator passes it on, and the jobs that it proves."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from kernfed.errors import ConfigError, SubmissionError
+from kernfed.jobs.job_file import JobFile, parse_job
+from kernfed.pki.authority import utc_now
+from kernfed.pki.folder import parse_certificate
+from kernfed.pki.identity import Identity
+from kernfed.pki.submission import Signed, prove, sha256_of, signed_job_id
+from kernfed.v1 import task_pb2
+
+log = structlog.get_logger(__name__)
+
+MAX_JOBS, MAX_BYTES = 256, 32 << 20
+"""Submissions that are kept, and bytes of them all; those told first go first. A new session brings them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedJob:
+    """A job as its operator signed it."""
+
+    signed: Signed
+    file: JobFile | None
+    """None: this release cannot read the file."""
+    unread: str = ""
+    """Why it cannot."""
+
+
+class Submissions:
+    """Submissions by job. Told by the session's thread, judged by the worker's."""
+
+    def __init__(self, identity: Identity, now: Callable[[], datetime] = utc_now) -> None:
+        """Keep none yet.
+
+        Args:
+            identity: This client's, with the federation's CA.
+            now: Clock.
+        """
+        self._ca = parse_certificate(identity.ca_pem, identity.folder)
+        self._federation = identity.federation
+        self._now = now
+        self._lock = threading.Lock()
+        self._told: OrderedDict[str, task_pb2.JobSubmission] = OrderedDict()
+        self._proven: dict[str, SignedJob] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all that is kept."""
+        return sum(told.ByteSize() for told in self._told.values())
+
+    def told(self, submission: task_pb2.JobSubmission) -> None:
+        """The coordinator passes on what an operator signed; it is judged when the job asks something."""
+        with self._lock:
+            before = self._told.pop(submission.job_id, None)
+            if before != submission:
+                self._proven.pop(submission.job_id, None)
+            self._told[submission.job_id] = submission
+            while len(self._told) > MAX_JOBS or self.num_bytes > MAX_BYTES:
+                gone, _ = self._told.popitem(last=False)
+                self._proven.pop(gone, None)
+
+    def forget(self, job_id: str) -> None:
+        """A job is over."""
+        with self._lock:
+            self._told.pop(job_id, None)
+            self._proven.pop(job_id, None)
+
+    def known(self, job_id: str) -> SignedJob | None:
+        """A job that `proven` has proven."""
+        with self._lock:
+            return self._proven.get(job_id)
+
+    def proven(self, task: task_pb2.Task) -> SignedJob | None:
+        """The job of a task as its operator signed it.
+
+        Returns:
+            None where nothing says that it is signed.
+
+        Raises:
+            SubmissionError: It is said to be signed, and something does not hold.
+        """
+        with self._lock:
+            told, proven = self._told.get(task.job_id), self._proven.get(task.job_id)
+        if told is None and not task.submission_sha256:
+            return None
+        if told is None:
+            raise SubmissionError("the coordinator did not pass on what the job's operator signed; restart this client")
+        if sha256_of(told.submission) != task.submission_sha256:
+            raise SubmissionError("the task is not of the submission that the coordinator passed on for its job")
+        if proven is None:
+            proven = self._prove(told)
+            with self._lock:
+                self._proven[task.job_id] = proven
+        _check_told(task, proven)
+        return proven
+
+    def _prove(self, told: task_pb2.JobSubmission) -> SignedJob:
+        signed = prove(told.submission, told.job_toml, self._ca, self._federation, self._now())
+        try:
+            job = SignedJob(signed, parse_job(told.job_toml, "the signed job file", accepted=True))
+        except ConfigError as err:
+            job = SignedJob(signed, None, str(err))
+            log.warning("the signed job file cannot be read here", job_id=told.job_id, error=str(err))
+        name, _, _ = told.job_id.rpartition("-")
+        if told.job_id != signed_job_id(name if job.file is None else job.file.name, signed.sha256):
+            raise SubmissionError(
+                f"what operator {signed.operator} signed is not job {told.job_id[:128]!r}: one submission cannot be "
+                "run as another job; submit it again with `kernfed job submit`"
+            )
+        log.info("job is signed", job_id=told.job_id, operator=signed.operator, submission=signed.sha256.hex())
+        return job
+
+
+def _check_told(task: task_pb2.Task, job: SignedJob) -> None:
+    """The coordinator says of a job what its operator signed."""
+    if task.submitted_by != job.signed.operator:
+        raise SubmissionError(
+            f"the coordinator says that the job is of operator {task.submitted_by[:64]!r}, and {job.signed.operator} "
+            "signed it"
+        )
+    if job.file is not None and task.method != job.file.method.name:
+        raise SubmissionError(
+            f"the coordinator says that the job runs method {task.method[:64]!r}, and its operator signed "
+            f"{job.file.method.name!r}"
+        )

@@ -1,0 +1,217 @@
+"""Which rows a client holds out, and the blocks of rows that no job tells apart.
+
+A job could learn about a single row by the difference of two others that use it and do not. So the rows themselves
+decide, by a digest of their content, in which order they are held out, and a *block* of at least `policy.min_rows` rows
+goes to one side, or to one batch or fold, as a whole: whatever a job draws, its sums stand for whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.arrays import Floats, Integers
+from kernfed.errors import PolicyError
+from kernfed.federation.messages.data import DataSchema
+from kernfed.jobs.client_file import ClientFile
+from kernfed.maths.folds import keep_apart, number, row_digests
+from kernfed.rng import Words, stream
+from kernfed.tables.raw_table import Flags
+from kernfed_client.data.partition_data import PartitionData
+
+_MANY_UNITS, _MANY_UNITS_SHARE = 20, 0.1
+"""So many different rows, or this share of the rows, are enough for equal rows to be copies of one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rows in the order in which they are held out, cut into blocks; n rows."""
+
+    order: Integers
+    """The rows, (n,)."""
+    cuts: Integers
+    """Where blocks begin in `order`, from 0, rising; the last one goes to the end."""
+    may_hold_out: int
+    """Rows from the first that may be held out: behind them each class has its last ones."""
+
+    @property
+    def of_rows(self) -> Integers:
+        """Number of each row's block, (n,)."""
+        found = np.empty(len(self.order), dtype=np.int64)
+        found[self.order] = np.searchsorted(self.cuts, np.arange(len(self.order)), side="right") - 1
+        return found
+
+    def without(self, out: Flags) -> Blocks:
+        """The blocks of the rows that are left when the first ones are held out; `out` is of `held_out`."""
+        first = int(out.sum())
+        left = np.cumsum(~out) - 1  # number of each row among those that are left
+        cuts = self.cuts[self.cuts >= first] - first
+        return Blocks(left[self.order[first:]], cuts, max(0, self.may_hold_out - first))
+
+    def held_out(self, fraction: float) -> Flags:
+        """Whether each row is held out, (n,): the first blocks, as many as come nearest to a fraction of the rows.
+
+        What a smaller fraction holds out, a larger one holds out too.
+        """
+        ends = self.cuts[self.cuts <= self.may_hold_out]
+        end = int(ends[np.argmin(np.abs(ends - int(fraction * len(self.order) + 0.5)))]) if len(ends) else 0
+        found = np.zeros(len(self.order), dtype=np.bool_)
+        found[self.order[:end]] = True
+        return found
+
+
+def refuse_draws(file: ClientFile, dataset: str, schema: DataSchema) -> None:
+    """Refuse a job that draws the rows which are held out here by its own seed, where the policy allows no draws.
+
+    Raises:
+        PolicyError: Names the keys of both files that would allow it.
+    """
+    section = file.datasets.get(dataset)
+    splits = schema.test_fraction > 0 and section is not None and section.test is None
+    if splits and not schema.by_content and file.policy.min_rows > 1 and not file.policy.drawn_splits:
+        raise PolicyError(
+            "this client lets no job draw the rows that are held out, for two such jobs differ by single rows; set "
+            'data.split = "by-content" or data.test_fraction = 0, or let this client\'s administrator give a test '
+            "partition or set policy.drawn_splits"
+        )
+
+
+def blocks_of(rows: PartitionData, columns: Sequence[str], least: int) -> Blocks:
+    """Order rows by their content, and cut them into blocks.
+
+    Neither the order of rows in the file nor that of the columns counts. Classes come evenly: of each, about the same
+    share lies among the first rows. Copies of a row lie in one block.
+
+    Args:
+        rows: n rows.
+        columns: Names of the feature columns.
+        least: Fewest rows of a block; all of the rows are one block where they are fewer than twice as many.
+    """
+    num = rows.num_rows
+    digests = _digests(rows, np.argsort(columns))
+    words = _words(digests)
+    unit = _unit(digests)
+    unit = np.arange(num, dtype=np.int64) if unit is None else unit
+    place = np.empty(num)
+    for members in _by_class(rows.labels, np.lexsort((words[:, 1], words[:, 0]))).values():
+        ends = _ends(unit[members])  # copies are neighbours, for they have one digest
+        place[members] = np.repeat(ends, np.diff(ends, prepend=0)) / len(members)
+    order = np.lexsort((words[:, 1], words[:, 0], place)).astype(np.int64)
+    return Blocks(order, _cuts(_ends(unit[order]), num, least), int((place < 1.0).sum()))
+
+
+def blocks_of_points(points: Floats, columns: Sequence[str], least: int) -> Blocks:
+    """As `blocks_of`, of points without targets, (m, P)."""
+    numbers = np.arange(1, len(points) + 1, dtype=np.int64)
+    return blocks_of(PartitionData(points, None, None, 0, numbers), columns, least)
+
+
+def digest_words(rows: PartitionData, columns: Sequence[str]) -> Words:
+    """64 bits of the digest of each row's content, (n,); neither the order of rows nor that of columns counts."""
+    return _words(_digests(rows, np.argsort(columns)))[:, 0].astype(np.uint64)
+
+
+def _words(digests: Sequence[bytes]) -> Words:
+    return np.frombuffer(b"".join(digests), dtype=">u8").reshape(len(digests), 2)
+
+
+def units_of(rows: PartitionData) -> Integers | None:
+    """Number rows so that copies of a row, target included, have one number, (n,); None: rows are dealt one by one.
+
+    Where rows have few different values, as in a table of a few classes, equal rows are no copies of one another.
+    """
+    return _unit(_digests(rows))
+
+
+def _unit(digests: Sequence[bytes]) -> Integers | None:
+    unit = number(digests)
+    different = int(unit.max(initial=-1)) + 1
+    return unit if different >= min(_MANY_UNITS, _MANY_UNITS_SHARE * len(unit)) else None
+
+
+def _digests(rows: PartitionData, columns: Integers | slice = slice(None)) -> list[bytes]:
+    """Of the content of each row, its columns in an order, its target included."""
+    x = rows.x[:, columns]
+    return row_digests(x if rows.y is None else np.column_stack([x, rows.y]), rows.labels)
+
+
+def _by_class(labels: Sequence[str] | None, order: Integers) -> dict[str, Integers]:
+    """Rows of each class in an order, by its name; without classes all rows."""
+    if labels is None:
+        return {"": order}
+    groups: dict[str, list[int]] = {}
+    for row in order:
+        groups.setdefault(labels[row], []).append(int(row))
+    return {name: np.array(group, dtype=np.int64) for name, group in groups.items()}
+
+
+def _ends(unit: Integers) -> Integers:
+    """Behind which places runs of one number end."""
+    return np.flatnonzero(np.append(np.diff(unit) != 0, len(unit) > 0)) + 1
+
+
+def _cuts(ends: Integers, num: int, least: int) -> Integers:
+    cuts = [0]
+    while (place := int(np.searchsorted(ends, cuts[-1] + least))) < len(ends) and ends[place] <= num - least:
+        cuts.append(int(ends[place]))
+    return np.array(cuts, dtype=np.int64)
+
+
+def drawn_rows(
+    labels: Sequence[str] | None,
+    num_rows: int,
+    fraction: float,
+    seed: int,
+    client: str,
+    unit: Integers | None = None,
+) -> Flags:
+    """Draw the rows that are held out for testing.
+
+    The order of rows in the file and (seed, client) determine the choice. With labels each class gives its share,
+    rounded so that the total is right (largest remainders first), and never its only or last row. Rows of one unit go
+    to one side, so a class may give a few rows less.
+
+    Args:
+        labels: Class of each row, or None: rows are alike.
+        num_rows: n.
+        fraction: Share of the rows to hold out, below 1.
+        seed: The job's seed.
+        client: The client's name.
+        unit: Rows of one number belong together, (n,), as copies of a row; unset: each is alone.
+
+    Returns:
+        Whether each row is held out, (n,).
+    """
+    order = stream(seed, "split", client).permutation(num_rows)
+    groups = _by_class(labels, order)
+    names = sorted(groups)
+    shares = [fraction * len(groups[name]) for name in names]
+    takes = [min(int(share), len(groups[name]) - 1) for share, name in zip(shares, names, strict=True)]
+    left = int(fraction * num_rows + 0.5) - sum(takes)
+    for i in sorted(range(len(names)), key=lambda i: (int(shares[i]) - shares[i], names[i])):
+        if left > 0 and int(shares[i]) < shares[i] and takes[i] < len(groups[names[i]]) - 1:
+            takes[i] += 1
+            left -= 1
+    held_out = np.zeros(num_rows, dtype=np.bool_)
+    for name, take in zip(names, takes, strict=True):
+        rows = groups[name]
+        apart = keep_apart(np.arange(len(rows)), rows if unit is None else unit[rows], take)
+        held_out[rows[apart]] = True
+    if unit is not None and any(takes) and not held_out.any():
+        held_out |= _smallest(order, unit, groups)
+    return held_out
+
+
+def _smallest(order: Integers, unit: Integers, groups: Mapping[str, Integers]) -> Flags:
+    """The first of the smallest units of which no class is all, where each unit is larger than what is held out."""
+    sizes = np.bincount(unit)
+    in_class = np.empty(len(unit), dtype=np.int64)
+    for rows in groups.values():
+        in_class[rows] = len(rows)
+    smaller = sizes[unit] < in_class
+    left = [int(unit[row]) for row in order if smaller[row]]
+    if not left:
+        return np.zeros(len(unit), dtype=np.bool_)
+    return np.asarray(unit == min(left, key=lambda u: sizes[u]), dtype=np.bool_)

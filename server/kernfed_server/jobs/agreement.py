@@ -1,0 +1,123 @@
+"""What the clients of a job agreed on before round 1: fixed for the job's life, and in all of its checkpoints.
+
+Clients fall out and come back while a job runs. Asked again after a restart of the coordinator, those of that moment
+would agree on other scales than the weights were trained with; so nobody agrees anew. A client that has lost what it
+was told is told the same again, and one that was left out stays out, or joins by the same values.
+
+P feature columns, M features, C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from kernfed.arrays import Array
+from kernfed.errors import JobError
+from kernfed.features.spec import FeatureSpec
+from kernfed_server.jobs.state import Arrays, State
+
+AGREEMENT: Final = "run.agreement."
+"""Beginning of the names of its arrays in a checkpoint."""
+_ARRAYS = ("mean", "deviation", "feature_mean", "target_mean")
+_FACTS = "facts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Values that all clients of a job take, and who they are."""
+
+    classes: tuple[str, ...]
+    """In the order of the outputs; empty for regression."""
+    mean: Array
+    """Subtracted from the columns, (P,)."""
+    deviation: Array
+    """By which the columns are divided, (P,)."""
+    spec: FeatureSpec
+    """The feature map, with the agreed lengthscale."""
+    bounds: tuple[float, ...] = ()
+    """Of the standardised training rows by column, 0: none; empty: none at all."""
+    class_order: tuple[int, ...] = ()
+    """Places of the classes, that with the most training rows first."""
+    fingerprint: str = ""
+    """Of the features that were drawn; empty: the method needs none."""
+    feature_mean: Array = field(default_factory=lambda: np.zeros(0))
+    """Subtracted from the features, (M,); zeros without intercept, empty where there are no features."""
+    target_mean: Array = field(default_factory=lambda: np.zeros(0))
+    """Added to predictions, (C,); as `feature_mean`."""
+    backbone: str = ""
+    """Fingerprint of the clients' frozen backbone; empty: none."""
+    ridge: float | None = None
+    """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
+    num_rows: Mapping[str, int] = field(default_factory=dict)
+    """Training rows of each client that passed the preparation."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    """Digest of what each of them stated of its data; see
+    `kernfed_server.jobs.descriptions.digest`."""
+
+    def to_arrays(self) -> dict[str, Array]:
+        """What `of_state` reads."""
+        values = {name: getattr(self, name) for name in Agreement.__dataclass_fields__ if name not in _ARRAYS}
+        facts = TypeAdapter(_Facts).dump_json(_Facts(**values))
+        arrays = {name: np.asarray(getattr(self, name), np.float64) for name in _ARRAYS}
+        return {**arrays, _FACTS: np.frombuffer(facts, np.uint8)}
+
+    @classmethod
+    def of_state(cls, state: State) -> Agreement | None:
+        """What `to_arrays` gave; None: there is none.
+
+        Raises:
+            JobError: A release that this one cannot read wrote it.
+        """
+        if _FACTS not in state:
+            return None
+        try:
+            facts = TypeAdapter(_Facts).validate_json(state[_FACTS].tobytes())
+        except ValidationError as err:
+            raise JobError(
+                "what the clients agreed on cannot be read from the checkpoint; start the release of kernfed that "
+                "began the job, or submit it again"
+            ) from err
+        values: dict[str, Any] = {name: getattr(facts, name) for name in _Facts.__dataclass_fields__}
+        values |= {name: state[name] for name in _ARRAYS}
+        return cls(**values)
+
+    @classmethod
+    def of_checkpoint(cls, arrays: Arrays) -> Agreement | None:
+        """That of the job whose checkpoint holds these arrays; None where an earlier release wrote it.
+
+        Raises:
+            JobError: As `of_state`.
+        """
+        return cls.of_state(State(arrays).part(AGREEMENT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """An agreement without its arrays, as JSON."""
+
+    classes: tuple[str, ...]
+    spec: FeatureSpec
+    bounds: tuple[float, ...]
+    class_order: tuple[int, ...]
+    fingerprint: str
+    backbone: str
+    ridge: float | None
+    num_rows: Mapping[str, int]
+    descriptions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Agreement of the clients of another job, for a job whose clients take it over."""
+
+    origin: str
+    """Whose it is, for people."""
+    agreement: Agreement
+    column_mean: Array
+    """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
+    column_deviation: Array

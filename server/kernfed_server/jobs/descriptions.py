@@ -1,0 +1,100 @@
+"""Checks of what clients state of their data before they take part: at the start, or when they join or come back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernfed.errors import DataError, InvalidReplyError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.data import DataDescription, DataSchema
+from kernfed.maths.tasks import TASKS
+from kernfed.wording import is_class_name
+from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.scales import check_moments, moments_of
+
+
+@dataclass
+class LaterDescription:
+    """Checks the description of a client's data that is asked for when others have passed: it joins, or lost its state.
+
+    Attributes:
+        schema: Of the job.
+        cohort: Is told of its rows.
+        run: For notes.
+        backbone: Fingerprint of the others' backbone.
+        before: Digest of the description that each client gave before round 1.
+    """
+
+    schema: DataSchema
+    cohort: Cohort
+    run: Run
+    backbone: str = ""
+    before: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, client: str, description: DataDescription) -> None:
+        """See `kernfed.federation.cohort.Check`."""
+        check_description(self.schema, description)
+        agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
+        self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
+        if client in self.before and self.before[client] != digest(description):
+            self.run.note_once(
+                f"{client} was prepared again, and its data are others than before round 1, though as many rows. The "
+                "job goes on with them, and what all clients agreed on stays as it is; submit it again to agree anew"
+            )
+
+
+def check_description(schema: DataSchema, description: DataDescription) -> None:
+    """Refuse a description that contradicts itself, or the job.
+
+    Raises:
+        InvalidReplyError: It does.
+    """
+    if description.num_rows < 1:
+        raise InvalidReplyError("states no training row")
+    if description.backbone and not schema.backbone:
+        raise InvalidReplyError("states a backbone, where the job names none")
+    check_moments(description)
+    outside, ranges = description.outside_rows, schema.ranges
+    if len(outside) != len(ranges):
+        raise InvalidReplyError(
+            "does not say how many rows it left out by data.ranges; install the same release of kernfed at both ends"
+        )
+    if description.num_outside_rows > sum(outside) or max(outside, default=0) > description.num_outside_rows:
+        raise InvalidReplyError(f"left out {description.num_outside_rows} rows, but {list(outside)} by range")
+    if not all(map(is_class_name, description.classes)):
+        raise InvalidReplyError("states a class whose name no client's reader lets through")
+    if TASKS[schema.task].has_classes:
+        counts = description.class_counts
+        if len(counts) != len(description.classes) or min(counts, default=0) < 0 or sum(counts) != description.num_rows:
+            raise InvalidReplyError(
+                f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
+            )
+
+
+def agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
+    """Fingerprint of the backbone: all clients must see the world through the same eyes.
+
+    Raises:
+        DataError: Their backbones differ; names each client's.
+    """
+    if len(set(found.values())) > 1:
+        listed = "; ".join(f"{client}: {print_[:12] or 'none'}" for client, print_ in sorted(found.items()))
+        raise DataError(
+            f"the clients' backbones {schema.backbone!r} differ (fingerprints {listed}); give every client file the "
+            f"same source, weights and transforms in [backbones.{schema.backbone}]"
+        )
+    return next(iter(found.values()))
+
+
+def digest(description: DataDescription) -> str:
+    """SHA-256 of what a client states of its rows, to six digits: not of the last bits, which differ by machine."""
+    found = moments_of(description)
+    scale = np.where(found.deviation > 0, found.deviation, 1.0)
+    centres = [f"{value + 0.0:.6f}" for value in np.round(found.mean / scale, 6)]
+    widths = [f"{value:.6g}" for value in found.deviation]
+    counts = (description.num_rows, description.num_test_rows, description.classes, description.class_counts)
+    return hashlib.sha256(repr((counts, centres, widths)).encode()).hexdigest()

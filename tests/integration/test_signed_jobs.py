@@ -1,0 +1,170 @@
+"""A client believes the operator's signature, and not the coordinator, about whose job it is and what it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.data import DescribeDataRequest
+from kernfed.jobs.job_file import data_schema, parse_job
+from kernfed.pki.authority import utc_now
+from kernfed.pki.identity import Identity, Role, server_credentials
+from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.v1 import task_pb2
+from kernfed.wire.channel import SERVER_OPTIONS
+from kernfed.wire.codec import encode
+from kernfed.wire.frames import CONNECT_METHOD, PROTOCOL_VERSION, identity
+from kernfed.wire.outgoing import payload_to_proto
+from kernfed_client.daemon.audit_chain import verify
+from kernfed_testing.federation import make_csv
+from kernfed_testing.identities import Identities, make_identities
+from kernfed_testing.nodes import LIMIT_S, Process
+
+JOB = """name = "demo"
+[method]
+name = "{method}"
+[data]
+task = "regression"
+target = "y"
+features = ["age", "dose", "pressure"]
+"""
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Hostile(grpc.GenericRpcHandler):
+    """A coordinator with a true certificate, which sends to its client whatever a test puts down."""
+
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[pb.ConnectResponse] = asyncio.Queue()
+        self.answers: asyncio.Queue[pb.ConnectRequest] = asyncio.Queue()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        if details.method != CONNECT_METHOD:
+            return None
+        return grpc.stream_stream_rpc_method_handler(self._connect, identity, identity)
+
+    async def _connect(self, _: object, context: Context) -> None:
+        await context.read()
+        welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, coordinator_id="1", client="a", max_body_size=1 << 30)
+        welcome.heartbeat_interval.FromSeconds(60)
+        welcome.heartbeat_timeout.FromSeconds(600)
+        await context.write(pb.ConnectResponse(welcome=welcome).SerializeToString())
+        writing = asyncio.ensure_future(self._write(context))
+        try:
+            while isinstance(data := await context.read(), bytes):
+                frame = pb.ConnectRequest.FromString(data)
+                if frame.WhichOneof("frame") in ("reply", "failure"):
+                    await self.answers.put(frame)
+        finally:
+            writing.cancel()
+
+    async def _write(self, context: Context) -> None:
+        while True:
+            await context.write((await self.frames.get()).SerializeToString())
+
+    async def ask(
+        self,
+        request: Request[Any],
+        told: task_pb2.JobSubmission | None = None,
+        job_id: str = "demo-aaaaaa",
+        operator: str = "ann",
+        method: str = "dkrr",
+    ) -> str:
+        """Ask a client; returns `reply`, or the reason and text of its refusal."""
+        if told is not None:
+            await self.frames.put(pb.ConnectResponse(submission=told))
+        task = task_pb2.Task(
+            task_id=f"{job_id}/{operator}/{method}/{request.step}",
+            job_id=job_id,
+            step=request.step,
+            payload=payload_to_proto(encode(request), 0),
+            submitted_by=operator,
+            method=method,
+            cohort_size=3,
+            submission_sha256=b"" if told is None else sha256_of(told.submission),
+        )
+        await self.frames.put(pb.ConnectResponse(task=task))
+        async with asyncio.timeout(LIMIT_S):
+            answer = await self.answers.get()
+        return "reply" if answer.HasField("reply") else f"{answer.failure.reason}: {answer.failure.message}"
+
+
+@contextlib.asynccontextmanager
+async def hostile(ids: Identities) -> AsyncIterator[tuple[Hostile, int]]:
+    handler = Hostile()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(ids.coordinator))
+    await server.start()
+    try:
+        yield handler, port
+    finally:
+        await server.stop(None)
+
+
+def client(ids: Identities, folder: Path, port: int, policy: Sequence[str]) -> Process:
+    folder.mkdir()
+    ids.make(Role.CLIENT, "a", into=folder / "identity")
+    (folder / "train.csv").write_text(make_csv("a"))
+    file = [f'coordinator = "localhost:{port}"', 'device = "cpu"', "[datasets.default.train]", 'path = "train.csv"']
+    (folder / "client.toml").write_text("\n".join([*file, "[policy]", *policy, ""]))
+    return Process("kernfed_client", "run", cwd=folder)
+
+
+@pytest.mark.redteam
+async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
+    """Alice may run dkrr; a coordinator that says so of what she did not sign gets no answer, and an audit line."""
+    ids = make_identities(tmp_path)
+    alice, ann = Identity.load(ids.make(Role.OPERATOR, "alice")), Identity.load(ids.operator)
+    text = JOB.format(method="dkrr")
+
+    def submission(of: Identity, signed: str = text, shown: str = text) -> task_pb2.JobSubmission:
+        made = sign_job(signed, of, utc_now())
+        return task_pb2.JobSubmission(job_id=signed_job_id("demo", sha256_of(made)), job_toml=shown, submission=made)
+
+    request = DescribeDataRequest(dataset="default", schema=data_schema(parse_job(text)))
+    good, by_ann = submission(alice), submission(ann)
+    fedavg = submission(alice, JOB.format(method="fedavg"), JOB.format(method="fedavg"))
+    changed = submission(alice, JOB.format(method="fedavg"))
+    replayed = task_pb2.JobSubmission(job_id="demo-bbbbbbbb", job_toml=good.job_toml, submission=good.submission)
+    policy = ('operators = ["alice"]', 'methods = ["dkrr"]')
+    async with hostile(ids) as (coordinator, port):
+        daemon = client(ids, tmp_path / "a", port, policy)
+        await daemon.start()
+        try:
+            said = [
+                await coordinator.ask(request, operator="alice"),
+                await coordinator.ask(request, by_ann, by_ann.job_id, "alice"),
+                await coordinator.ask(request, by_ann, by_ann.job_id, "ann"),
+                await coordinator.ask(request, fedavg, fedavg.job_id, "alice", "dkrr"),
+                await coordinator.ask(request, fedavg, fedavg.job_id, "alice", "fedavg"),
+                await coordinator.ask(request, changed, changed.job_id, "alice"),
+                await coordinator.ask(request, replayed, replayed.job_id, "alice"),
+            ]
+            assert await coordinator.ask(request, good, good.job_id, "alice") == "reply"
+        finally:
+            await daemon.stop()
+    told = [
+        "UNPROVEN_JOB: the job is not signed by its operator",
+        "UNPROVEN_JOB: the coordinator says that the job is of operator 'alice', and ann signed it",
+        "REFUSED_BY_POLICY: this client runs no jobs of operator 'ann'",
+        "UNPROVEN_JOB: the coordinator says that the job runs method 'dkrr', and its operator signed 'fedavg'",
+        "REFUSED_BY_POLICY: this client does not run method 'fedavg'",
+        "UNPROVEN_JOB: the job file is not the one that operator/alice signed",
+        "UNPROVEN_JOB: what operator alice signed is not job 'demo-bbbbbbbb'",
+    ]
+    assert [text.startswith(begin) for text, begin in zip(said, told, strict=True)] == [True] * len(told), said
+    log = tmp_path / "a" / "state" / "audit.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert verify(log) == len(told) + 1
+    assert [line["reason"] for line in lines if line.get("kind") == "refused"] == [t.partition(":")[0] for t in told]
+    assert (lines[-1]["operator"], lines[-1]["submission"]) == ("alice", sha256_of(good.submission).hex())

@@ -1,0 +1,191 @@
+"""What a job's clients agreed on outlives a coordinator, whoever is there when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.errors import JobError
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, make_spec
+from kernfed.federation.events import EventKind
+from kernfed.jobs.job_file import JobFile
+from kernfed_server.jobs.agreement import Agreement
+from kernfed_server.jobs.run import Checkpoint
+from kernfed_simulation.federation import Rows
+from kernfed_testing.head_jobs import CLASSES, head_job
+from kernfed_testing.in_process import Outcome, bench, label_skewed_rows, make_job, regression_rows
+
+SIZES = {"ant": 40, "bee": 50, "cat": 60}
+GONE = "cat"
+
+
+def _shifted() -> dict[str, Rows]:
+    """Without the last client the others would agree on other scales."""
+    return regression_rows(SIZES, shift=2.0)
+
+
+def _labelled() -> dict[str, Rows]:
+    return dict(zip(SIZES, label_skewed_rows(3).values(), strict=True))
+
+
+JOBS: dict[str, tuple[Callable[[], dict[str, Rows]], JobFile, tuple[str, ...]]] = {
+    "dkrr": (_shifted, make_job("dkrr"), ()),
+    "fedavg": (_shifted, make_job("fedavg", rounds=4), ()),
+    "fedprox": (_shifted, make_job("fedprox", rounds=4), ()),
+    "newton": (_shifted, make_job("newton", rounds=4, tolerance=1e-14), ()),
+    "newton-paper": (_shifted, make_job("newton", rounds=4, step="paper", ridge=1.0, tolerance=1e-12), ()),
+    "heads-newton": (_labelled, head_job("newton", rounds=4), CLASSES),
+    "heads-fedavg": (_labelled, head_job("fedavg", rounds=4), CLASSES),
+    "heads-fednew": (_labelled, head_job("fednew", rounds=4), CLASSES),
+}
+"""Rows, job, and its classes."""
+
+
+@pytest.mark.parametrize("forgot", [False, True], ids=["known", "forgot"])
+@pytest.mark.parametrize("round_num", [1, 3], ids=["after-preparation", "after-a-round"])
+@pytest.mark.parametrize("method", JOBS)
+def test_a_restart_with_a_client_gone_changes_no_bit(
+    tmp_path: Path, method: str, round_num: int, *, forgot: bool
+) -> None:
+    """Killed with a client gone for good, the job ends as one does that it only left; also where the others forgot."""
+    rows, job, classes = JOBS[method]
+    if method == "dkrr" and round_num > 1:
+        pytest.skip("it has one round")
+    undisturbed = bench(rows(), tmp_path / "calm", classes, away={GONE: round_num}).run(job)
+    clients = bench(rows(), tmp_path / "killed", classes, away={GONE: round_num})
+    killed = clients.run(job, stop_before=round_num)
+    assert killed.stopped
+    assert killed.journal.last is not None
+    assert killed.journal.last.round_num == round_num - 1
+    if forgot:
+        clients = bench(rows(), tmp_path / "forgot", classes)
+    resumed = replace(clients, away={GONE: 0}).run(job, resumed=killed.journal.last)
+    assert resumed.weights.tobytes() == undisturbed.weights.tobytes()
+    assert _told(resumed) == _told(undisturbed)
+    last = resumed.metrics[-1].clients
+    assert last.keys() == undisturbed.metrics[-1].clients.keys()
+
+
+def _told(outcome: Outcome) -> dict[str, list[float]]:
+    """What the model says of its agreement."""
+    model = outcome.model
+    return {name: np.asarray(getattr(model, name)).tolist() for name in ("mean", "deviation", "target_mean")}
+
+
+@pytest.mark.parametrize("lengthscale", ['lengthscale = "median"', "lengthscale = 1.5"])
+@pytest.mark.parametrize("round_num", [1, 3], ids=["after-preparation", "after-a-round"])
+def test_who_was_left_out_stays_out_after_a_restart(tmp_path: Path, lengthscale: str, round_num: int) -> None:
+    """Its file is there again when the coordinator is back: the others go on with their scales, and it is told."""
+    job = make_job("fedavg", rounds=4, cohort='preflight = "quorum"', features=lengthscale)
+
+    def fails(_: object) -> object:
+        raise JobError("no such file")
+
+    faulty = bench(_shifted(), tmp_path, tamper={(GONE, "data.describe"): fails})
+    undisturbed = bench(_shifted(), tmp_path / "calm", tamper={(GONE, "data.describe"): fails}).run(job)
+    killed = faulty.run(job, stop_before=round_num)
+    resumed = bench(_shifted(), tmp_path / "back").run(job, resumed=killed.journal.last)
+    assert resumed.weights.tobytes() == undisturbed.weights.tobytes()
+    assert _told(resumed) == _told(undisturbed)
+    assert resumed.cohort.clients == ("ant", "bee")
+    assert [note for note in resumed.notes if GONE in note] == [
+        "cat is left out of this job as before the restart: JOB_FAILED: no such file"
+    ]
+    assert not [e for e in resumed.journal.events if e.client == GONE]
+
+
+def test_a_client_that_is_prepared_again_on_other_rows_is_told_of(tmp_path: Path) -> None:
+    """It lost its state, and its file holds other rows now: as many are told of, and another number is refused."""
+    job = make_job("fedavg", rounds=4)
+    killed = bench(_shifted(), tmp_path / "before").run(job, stop_before=3)
+    same = bench(_shifted(), tmp_path / "same").run(job, resumed=killed.journal.last)
+    assert not [note for note in same.notes if "prepared again" in note]
+    other = _shifted()
+    other[GONE] = replace(other[GONE], x_train=other[GONE].x_train * 1.01)
+    resumed = bench(other, tmp_path / "other").run(job, resumed=killed.journal.last)
+    [told] = [note for note in resumed.notes if "prepared again" in note]
+    assert told.startswith("cat was prepared again, and its data are others than before round 1")
+    more = bench(regression_rows({**SIZES, GONE: 70}, shift=2.0), tmp_path / "more")
+    refused = more.run(job, resumed=killed.journal.last)
+    [*_, failed] = [e.message for e in refused.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert "num_rows is 70, but cat stated 60 training rows before" in failed
+
+
+def test_a_checkpoint_of_before_goes_on_and_says_from_whom_the_values_are(tmp_path: Path) -> None:
+    """An earlier release kept no agreement: who is there agrees anew, and the operator is told."""
+    job = make_job("fedavg", rounds=4, learning_rate=0.5)
+    clients = bench(_shifted(), tmp_path)
+    killed = clients.run(job, stop_before=3)
+    assert killed.journal.last is not None
+    stored = _without_agreement(killed.journal.last)
+    resumed = clients.run(job, resumed=stored)
+    assert resumed.weights.tobytes() == clients.run(job).weights.tobytes()
+    assert any("agreed on anew, by ant, bee, cat" in note for note in resumed.notes)
+    assert Agreement.of_checkpoint(resumed.journal.checkpoints[0].state) is not None
+
+
+def _without_agreement(checkpoint: Checkpoint) -> Checkpoint:
+    kept = ("run.rules", "run.rule.", "run.movements")
+    state = checkpoint.state.items()
+    return replace(checkpoint, state={n: a for n, a in state if not n.startswith("run.") or n.startswith(kept)})
+
+
+def test_a_coordinator_that_draws_other_features_refuses_to_go_on(tmp_path: Path) -> None:
+    """Another release behind the same checkpoint: nobody's clients are blamed, and the remedy is the coordinator's."""
+    job = make_job("fedavg", rounds=4)
+    clients = bench(_shifted(), tmp_path)
+    killed = clients.run(job, stop_before=3)
+    assert killed.journal.last is not None
+    agreement = Agreement.of_checkpoint(killed.journal.last.state)
+    assert agreement is not None
+    other = {f"run.agreement.{n}": a for n, a in replace(agreement, fingerprint="f" * 64).to_arrays().items()}
+    resumed = replace(killed.journal.last, state={**killed.journal.last.state, **other})
+    with pytest.raises(JobError, match=r"this coordinator draws other random features .* go on with the release"):
+        clients.run(job, resumed=resumed)
+
+
+def test_an_agreement_comes_back_to_the_last_bit() -> None:
+    """All of its fields survive the checkpoint."""
+    random = np.random.default_rng(1)
+    agreement = Agreement(
+        classes=("no", "yes"),
+        mean=random.normal(size=3),
+        deviation=random.uniform(size=3) + 0.1,
+        spec=make_spec(Kernel.MATERN32, FeatureForm.SINE_COSINE, 3, [0.1, 1 / 3, 7.0], 5, 2**62 + 1),
+        bounds=(0.0, 8.0, 0.1),
+        class_order=(1, 0),
+        fingerprint="ab" * 32,
+        feature_mean=random.normal(size=10),
+        target_mean=random.normal(size=2),
+        backbone="cd" * 32,
+        ridge=1 / 3,
+        num_rows={"a": 3, "b": 4},
+        descriptions={"a": "0" * 64},
+    )
+    arrays: Mapping[str, np.ndarray] = {f"run.agreement.{n}": a for n, a in agreement.to_arrays().items()}
+    found = Agreement.of_checkpoint(arrays)
+    assert found is not None
+    for name in Agreement.__dataclass_fields__:
+        assert np.array_equal(getattr(found, name), getattr(agreement, name)), name
+    assert found.to_arrays().keys() == agreement.to_arrays().keys()
+    assert Agreement.of_checkpoint({}) is None
+    broken = {**arrays, "run.agreement.facts": np.frombuffer(b"{}", np.uint8)}
+    with pytest.raises(JobError, match="start the release of kernfed that began the job"):
+        Agreement.of_checkpoint(broken)
+
+
+def test_the_opening_checkpoint_closes_no_round(tmp_path: Path) -> None:
+    """It is on disk before round 1 opens, and holds who takes part, who does not, and the clients' own models."""
+    killed = bench(_shifted(), tmp_path).run(make_job("fedavg", rounds=4), stop_before=1)
+    last = killed.journal.last
+    assert last is not None
+    assert last.round_num == 0
+    assert not last.closes
+    assert {"run.agreement.facts", "run.clients", "run.agreed.local models", "run.agreed.learning rate"} <= {
+        *last.state
+    }
