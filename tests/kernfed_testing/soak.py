@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo
@@ -97,6 +98,14 @@ def federation(root: Path, database: str | None = None) -> Federation:
         heartbeat_s=(0.2, 2.0),
         coordinator=coordinator,
     )
+
+
+from kernfed.artifact_names import CHECKPOINT
+
+
+def is_model(name: str) -> bool:
+    """Whether an artifact is a model, which two runs must leave alike; a checkpoint also tells what happened."""
+    return name.endswith(".safetensors") and name != CHECKPOINT
 
 
 async def job_text(fed: Federation, method: str, least: int = 3) -> str:
@@ -259,7 +268,7 @@ class Soak:
         Beside a model metrics are not compared: some count bytes. Those of a probe are times; it compares its numbers.
         """
         left = {a.name: a.sha256 for a in await self._fed.operator.artifacts(info.job_id)}
-        models = {name: digest for name, digest in left.items() if name.endswith(".safetensors")}
+        models = {name: digest for name, digest in left.items() if is_model(name)}
         return models or ({} if info.method == "probe" else {"metrics.csv": left.get("metrics.csv", "")})
 
 
