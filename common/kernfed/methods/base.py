@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -32,6 +32,25 @@ class Needs(enum.StrEnum):
     """Columns, mapped by the job's feature map, and centred."""
 
 
+class Begins(enum.StrEnum):
+    """What a job of a method can take over from another one that is over."""
+
+    NOTHING = "nothing"
+    """It computes its solution anew."""
+    MODEL = "model"
+    """A global model, whatever method made it, from whose weights it goes on."""
+    STATE = "state"
+    """All that a job of the same method had learned."""
+
+
+FIXED: Mapping[str, str] = {
+    **{name: name for name in ("ridge", "batch_size", "learning_rate", "momentum", "proximal", "weight_decay")},
+    "num_steps": "local_steps",
+    "num_epochs": "local_epochs",
+}
+"""Numbers of training steps that job files fix, for `Method.fixed`."""
+
+
 def _names_no_file(path: Path, features: tuple[str, ...]) -> bytes:
     del features
     raise ConfigError(f"{path}: the method of this job names no file")
@@ -50,6 +69,10 @@ class Method(Generic[S]):
     pack: Callable[[Path, tuple[str, ...]], bytes] = _names_no_file
     """(a file that a job names, the job's feature columns) -> the bytes that travel; raises DataError where the file
     does not fit."""
+    begins: Begins = Begins.NOTHING
+    """What a job takes over from the one that its `start_from` names."""
+    progress: tuple[str, ...] = ("rounds",)
+    """Keys of `[method]` in which a job that takes over a state may differ from the one that left it."""
     lengthscale: Callable[[S], Lengthscale] | None = None
     """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
     check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None
@@ -61,6 +84,14 @@ class Method(Generic[S]):
     """Requests that a job of the method may send to clients, beside those that all methods share; a client refuses
     every other. None: not stated, and a client binds the method to no steps."""
 
+    asks: Callable[[S], tuple[type[Request[Any]], ...]] = lambda _: ()
+    """Those of `steps` that every job of such settings asks; a client whose policy forbids one takes no part at all."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Number of a request, by the name of its field, to the key of the settings that it is, wherever that key is a
+    number; a client refuses a request of another number where it has the job file under its operator's signature."""
+
+    schema: Mapping[str, object] = field(default_factory=dict)
+    """What a job of the method may ask of the data's schema beside what its file says: field to value."""
     reads_stream: bool = False
     """Whether clients learn from the partition `stream` where they have one."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.federation.messages.base import Request
-from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.base import Begins, Method, Needs, table
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStepRequest,
@@ -27,14 +27,21 @@ from kernfed.methods.online.settings import (
     VmKoflSettings,
 )
 
+_NUMBERS = {name: name for name in ("batch_rows", "outlier_spans", "regularisation")}
+
 
 def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> Method[StreamSettings]:
     return Method(
         settings,
         rounds=lambda s: s.rounds,
         needs=lambda _: Needs.COLUMNS,
+        begins=Begins.STATE,
+        progress=("rounds", "metrics_every", "wait_s"),
         measured="of predictions made before learning",
         steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
+        asks=lambda _: (OpenStreamRequest,),
+        fixed=_NUMBERS,
+        schema={"test_fraction": 0.0, "by_content": False, "clipped": False},
         reads_stream=True,
     )
 
