@@ -100,9 +100,6 @@ def federation(root: Path, database: str | None = None) -> Federation:
     )
 
 
-from kernfed.artifact_names import CHECKPOINT
-
-
 def is_model(name: str) -> bool:
     """Whether an artifact is a model, which two runs must leave alike; a checkpoint also tells what happened."""
     return name.endswith(".safetensors") and name != CHECKPOINT
