@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from kernfed.artifact_names import CHECKPOINT
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
@@ -53,6 +54,11 @@ def federation(root: Path) -> Federation:
     """Three clients behind proxies and a coordinator, all processes."""
     settings = dict.fromkeys(CLIENTS, "[policy]\nmin_rows = 1")
     return Federation(root, CLIENTS, processes=True, proxied=CLIENTS, settings=settings, heartbeat_s=(0.2, 2.0))
+
+
+def is_model(name: str) -> bool:
+    """Whether an artifact is a model, which two runs must leave alike; a checkpoint also tells what happened."""
+    return name.endswith(".safetensors") and name != CHECKPOINT
 
 
 async def job_text(fed: Federation, method: str) -> str:
@@ -199,5 +205,5 @@ class Soak:
         Beside a model metrics are not compared: some count bytes. Those of a probe are times; it compares its numbers.
         """
         left = {a.name: a.sha256 for a in await self._fed.operator.artifacts(ended.info.job_id)}
-        models = {name: digest for name, digest in left.items() if name.endswith(".safetensors")}
+        models = {name: digest for name, digest in left.items() if is_model(name)}
         return models or ({} if ended.info.method == "probe" else {"metrics.csv": left.get("metrics.csv", "")})

@@ -17,6 +17,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, PolicyError
+from kernfed.jobs.client_file import job_folder
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -42,7 +43,7 @@ from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
-from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper
+from kernfed_client.methods.online.state import FOLDER, ClientState, LeftOut, StateKeeper, has_state, take_over
 from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
 from kernfed_client.streams.sources import open_stream
 
@@ -83,6 +84,8 @@ class OnlineClient:
         """Of the client's own model."""
         self.own_features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
+        self._folder = job.folder / FOLDER if job.durable else None
+        self._former = job_folder(job.file.state, request.former) / FOLDER
 
     def draw_dictionary(self, request: DrawDictionaryRequest) -> str:
         """Draw the kernels' frequencies; returns their fingerprint."""
@@ -373,7 +376,14 @@ class OnlineClient:
 
     def _open_keeper(self, learner: Learner, theta: Array) -> None:
         start = ClientState(0, "", {}, LeftOut(), learner, theta, -1, {}, {})
-        self._keeper = StateKeeper(start, self._job.folder / "online" if self._job.durable else None)
+        if self._folder is not None and self.continues:
+            take_over(self._former, self._folder)
+        self._keeper = StateKeeper(start, self._folder)
+
+    @property
+    def continues(self) -> bool:
+        """Whether there is a state of this job, or of the one that it goes on from."""
+        return self._folder is not None and any(map(has_state, (self._folder, self._former)))
 
     def _uniform(self, round_num: int) -> float:
         """Draw of this client for a round; many are made at a time, for opening a stream takes as long as a row."""

@@ -30,6 +30,8 @@ from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)
 
+FOLDER = "online"
+"""Of these states in a job's folder. It stays when the job is over, so that another job can go on from it."""
 STATE_FILE = "rounds.state"
 MAX_FILE_BYTES = 16 << 20
 """A file that is larger gives way to one with the states that are kept."""
@@ -184,6 +186,23 @@ class StateKeeper:
         # Durable, so that a loss of power costs at most the states of the last seconds, whose rows are then read again.
         files.replace(path, b"".join(map(_record, self._kept)), durable=True, mode=0o600)
         return Journal(path, _FRAMING)
+
+
+def has_state(folder: Path) -> bool:
+    """Whether a job has left states in a folder."""
+    return (folder / STATE_FILE).is_file()
+
+
+def take_over(former: Path, folder: Path) -> None:
+    """Begin with the states of a former job, positions in the stream included; once, for what is there stays.
+
+    Raises:
+        OSError: The disk is full, or gone.
+    """
+    if has_state(folder):
+        return
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.replace(folder / STATE_FILE, (former / STATE_FILE).read_bytes(), durable=True, mode=0o600)
 
 
 def _record(state: ClientState) -> bytes:

@@ -111,7 +111,8 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
     """
     problem = await _opened(setup, settings, cohort, run)
     names = tuple(sorted(problem.rows))
-    weights, mean, duals = np.zeros(problem.shape), np.zeros(problem.shape), np.zeros((len(names), *problem.shape))
+    weights, mean = run.first_weights(problem.shape), np.zeros(problem.shape)
+    duals = np.zeros((len(names), *problem.shape))
     if run.resumed:
         weights, mean, duals = (run.resumed[name].copy() for name in ("weights", "direction", "duals"))
         names = run.resumed.names("names")
@@ -148,7 +149,7 @@ async def _averaged(
     setup: Setup, settings: Averaged, cohort: Cohort, run: Run, request: Callable[[Array, int], Request[HeadWeights]]
 ) -> Array | None:
     problem = await _opened(setup, settings, cohort, run)
-    weights = run.resumed["weights"] if run.resumed else np.zeros(problem.shape)
+    weights = run.resumed["weights"] if run.resumed else run.first_weights(problem.shape)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
         seed = problem.round_seed(settings.name, round_num)

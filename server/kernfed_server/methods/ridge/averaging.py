@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Request
@@ -41,7 +39,7 @@ async def averaged(
         rule: How one update is made of all.
         all_rows: Whether a client's step is on all of its rows.
     """
-    weights = run.resumed["weights"] if run.resumed else np.zeros((setup.num_features, setup.num_outputs))
+    weights = run.resumed["weights"] if run.resumed else run.first_weights((setup.num_features, setup.num_outputs))
     drawn = client_fraction < 1
     async for round_num in run.rounds(rounds):
         asked = sample_clients(cohort.clients, client_fraction, setup.schema.seed, round_num)
