@@ -12,14 +12,23 @@ from typing import Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS
-from kernfed.cli.job_text import client_table, duration_text, event_line, rounds_text, signed_text
+from kernfed.cli.job_text import (
+    client_table,
+    duration_text,
+    event_line,
+    rounds_text,
+    rows_behind,
+    rows_text,
+    signed_text,
+)
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
+from kernfed.jobs.former import FILES
 from kernfed.jobs.info import JobInfo, NumberedEvent
-from kernfed.jobs.job_file import load_job, parse_job
+from kernfed.jobs.job_file import JobFile, load_job, parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed.methods.registry import METHODS
 from kernfed.report.sections import Overview, overviews
@@ -40,9 +49,13 @@ def submit(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """Check a job file, upload the files that it names, and queue it."""
-    _, text, files = attach_files(*load_job(job_file), job_file.parent)
+    parsed, plain = load_job(job_file)
+    folder = job_file.parent
 
     async def use(operator: OperatorClient) -> JobInfo:
+        with tempfile.TemporaryDirectory() as aside:
+            former = await _former(operator, parsed, folder, Path(aside))
+            _, text, files = attach_files(parsed, plain, folder, former)
         for content in files.values():
             await operator.upload(content)
         return await operator.submit(text)
@@ -57,6 +70,14 @@ def submit(
     else:
         typer.echo(job.job_id)
         print_note(f"queued; follow it with: kernfed job watch {job.job_id}")
+
+
+async def _former(operator: OperatorClient, job: JobFile, folder: Path, aside: Path) -> Path | None:
+    """The artifacts of the job that `start_from` names: those of its folder, or of a job at the coordinator."""
+    if not job.start_from or job.files or (folder / job.start_from).exists():
+        return None
+    await operator.fetch(job.start_from, aside, FILES)
+    return aside
 
 
 @app.command("list")
@@ -98,7 +119,7 @@ def show(
     job, events = with_operator(identity, coordinator, lambda operator: _history(operator, job_id))
     told_at_a_glance = _overviews(job, identity, coordinator)
     settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
-    metrics = _last_metrics(events)
+    metrics, behind = _last_metrics(events), rows_behind(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
     if as_json:
         failures = [e for e in told if e.event.kind is not EventKind.NOTE]
@@ -106,6 +127,7 @@ def show(
             **asdict(job),
             "settings": settings,
             "metrics": asdict(metrics),
+            "rows_behind": behind,
             "notes": [e.event.message for e in told if e.event.kind is EventKind.NOTE],
             "failures": [{**asdict(e.event), "kind": e.event.kind.value, "metrics": None} for e in failures],
             **{overview.key: overview.value for overview in told_at_a_glance},
@@ -122,6 +144,7 @@ def show(
         ("took", duration_text(job, datetime.now(UTC))),
         ("rounds", rounds_text(job)),
         ("clients", clean(", ".join(job.clients)) or "not known before it starts"),
+        ("rows", rows_text(behind)),
     ]
     for key, value in facts:
         if value:

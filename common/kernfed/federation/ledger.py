@@ -7,7 +7,7 @@ client is left out of the step, and named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,6 +106,20 @@ class Ledger:
                     f"{name}.{f.name} is {value.dtype}, but the job asks for float{bits}; "
                     "install the same release of kernfed at client and coordinator"
                 )
+
+    def refused(self, asked: Callable[[str], Request[R]], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+        """Clients whose replies cannot be answers to what they were asked, or are far beyond those of the others.
+
+        Args:
+            asked: Client to its request.
+            replies: By client, to requests of one type.
+        """
+        found: dict[str, KernfedError] = {}
+        for client, reply in replies.items():
+            for problem in asked(client).refusals(reply):
+                found[client] = InvalidReplyError(f"{type(reply).__name__}: {client} {problem}")
+        left = {client: reply for client, reply in replies.items() if client not in found}
+        return found | (self.outliers(asked(next(iter(left))), left) if left else {})
 
     def outliers(self, request: Request[R], replies: Mapping[str, R]) -> dict[str, KernfedError]:
         """Clients whose numbers are beyond use, or far beyond those of all others in this step, now and before.

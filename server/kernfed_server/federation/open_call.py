@@ -79,7 +79,7 @@ class OpenCall:
     ) -> None:
         self._call = call
         self._sessions = clients
-        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s)
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s, call.rows)
         self._began, self._began_at = time.monotonic(), datetime.now(UTC)
         self._state = StepState(call.clients, rules, self._began)
         self.outcomes: dict[str, Reply | Fault] = {}
@@ -108,9 +108,7 @@ class OpenCall:
         return self._task(request, payload, self._sha256(payload))
 
     def _sha256(self, payload: Payload) -> bytes:
-        """Digest of all that an answer depends on; empty where it counts by the task's id."""
-        if self._call.request.once:
-            return b""
+        """Digest of all that an answer depends on."""
         bits, length = self._call.float_bits.to_bytes(1, "little"), len(payload.header).to_bytes(4, "little")
         digest = hashlib.sha256(bits + length + payload.header)
         for segment in payload.segments():
@@ -279,9 +277,7 @@ class OpenCall:
                     self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
                 return self.outcomes
             if decision is Decision.FAIL:
-                raise quorum_error(
-                    self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
-                )
+                raise quorum_error(self._call, self.outcomes)
             self._say_waiting(now, away)
             self._wake.clear()
             timer = loop.call_later(self._state.next_change(now, away) + 1e-3, self._wake.set)
@@ -289,9 +285,6 @@ class OpenCall:
                 await self._wake.wait()
             finally:
                 timer.cancel()
-
-    def _num_answers(self) -> int:
-        return sum(not isinstance(o, Fault) for o in self.outcomes.values())
 
     def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
         text, until = self._state.waiting(away, now), self._state.closes_at(away)

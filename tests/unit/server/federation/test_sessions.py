@@ -25,7 +25,7 @@ from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits
-from kernfed_server.federation.sessions import SessionRegistry
+from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, SessionRegistry
 
 LIMIT_S = 60.0
 
@@ -263,7 +263,8 @@ async def test_counted_replies_are_known_until_the_job_ends(registry: SessionReg
     await asked.result()
     assert registry.counted(TASK, "a") == counted
     assert registry.counted(TASK, "b") is None
-    registry.report_second_reply(TASK, "a")
+    for _ in range(100):
+        registry.report_second_reply(TASK, "a")
     assert [client for client, text in asked.of(EventKind.NOTE) if "the first one counts" in text] == ["a"]
     registry.end_job("job", "over")
     assert registry.counted(TASK, "a") is None
@@ -328,6 +329,16 @@ async def test_change_wakes_who_waits(registry: SessionRegistry) -> None:
     await asyncio.sleep(0)
     session = connect(registry, "a")
     await asyncio.wait_for(waiting, LIMIT_S)
-    registry.report_device(session, "cpu" * 1000)
+    registry.report_device(session, "cpu" * 1000, "")
     assert len(registry.clients()["a"].device) == 200
     await registry.wait_change(0.01)
+
+
+async def test_a_client_that_tells_its_device_over_and_over_is_not_heard(registry: SessionRegistry) -> None:
+    """A few reports of a session count, for each is stored and looked at; a new session has its own."""
+    session = connect(registry, "a")
+    for n in range(1000):
+        registry.report_device(session, f"cpu {n}", "why")
+    assert registry.clients()["a"].device == f"cpu {MAX_DEVICE_REPORTS - 1}"
+    registry.report_device(connect(registry, "a"), "cuda:0", "")
+    assert registry.clients()["a"].device == "cuda:0"
