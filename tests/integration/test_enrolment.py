@@ -147,6 +147,17 @@ async def test_client_renewal(coordinator: Coordinator, ids: Identities) -> None
     assert await coordinator.call(folder) == "client/cleveland"
 
 
+async def test_an_operator_keeps_its_key(coordinator: Coordinator, ids: Identities) -> None:
+    """An operator's renewed certificate is for the same key, here and over the network: policies may name it."""
+    old = Identity.load(ids.operator)
+    ids.pki.renew_folder(ids.operator)
+    beside = Identity.load(ids.operator)
+    over_network = await renew(beside, address=coordinator.address)
+    assert len({old.serial, beside.serial, over_network.serial}) == 3
+    assert old.key_pem == beside.key_pem == over_network.key_pem
+    assert await coordinator.call(ids.operator) == "operator/ann"
+
+
 async def test_daemon_renews_in_time(coordinator: Coordinator, ids: Identities) -> None:
     """The daemon's coroutine renews a certificate that is near its end, by the real coordinator."""
     folder = ids.client(days=1)

@@ -72,6 +72,8 @@ class Session:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     busy: frozenset[str] = frozenset()
     """Tasks that the client was receiving or computing at its last heartbeat."""
+    device_reports: int = 0
+    """Times that the client said what it computes on."""
     told: set[str] = field(default_factory=set)
     """Jobs of which the client has what their operators signed."""
 

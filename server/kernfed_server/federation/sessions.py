@@ -32,6 +32,10 @@ MAX_NAMES = 1000
 MAX_NAME = 128
 """Data sets and steps that a client may offer, and characters of their names."""
 
+MAX_DEVICE_REPORTS = 8
+MAX_DEVICE = 200
+"""Reports of its device that a client may send in a session, and characters of one."""
+
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
 
@@ -66,6 +70,8 @@ class SessionRegistry:
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
         self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
+        self._told_twice: set[tuple[str, str]] = set()
+        """Jobs, each with a client that answered twice, of which the job's notes tell."""
         self._transfers = itertools.count(1)
         self._change = asyncio.Event()
 
@@ -131,9 +137,14 @@ class SessionRegistry:
         """Any frame came in: the client is alive."""
         session.last_heard = time.monotonic()
 
-    def report_device(self, session: Session, device: str) -> None:
-        """The client says what it computes on."""
-        session.info = replace(session.info, device=device[:200])
+    def report_device(self, session: Session, device: str, note: str) -> None:
+        """The client says what it computes on, which it learns once; what it says over and over is not heard."""
+        if session.device_reports >= MAX_DEVICE_REPORTS:
+            return
+        session.device_reports += 1
+        if note:
+            log.info("device of client", device=device[:MAX_DEVICE], note=note)
+        session.info = replace(session.info, device=device[:MAX_DEVICE])
         self._seen[session.name] = session.info
         self._changed()
 
@@ -240,11 +251,15 @@ class SessionRegistry:
         return f"this reply came too late: round {closed.round_num}, {closed.step}, is closed; {opened}"
 
     def report_second_reply(self, task_id: str, client: str) -> None:
-        """A client answered a task that it had answered, and differently: the job's operator reads so."""
-        log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)
+        """A client answered a task that it had answered, and differently: the job's operator reads so, once."""
         call = self._calls.get(task_id) or self._closed.get(task_id)
-        if call is not None:
-            text = "a second, different reply to a task that it had answered was refused; the first one counts"
+        if call is not None and (call.job_id, client) not in self._told_twice:
+            self._told_twice.add((call.job_id, client))
+            log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)
+            text = (
+                "a second, different reply to a task that it had answered was refused; the first one counts. Of more "
+                "such replies nothing is said"
+            )
             call.observe(JobEvent(EventKind.NOTE, call.round_num, call.step, client, f"{client}, {call.step}: {text}"))
 
     def what_is_known(self, client: str, task_id: str) -> str:
@@ -258,6 +273,7 @@ class SessionRegistry:
         """Tell every connected client that a job is over, so that it drops the job's state."""
         for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
             del self._closed[task_id]
+        self._told_twice = {told for told in self._told_twice if told[0] != job_id}
         for session in self._sessions.values():
             session.end_job(job_id, why)
 
