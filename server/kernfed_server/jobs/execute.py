@@ -93,7 +93,8 @@ async def _prepared(job: JobFile, workflow: Workflow, files: Mapping[str, bytes]
     """What the clients agreed on before round 1, once in the life of the job."""
     adapted, state = workflow.adapt(job, run.resumed), run.resumed
     mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
-    earlier, copies = workflow.earlier(job, files), workflow.feature_copies(job.method)
+    earlier = await asyncio.to_thread(workflow.earlier, job, files)
+    copies = workflow.feature_copies(job.method)
     agreement = run.agreed.agreement
     if agreement is None and state is not None:
         agreement = workflow.former(adapted, run)
