@@ -18,6 +18,7 @@ import structlog
 
 from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.personalise.finding import PersonaliseFinding
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import MemoryJournal, Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
@@ -53,7 +54,7 @@ def run_job(job: JobFile, rows: Mapping[str, Rows], classes: tuple[str, ...] = (
         asyncio.run(execute(job, cohort, Run(cohort, journal, evaluate_every=job.evaluate_every)))
     assert journal.last is not None
     closed = [e.metrics for e in journal.events if e.kind is EventKind.ROUND_CLOSED and e.metrics and e.metrics.clients]
-    found = [e.finding for e in journal.events if e.kind is EventKind.FINDING and e.finding is not None]
+    found = [e.finding for e in journal.events if e.message == PersonaliseFinding.name and e.finding is not None]
     return Ran(closed[-1], np.array(journal.last.state["collaboration"]), found[-1])
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import structlog
 
 from kernfed import files
-from kernfed.errors import KernfedError, PolicyError
+from kernfed.errors import KernfedError, PolicyError, SubmissionError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import ClientFile, DatasetSection
+from kernfed.jobs.held_to import contradiction
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity
 from kernfed.pki.renewal import keep_renewed
@@ -105,6 +106,10 @@ class ClientDaemon:
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
         job = self._submissions.proven(task)
         self._policy.check_signed(job is not None, "" if job is None else job.unread)
+        if job is not None and job.file is not None:
+            self._policy.check_job(job.file, job.signed.operator, self.name)
+            if other := contradiction(job.file, request):
+                raise SubmissionError(f"{other}, which operator {job.signed.operator} signed; look at the coordinator")
         self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 
     def _record(self, task: task_pb2.Task, request: Request[Any], reply: Reply, payload: Payload) -> None:
@@ -182,10 +187,11 @@ class ClientDaemon:
             lambda: NOTICES.text(folders),
             lambda: NOTICES.waiting(folders),
         )
+        renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (
-                *(self.session.run(), keep_renewed(self._file.identity), health, forget_daily()),
+                *(self.session.run(), renewal, health, forget_daily()),
                 *(announce(), warm_up()),
             )
         ]

@@ -11,20 +11,25 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernfed.errors import IdentityError, PolicyError
+from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
-from kernfed.jobs.client_file import ClientFile, load_client_file
+from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
 from kernfed.maths.clipping import clip_rows
+from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.split import refuse_draws
+from kernfed_client.streams.faults import MEANING
+from kernfed_client.streams.sources import stream_of
 
 _MAX_COLUMNS = 40
 """In the table for people."""
+_MAX_STREAM_ROWS = 100_000
+"""Of a stream, that are read to try it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
     data = load_local_data(file, job.cohort.dataset, schema, name)
     finite_moments(data, schema, job.cohort.dataset)
     notes += [*data.notes, *_outside_notes(data, schema), *_far_notes(data, schema), *_policy_notes(file, job, data)]
+    notes += _stream_notes(file, job, schema, data.classes)
     return DataReport(
         job=job.name,
         client=name,
@@ -171,4 +177,31 @@ def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
         refuse_draws(file, job.cohort.dataset, data_schema(job))
     except PolicyError as err:
         return [f"the policy here would refuse this job: {err}"]
-    return []
+    steps: dict[str, list[str]] = {}
+    for request in (*SHARED_REQUESTS, *(method_of(job.method).steps or ())):
+        for kind in request.kinds:
+            # Kinds that no policy allows by itself are for settings that few jobs have.
+            if kind in DEFAULT_KINDS and kind not in file.policy.allow:
+                steps.setdefault(kind, []).append(request.step)
+    return [
+        f"policy.allow lacks {kind}: this client refuses {listed(asked, 5, more=', ...')}, where the job asks it"
+        for kind, asked in steps.items()
+    ]
+
+
+def _stream_notes(file: ClientFile, job: JobFile, schema: DataSchema, classes: tuple[str, ...]) -> list[str]:
+    """How much of the stream can be read, and why rows of it would be left out."""
+    if not method_of(job.method).reads_stream:
+        return []
+    try:
+        stream = stream_of(file, job.cohort.dataset, schema, classes)
+        if stream is None:
+            return ["no stream is named in the client file: the training rows are learned in their order"]
+        chunk = stream.read({}, _MAX_STREAM_ROWS)
+    except (ConfigError, DataError) as err:
+        return [f"the stream cannot be read: {err}"]
+    num = len(chunk.rows)
+    more = ", the first of them," if num == _MAX_STREAM_ROWS else ""
+    found = f"the stream has {num:,} {'row' if num == 1 else 'rows'} that can be used{more} now"
+    faults = [f"{n:,} left out: {MEANING[fault]}" for fault, n in chunk.faults.items()]
+    return ["; ".join([found, *faults])]

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
-from kernfed.errors import ConfigError, DataError, IdentityError
+from kernfed.errors import ConfigError, DataError, IdentityError, SubmissionError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import JobEvent
 from kernfed.federation.in_process import InProcessExchange, StepFunction
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
+from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
 from kernfed_client.daemon.policy import Policy
@@ -156,7 +157,7 @@ def open_cohort(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
     return Cohort(
-        InProcessExchange(_permitted_steps(job.method.name, len(names)), {name: jobs[name] for name in names}),
+        InProcessExchange(_permitted_steps(job, len(names)), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
         quorum=job.cohort.quorum,
@@ -165,12 +166,16 @@ def open_cohort(
     )
 
 
-def _permitted_steps(method: str, cohort_size: int) -> dict[type[Request[Any]], StepFunction]:
-    """The clients' steps behind their policies, as in their daemons."""
+def _permitted_steps(file: JobFile, cohort_size: int) -> dict[type[Request[Any]], StepFunction]:
+    """The clients' steps behind their policies and held to the job file, as in their daemons."""
+    method = file.method.name
 
     def guarded(step: StepFunction) -> StepFunction:
         def run(job: LocalJob, request: Request[Any]) -> Reply:
             policy = Policy(job.file.policy)
+            policy.check_job(file, OPERATOR, job.client)
+            if other := contradiction(file, request):
+                raise SubmissionError(other)
             policy.check(request, OPERATOR, method, None, cohort_size)
             reply = step(job, request)
             if request.kinds:

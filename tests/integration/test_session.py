@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ import structlog
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.client_file import load_client_file
 from kernfed.methods.probe.messages import EchoRequest
+from kernfed.pki.authority import utc_now
+from kernfed.pki.identity import Identity
+from kernfed.pki.registry import RegistryReader
+from kernfed.pki.renewal import renew
+from kernfed.pki.successions import OVERLAP
 from kernfed_client.app import ClientDaemon
 from kernfed_server.jobs.manager import RunManager
 from kernfed_testing.federation import Federation
@@ -181,6 +187,27 @@ async def test_reply_that_comes_before_its_job_resumes(tmp_path: Path, monkeypat
         ended = await fed.end(job.job_id)
     assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
     assert gate.calls == {"a": 1, "b": 1}
+
+
+async def test_a_renewed_certificate_is_taken_up_in_mid_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that renewed dials again with the new certificate; the step goes on, and the old one's day begins."""
+    gate = Gate(monkeypatch, EchoRequest, "a")
+    async with Federation(tmp_path, ["a", "b"]) as fed:
+        job = await fed.submit(fed.job("probe", rounds=2))
+        await gate.wait_reached()
+        old = Identity.load(fed.client_folder("a") / "identity")
+        with structlog.testing.capture_logs() as logs:
+            fresh = await renew(old, address=f"localhost:{fed.ports.federation}")
+            fed.daemons["a"].session.dial_again()
+            await until(lambda: (held := fed.sessions.get("a")) is not None and held.serial == fresh.serial)
+            with contextlib.closing(RegistryReader(fed.identities.pki.registry.path)) as reader:
+                await until(lambda: not reader.unused(utc_now())[0])
+                assert reader.unused(utc_now() + OVERLAP) == (frozenset(), True)
+        gate.open()
+        ended = await fed.end(job.job_id)
+    assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+    assert not ended.of(EventKind.CLIENT_FAILED)
+    assert not [e for e in logs if e["log_level"] in ("warning", "error")]
 
 
 async def test_coordinator_stops_in_good_order(tmp_path: Path) -> None:

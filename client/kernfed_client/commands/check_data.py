@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed.cli.output import JsonOption, print_found
+from kernfed.cli.output import JsonOption, log_to_stderr, print_found
 from kernfed_client import check_data as checking
 
 
@@ -18,4 +18,5 @@ def check_data(
     as_json: JsonOption = False,
 ) -> None:
     """Check whether the local data fit a job, without any network; what is printed stays here."""
+    log_to_stderr()
     print_found(lambda: checking.check_data(job, config, name), checking.as_json, checking.as_table, as_json=as_json)

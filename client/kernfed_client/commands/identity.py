@@ -11,6 +11,7 @@ import typer
 
 from kernfed.cli.output import JsonOption, log_to_stderr, print_json, print_note
 from kernfed.cli.pki import renew_over_network
+from kernfed.errors import ConfigError
 from kernfed.pki.authority import fingerprint
 from kernfed.pki.enrolled import install_bundle, write_request
 from kernfed.pki.folder import CA, parse_certificate, read_bytes
@@ -24,14 +25,19 @@ _IDENTITY = Path("identity")
 
 
 def enrol(
-    token: Annotated[str, typer.Argument(help="Token from the operator; '-' reads it from standard input.")],
+    token: Annotated[
+        str, typer.Argument(help="Token from the operator; '-' reads it from standard input. Others see an argument.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File that holds the token; '-' is standard input. Remove it afterwards.")
+    ] = None,
     identity: IdentityDir = _IDENTITY,
     timeout: Annotated[float, typer.Option(min=1, help="Longest wait in seconds.")] = 30,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key here and trade the operator's token for a certificate."""
     log_to_stderr()
-    text = sys.stdin.readline() if token == "-" else token  # noqa: S105  # a dash is no secret
+    text = _token(token, token_file)
     enrolled = asyncio.run(enrol_here(text, identity, timeout_s=timeout))
     if as_json:
         print_json(
@@ -49,6 +55,27 @@ def enrol(
         f"{moment(enrolled.not_after)}; the daemon renews it in time"
     )
     print_note(f"Next: kernfed-client doctor --identity {identity}")
+
+
+def _token(argument: str, file: Path | None) -> str:
+    """The token, from wherever it was put."""
+    if bool(argument) == (file is not None):
+        raise ConfigError("give the token with --token-file FILE, or --token-file - for standard input")
+    if "-" in (argument, str(file)):
+        return sys.stdin.readline()
+    if file is None:
+        print_note(
+            "warning: a token among the arguments is seen by everybody on this machine, and stays in the shell's "
+            "history; --token-file keeps it out of both"
+        )
+        return argument
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"{file}: the token cannot be read: {err}") from err
+    if not text.strip():
+        raise ConfigError(f"{file}: holds no token; write the line of `kernfed pki token NAME` into it")
+    return text
 
 
 def csr(

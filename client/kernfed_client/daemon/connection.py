@@ -94,10 +94,11 @@ class Connection:
         return time.monotonic() - max(self._last_heard, self._last_sent)
 
     async def write(self) -> None:
-        """Send what is queued."""
+        """Send what is queued; where the queue is closed, end the session, as the coordinator's end will tell."""
         while (frame := await self._outgoing.next()) is not None:
             await self._stream.write(frame)
             self._last_sent = time.monotonic()
+        await self._stream.done_writing()
 
     async def heartbeat(self) -> None:
         """Say that we live, and notice when the coordinator does not."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.errors import PolicyError, SubmissionError
-from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.base import Request, fields_of
+from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.client_file import PolicySection
-from kernfed.methods.registry import steps_of
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.registry import method_of, steps_of
+from kernfed.wording import listed
 
 
 class Policy:
@@ -42,6 +45,27 @@ class Policy:
                 f"this client cannot read what the job's operator signed; install the same release of kernfed at both "
                 f"ends, {allowed}: {unread}"
             )
+
+    def check_job(self, job: JobFile, operator: str, client: str) -> None:
+        """Judge a whole job by its file, before anything of it is answered.
+
+        Args:
+            job: The file, proven to be the operator's.
+            operator: Who submitted it.
+            client: This client's name.
+
+        Raises:
+            PolicyError: Names what is forbidden and the key that allows it.
+        """
+        named = job.cohort.clients
+        if named is not None and client not in named:
+            raise PolicyError(f"the job is for {listed(named)}, and not for this client; add it to cohort.clients")
+        self.check(DescribeDataRequest, operator, job.method.name, None, None if named is None else len(named))
+        batch = getattr(job.method, "batch_size", None)
+        for request in method_of(job.method).asks(job.method):
+            self._check_kinds(request)
+            if any(field.name == "batch_size" for field in fields_of(request)):
+                self._check_batch(request.step, batch if isinstance(batch, int) else 0)
 
     def check(
         self,
@@ -81,25 +105,30 @@ class Policy:
                 "or let this client's administrator lower policy.min_cohort"
             )
         self._check_step(request.step, method)
-        forbidden = [kind for kind in request.kinds if kind not in self._allowed]
-        if forbidden:
-            raise PolicyError(
-                f"step {request.step} sends {', '.join(forbidden)}, which must not leave this client; "
-                "its administrator can add it to policy.allow"
-            )
-        batch = getattr(request, "batch_size", 0) if isinstance(request, Request) else 0
-        if 0 < batch < section.min_rows:
-            raise PolicyError(
-                f"step {request.step} asks for batches of {batch} rows, so an answer may tell about fewer than "
-                f"{section.min_rows} training rows; set method.batch_size to at least that, or to 0 for all rows, or "
-                "let this client's administrator lower policy.min_rows"
-            )
+        self._check_kinds(request)
+        self._check_batch(request.step, getattr(request, "batch_size", 0) if isinstance(request, Request) else 0)
         if request.kinds and num_rows is not None and num_rows < section.min_rows:
             raise PolicyError(
                 f"step {request.step} would tell about fewer than {section.min_rows} training rows; "
                 "add rows, or let this client's administrator lower policy.min_rows. Rows that are held out for tests "
                 "do not count: a test partition in the client file, or a smaller data.test_fraction in the job, leaves "
                 "more of them"
+            )
+
+    def _check_kinds(self, request: Request[Any] | type[Request[Any]]) -> None:
+        forbidden = [kind for kind in request.kinds if kind not in self._allowed]
+        if forbidden:
+            raise PolicyError(
+                f"step {request.step} sends {', '.join(forbidden)}, which must not leave this client; "
+                "its administrator can add it to policy.allow"
+            )
+
+    def _check_batch(self, step: str, batch: int) -> None:
+        if 0 < batch < self._section.min_rows:
+            raise PolicyError(
+                f"step {step} asks for batches of {batch} rows, so an answer may tell about fewer than "
+                f"{self._section.min_rows} training rows; set method.batch_size to at least that, or to 0 for all "
+                "rows, or let this client's administrator lower policy.min_rows"
             )
 
     def _check_step(self, step: str, method: str) -> None:

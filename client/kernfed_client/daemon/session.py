@@ -111,6 +111,7 @@ class ClientSession:
         self.idle_cuts = IdleCuts()
         """What is known of a box that cuts idle lines."""
         self._connected = asyncio.Event()
+        self._ended_here = False
 
     @property
     def connected(self) -> bool:
@@ -127,6 +128,12 @@ class ClientSession:
         if self._outgoing is not None:
             self._send_device(self._outgoing)
 
+    def dial_again(self) -> None:
+        """End the connection, so that the next one shows the certificate that lies in the identity folder by now."""
+        if self._outgoing is not None:
+            self._ended_here = True
+            self._outgoing.close()
+
     async def run(self) -> None:
         """Dial and serve until cancelled. A refusal or a dead line is logged once per change and tried again."""
         attempt = 0
@@ -140,7 +147,9 @@ class ClientSession:
                     attempt, said = 0, ""
                 else:
                     self.idle_cuts.forget()
-                said = await self._say(err, said)
+                if not self._ended_here:
+                    said = await self._say(err, said)
+                self._ended_here = False
             await asyncio.sleep(backoff_s(attempt, self._reconnect_max_s))
             attempt += 1
 
@@ -238,7 +247,7 @@ class ClientSession:
                 self._intake.leave(task_id)
         if failure is not None:
             broke = isinstance(failure, (UnavailableError, LineDownError, grpc.aio.AioRpcError))
-            if broke and not connection.silent and not isinstance(failure, SaidGoodbyeError):
+            if broke and not connection.silent and not self._ended_here and not isinstance(failure, SaidGoodbyeError):
                 self.idle_cuts.broke(idle_s)
             else:
                 self.idle_cuts.forget()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kernfed import files
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
+from kernfed.tables import npz, parquet
 from kernfed.tables.cells import label_text, merge_labels, read_number
 from kernfed.tables.columns import locate_own
 from kernfed.tables.csv import read_own_columns
@@ -57,7 +58,7 @@ class BackboneReader:
         Raises:
             DataError: The client file has none of that name, or it cannot be loaded.
         """
-        self._schema, self._dataset = schema, dataset
+        self._schema, self._dataset, self._least = schema, dataset, file.policy.min_rows
         try:
             self._backbone = load_backbone(schema.backbone, file.backbones, choose_device(file.device))
         except ConfigError as err:
@@ -101,7 +102,7 @@ class BackboneReader:
             y = [read_number(target, source, faults, name, row) for row, target in enumerate(found.targets, start=1)]
             faults.raise_if_any()
             table = RawTable(x, np.array(y), None, (), rows, found.row_word)
-        return check_table(source, self._schema, table)
+        return check_table(source, self._schema, table, self._least)
 
     def _features(self, found: _Input) -> Features:
         backbone = self._backbone
@@ -207,10 +208,11 @@ def _arrays(source: Source, backbone: Backbone) -> _Input:
     file, section = source.file, backbone.section
     try:
         with np.load(file.path, allow_pickle=False) as archive:
+            npz.require_room(source, archive, (file.x_key, file.y_key))
             x, y = archive[file.x_key], archive[file.y_key]
     except KeyError:
         source.refuse(f"has no array {file.x_key!r} or {file.y_key!r}; correct x_key and y_key in the client file")
-    except (ValueError, EOFError, zipfile.BadZipFile):
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, AttributeError, TypeError):
         source.refuse(f"is not an NPZ archive of numbers and text; correct {source.key('format')}")
     images = x.ndim in (3, 4) and x.dtype == np.uint8
     if not (images or (x.ndim == 2 and x.dtype.kind in "biuf")) or y.ndim != 1 or len(y) != len(x):
@@ -244,13 +246,16 @@ def _texts(source: Source, backbone: Backbone) -> _Input:
             locate_own(source, present, target, "target", "columns"),
         )
 
+    texts: list[str]
+    targets: Sequence[object]
     try:
         if file.path.suffix.lower() in (".parquet", ".pq") or file.format == "parquet":
-            with pq.ParquetFile(file.path) as opened:
+            with parquet.open_parquet(file.path) as opened:
                 places(opened.schema_arrow.names)
+                parquet.require_room(source, opened, [text, target])
                 table = opened.read(columns=[text, target])
-            texts = ["" if cell is None else str(cell) for cell in table[text].to_pylist()]
-            targets = table[target].to_pylist()
+            texts = ["" if cell is None else str(cell) for cell in parquet.text_cells(source, table[text])]
+            targets = parquet.text_cells(source, table[target])
         else:
             texts, targets = read_own_columns(source, places)
     except (pa.ArrowException, UnicodeDecodeError) as err:

@@ -31,6 +31,7 @@ from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.room import Room
+from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.scaled import Scaled, scale
 from kernfed_client.data.split import refuse_draws
 
@@ -304,16 +305,20 @@ class LocalJob:
 
         Raises:
             DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
-            PolicyError: The job draws the rows that are held out, and may not.
+            PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
+                earlier job.
         """
         self._described = None
         self._row_weights = None
         self._forget_scales()
-        if not content.is_kept(self.folder / "setup"):  # a job that an earlier release began goes on
+        known = content.is_kept(self.folder / "setup")  # a job that was begun goes on
+        if not known:
             refuse_draws(self.file, dataset, schema)
         data = self._load(dataset, schema, self.client)
         section = self.file.datasets.get(dataset)
         if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
+            if not known:
+                refuse_near_sets(self.file, dataset, schema, data)
             content.check(self.folder / "setup", data, dataset)
         self._described = Described(dataset, schema, data)
         return data

@@ -59,13 +59,13 @@ class PartitionData:
             self.row_numbers[rows],
         )
 
-    def within_ranges(self, schema: DataSchema, where: str) -> PartitionData:
+    def within_ranges(self, schema: DataSchema, where: str, least: int = 1) -> PartitionData:
         """Rows within the schema's ranges; the others are counted beside those that were counted before.
 
         Raises:
             DataError: All rows lie outside; its text begins with `where`.
         """
-        found = outside_ranges(schema, self.x, self.y)
+        found = outside_ranges(schema, self.x, self.y, least)
         out = found.any(axis=1)
         if not out.any():
             return self
@@ -94,13 +94,13 @@ def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, part
     )
 
 
-def check_table(source: Source, schema: DataSchema, table: RawTable) -> PartitionData:
+def check_table(source: Source, schema: DataSchema, table: RawTable, least: int = 1) -> PartitionData:
     """Check a table as read against the schema; leave out rows outside of ranges, and those with gaps where it says so.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    table, found = _within_ranges(source, schema, table)
+    table, found = _within_ranges(source, schema, table, least)
     rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
     faults.add_infinite(table)
@@ -124,13 +124,13 @@ def check_table(source: Source, schema: DataSchema, table: RawTable) -> Partitio
     )
 
 
-def _within_ranges(source: Source, schema: DataSchema, table: RawTable) -> tuple[RawTable, Flags]:
+def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags]:
     """The rows of a table within the schema's ranges, whatever else is in the others; and which lie outside of which.
 
     Raises:
         DataError: All rows lie outside.
     """
-    found = outside_ranges(schema, table.x, table.y)
+    found = outside_ranges(schema, table.x, table.y, least)
     out = found.any(axis=1)
     if not out.any():
         return table, found

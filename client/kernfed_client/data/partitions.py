@@ -85,8 +85,8 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         test = None if section.test is None else reader.read(section.test, "test")
         data = prepare(train, test, schema, client, f"data set {dataset}", file.policy)
         return replace(data, backbone=reader.fingerprint)
-    train = read_partition(section.train, schema, dataset, "train")
-    test = None if section.test is None else read_partition(section.test, schema, dataset, "test")
+    train = read_partition(section.train, schema, dataset, "train", file.policy.min_rows)
+    test = None if section.test is None else read_partition(section.test, schema, dataset, "test", file.policy.min_rows)
     return prepare(train, test, schema, client, f"data set {dataset}", file.policy)
 
 
@@ -113,8 +113,10 @@ def prepare(
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
     """
-    train = train.within_ranges(schema, f"{where}, train")
-    test = None if test is None else test.within_ranges(schema, f"{where}, test")
+    policy = policy or PolicySection(min_rows=1)
+    least = policy.min_rows
+    train = train.within_ranges(schema, f"{where}, train", least)
+    test = None if test is None else test.within_ranges(schema, f"{where}, test", least)
     parts = [part for part in (train, test) if part is not None]
     num_outside = sum(part.num_outside_rows for part in parts)
     outside = added([part.outside_rows for part in parts])
@@ -123,7 +125,7 @@ def prepare(
     if TASKS[schema.task].has_classes and not schema.classes:
         different = {label for part in parts for label in part.labels or ()}
         check_class_column(schema, len(different), sum(part.num_rows for part in parts), where)
-    train, test, few, block, rare = _parts(train, test, schema, client, policy or PolicySection(min_rows=1))
+    train, test, few, block, rare = _parts(train, test, schema, client, policy)
     if rare and not train.num_rows:
         raise DataError(
             f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
@@ -197,7 +199,9 @@ def _held_out(
     return found & (not few), few
 
 
-def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> PartitionData:
+def read_partition(
+    file: PartitionFile, schema: DataSchema, dataset: str, partition: str, least: int = 1
+) -> PartitionData:
     """Read a file and check it against the schema.
 
     Args:
@@ -205,6 +209,7 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
         schema: What the job expects.
         dataset: Name of the data set, for messages.
         partition: Name of the partition; a `test` partition may have a header and no rows: there are no test rows.
+        least: Fewest rows that a range leaves out, where it leaves out any.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
@@ -213,15 +218,15 @@ def read_partition(file: PartitionFile, schema: DataSchema, dataset: str, partit
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
     source = partition_source(file, schema, dataset, partition)
-    return check_table(source, schema, read(source, may_be_empty=partition == "test"))
+    return check_table(source, schema, read(source, may_be_empty=partition == "test"), least)
 
 
-def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str) -> Floats:
-    """Read the feature columns of a partition that need not have the target, (n, P).
+def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str, least: int = 1) -> Floats:
+    """Read the feature columns of a partition that need not have the target, (n, P); `least` as of `read_partition`.
 
     Raises:
         DataError: Names file, column, row and remedy.
     """
     source = partition_source(file, schema, dataset, "unlabelled")
     source = replace(source, target=None, has_labels=False)
-    return check_table(source, schema, read(source)).x
+    return check_table(source, schema, read(source), least).x

@@ -1,4 +1,8 @@
-"""Rows that hold a value which the job calls impossible: `data.ranges`. They are left out everywhere, and counted."""
+"""Rows that hold a value which the job calls impossible: `data.ranges`. They are left out everywhere, and counted.
+
+Two jobs could find single rows by ranges that differ a little. So where the policy wants numbers to stand for several
+rows, the rows that a limit leaves out are none, or a multiple of that: those next to the limit go with them.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,32 @@ from kernfed.federation.messages.data import DataSchema
 from kernfed.tables.raw_table import Flags
 
 
-def outside_ranges(schema: DataSchema, x: Array, y: Array | None) -> Flags:
-    """Tell which rows lie outside of which range, shape (n, R) for R ranges; no value (NaN) is not outside.
+def outside_ranges(schema: DataSchema, x: Array, y: Array | None, least: int = 1) -> Flags:
+    """Tell which rows a range leaves out, shape (n, R) for R ranges; no value (NaN) is not outside.
 
     Args:
         schema: With ranges of feature columns, and of the target of a regression.
         x: Feature columns in the data's units, (n, P).
         y: Numeric targets, (n,); None where there are none.
+        least: Each limit leaves out a multiple of so many rows, the outermost, and all that equal the last of them.
     """
     found = np.zeros((len(x), len(schema.ranges)), dtype=np.bool_)
     place = {name: j for j, name in enumerate(schema.features)}
     for i, given in enumerate(schema.ranges):
         values: Floats | None = x[:, place[given.column]] if given.column in place else y
         if values is not None:
-            found[:, i] = (values < given.low) | (values > given.high)
+            found[:, i] = (values < _whole(values, given.low, least)) | (-values < _whole(-values, -given.high, least))
     return found
+
+
+def _whole(values: Array, low: float, least: int) -> float:
+    """The limit below which lie a multiple of `least` of the values, and all that lie below `low`."""
+    num = int((values < low).sum())
+    if num % least == 0:
+        return low
+    known = np.sort(values[~np.isnan(values)])
+    place = min(num + least - num % least, len(known)) - 1
+    return max(low, float(np.nextafter(known[place], np.inf)))
 
 
 def row_outside(schema: DataSchema, x: Array | None, y: float | None) -> bool:

@@ -17,7 +17,7 @@ from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
 from kernfed.maths.folds import keep_apart, number, row_digests
-from kernfed.rng import stream
+from kernfed.rng import Words, stream
 from kernfed.tables.raw_table import Flags
 from kernfed_client.data.partition_data import PartitionData
 
@@ -91,7 +91,7 @@ def blocks_of(rows: PartitionData, columns: Sequence[str], least: int) -> Blocks
     """
     num = rows.num_rows
     digests = _digests(rows, np.argsort(columns))
-    words = np.frombuffer(b"".join(digests), dtype=">u8").reshape(num, 2)
+    words = _words(digests)
     unit = _unit(digests)
     unit = np.arange(num, dtype=np.int64) if unit is None else unit
     place = np.empty(num)
@@ -106,6 +106,15 @@ def blocks_of_points(points: Floats, columns: Sequence[str], least: int) -> Bloc
     """As `blocks_of`, of points without targets, (m, P)."""
     numbers = np.arange(1, len(points) + 1, dtype=np.int64)
     return blocks_of(PartitionData(points, None, None, 0, numbers), columns, least)
+
+
+def digest_words(rows: PartitionData, columns: Sequence[str]) -> Words:
+    """64 bits of the digest of each row's content, (n,); neither the order of rows nor that of columns counts."""
+    return _words(_digests(rows, np.argsort(columns)))[:, 0].astype(np.uint64)
+
+
+def _words(digests: Sequence[bytes]) -> Words:
+    return np.frombuffer(b"".join(digests), dtype=">u8").reshape(len(digests), 2)
 
 
 def units_of(rows: PartitionData) -> Integers | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernfed.errors import ConfigError
-from kernfed.jobs.client_file import StreamFile
+from kernfed.federation.messages.data import DataSchema
+from kernfed.jobs.client_file import ClientFile, StreamFile
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
 from kernfed_client.streams.folder import FolderStream
@@ -19,24 +20,29 @@ def open_stream(job: LocalJob) -> Stream:
         DataError: It cannot be read, or does not fit the job.
         ConfigError: The daemon is not the one that rows come to.
     """
-    dataset = job.dataset
-    section = job.file.datasets.get(dataset)
-    file = section.stream if section is not None else None
-    if file is None:
-        return TableStream(job.data.train, job.classes)
-    if file.source == "file":
-        schema = replace(job.schema, ranges=())  # rows outside are left out, and counted, as those of every stream are
-        return TableStream(read_partition(file, schema, dataset, "stream"), job.classes)
-    if file.source == "follow":
-        _check_encoding(file, dataset)
-        return FolderStream(file.path, file, job.schema, dataset, job.classes)
-    folder = spool_folder(job.file.state, dataset)
+    found = stream_of(job.file, job.dataset, job.schema, job.classes)
+    return TableStream(job.data.train, job.classes) if found is None else found
+
+
+def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple[str, ...]) -> Stream | None:
+    """Open the stream that a client file names for a data set; None: it names none. Errors: see `open_stream`."""
+    section = file.datasets.get(dataset)
+    stream = section.stream if section is not None else None
+    if stream is None:
+        return None
+    if stream.source == "file":
+        whole = replace(schema, ranges=())  # rows outside are left out, and counted, as those of every stream are
+        return TableStream(read_partition(stream, whole, dataset, "stream"), classes)
+    if stream.source == "follow":
+        _check_encoding(stream, dataset)
+        return FolderStream(stream.path, stream, schema, dataset, classes)
+    folder = spool_folder(file.state, dataset)
     if not folder.is_dir():
         raise ConfigError(
-            f"data set {dataset!r} takes its stream from {file.source}, which only a running daemon reads; start "
+            f"data set {dataset!r} takes its stream from {stream.source}, which only a running daemon reads; start "
             "`kernfed-client run`, or use a file"
         )
-    return FolderStream(folder, file, job.schema, dataset, job.classes)
+    return FolderStream(folder, stream, schema, dataset, classes)
 
 
 def _check_encoding(file: StreamFile, dataset: str) -> None:

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS
-from kernfed.cli.job_text import client_table, duration_text, event_line, rounds_text, signed_text
+from kernfed.cli.job_text import (
+    client_table,
+    duration_text,
+    event_line,
+    rounds_text,
+    rows_behind,
+    rows_text,
+    signed_text,
+)
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
@@ -98,7 +106,7 @@ def show(
     job, events = with_operator(identity, coordinator, lambda operator: _history(operator, job_id))
     told_at_a_glance = _overviews(job, identity, coordinator)
     settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
-    metrics = _last_metrics(events)
+    metrics, behind = _last_metrics(events), rows_behind(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
     if as_json:
         failures = [e for e in told if e.event.kind is not EventKind.NOTE]
@@ -106,6 +114,7 @@ def show(
             **asdict(job),
             "settings": settings,
             "metrics": asdict(metrics),
+            "rows_behind": behind,
             "notes": [e.event.message for e in told if e.event.kind is EventKind.NOTE],
             "failures": [{**asdict(e.event), "kind": e.event.kind.value, "metrics": None} for e in failures],
             **{overview.key: overview.value for overview in told_at_a_glance},
@@ -122,6 +131,7 @@ def show(
         ("took", duration_text(job, datetime.now(UTC))),
         ("rounds", rounds_text(job)),
         ("clients", clean(", ".join(job.clients)) or "not known before it starts"),
+        ("rows", rows_text(behind)),
     ]
     for key, value in facts:
         if value:

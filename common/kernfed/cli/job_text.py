@@ -9,7 +9,8 @@ from typing import Any
 
 from kernfed.federation.events import EventKind, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
-from kernfed.metric_names import METRICS, telling_first
+from kernfed.methods.shares import percent
+from kernfed.metric_names import METRICS, ROW_SHARE, telling_first
 from kernfed.wording import clean, duration, number
 
 
@@ -22,8 +23,9 @@ def scores_text(scores: Scores, limit: int = 2) -> str:
 def metrics_text(metrics: RoundMetrics) -> str:
     """A round's metrics in a line, e.g. `global auc 0.89 | local auc 0.86 | certificate 1e-05`."""
     parts = [f"{clean(model)} {scores_text(scores)}" for model, scores in metrics.pooled.items() if scores]
-    if metrics.training:
-        parts.append(", ".join(f"{clean(name)} {number(value)}" for name, value in sorted(metrics.training.items())))
+    told = {name: value for name, value in metrics.training.items() if (name, value) != (ROW_SHARE, 1.0)}
+    if told:
+        parts.append(", ".join(f"{clean(name)} {number(value)}" for name, value in sorted(told.items())))
     return " | ".join(parts)
 
 
@@ -94,6 +96,20 @@ def duration_text(job: JobInfo, now: datetime) -> str:
     if job.started_at is None:
         return ""
     return duration(((job.finished_at or now) - job.started_at).total_seconds(), digits=2)
+
+
+def rows_behind(events: Sequence[NumberedEvent]) -> dict[str, float]:
+    """Share of the cohort's training rows behind the last round, and the least of any; empty where none tells it."""
+    told = [e.event.metrics.training for e in events if e.event.metrics is not None]
+    shares = [training[ROW_SHARE] for training in told if ROW_SHARE in training]
+    return {"last": shares[-1], "least": min(shares)} if shares else {}
+
+
+def rows_text(behind: Mapping[str, float]) -> str:
+    """`rows_behind` as people read it."""
+    if not behind:
+        return ""
+    return f"{percent(behind['last'])} behind the last round, {percent(behind['least'])} behind that with the fewest"
 
 
 def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:

@@ -143,7 +143,7 @@ def token(
         typer.echo(text)
         print_note(
             f"For {client}, once, until {moment(made.expires)}, at {made.enrolment}. Send it over a channel "
-            f"that you trust. There: kernfed-client enrol TOKEN"
+            f"that you trust. There: kernfed-client enrol --token-file FILE"
         )
     if held:
         print_note(

@@ -21,9 +21,9 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import NO_ANSWER, Call, Exchange, Fault, quorum_error
-from kernfed.federation.ledger import Ledger
+from kernfed.federation.ledger import Ledger, Loud
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
-from kernfed.federation.quorum import Quorum
+from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 from kernfed.maths.shares import capped
 
@@ -70,6 +70,8 @@ class Cohort:
         self._excluded: dict[str, Fault] = {}
         self._ledger = Ledger()
         self._max_share = 1.0
+        self._rows_fraction: float | None = None
+        self._behind = RowsBehind()
         self._setup: list[_Setup] = []
 
     @property
@@ -144,6 +146,15 @@ class Cohort:
         """State the largest share of the weight that a client has in a mean."""
         self._max_share = max_share
 
+    def count_rows(self, min_fraction: float) -> None:
+        """State the part of the training rows that must stand behind a step; from now on rounds tell theirs."""
+        self._rows_fraction = min_fraction
+
+    @property
+    def row_share(self) -> float | None:
+        """Share of the cohort's training rows behind this round; None where rows are not counted."""
+        return None if self._rows_fraction is None else self._behind.share(self.num_rows)
+
     def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
         """Weights of clients in a mean over them, the largest lowered to the share that one may have."""
         return capped(weights, self._max_share) if self._max_share < 1.0 else weights
@@ -153,10 +164,16 @@ class Cohort:
         counted = self.counted({client: float(weights[client]) for client in replies})
         return weighted_mean([Weighted(counted[client], reply) for client, reply in replies.items()])
 
+    @property
+    def loudest(self) -> Loud | None:
+        """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
+        return self._ledger.loudest
+
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
         self._round = round_num
         self._asked.clear()
+        self._behind.clear()
         self._out_of_round.clear()
 
     @property
@@ -311,13 +328,18 @@ class Cohort:
             own=None,
             observe=self._observe,
             cohort_size=len({*self.clients, *asked}),
+            rows=self._rows_needed(asked if drawn else self._clients),
         )
+
+    def _rows_needed(self, clients: Iterable[str]) -> RowsNeeded:
+        rows = {client: self.num_rows[client] for client in clients if client in self.num_rows}
+        return RowsNeeded(self.counted(rows), self._rows_fraction or 0.0)
 
     async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
         faults = await self._repeat_setup(clients, f"again-{call.task_id.rpartition('/')[2]}")
         ready = tuple(c for c in clients if c not in faults)
-        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0)
+        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0, rows=RowsNeeded())
         return {**faults, **(await self._exchange.ask(again) if ready else {})}
 
     async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
@@ -328,7 +350,7 @@ class Cohort:
             call = self._call(request, tuple(clients), False)
             self._asked[request.step] -= 1  # what is asked of all keeps its numbers
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
-            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0))
+            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0, rows=RowsNeeded()))
             for client in clients:
                 fault = _fault(client, outcomes.get(client), setup.check)
                 if fault is not None:
@@ -349,19 +371,20 @@ class Cohort:
                     self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
-        outliers = self._ledger.outliers
+        refused = self._ledger.refused
         if is_small(list(replies.values())):
-            found = outliers(call.request, replies)
+            found = refused(call.request_of, replies)
         else:
-            found = await asyncio.to_thread(outliers, call.request, replies)
+            found = await asyncio.to_thread(refused, call.request_of, replies)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
             del replies[client]
             self._observe(
                 JobEvent(EventKind.CLIENT_FAILED, self._round, call.request.step, client, fault.message, fault.reason)
             )
-        if len(replies) < call.needed:
-            raise quorum_error(call.request.step, call.needed, len(replies), outcomes, call.clients)
+        if len(replies) < call.needed or not call.rows.reached(replies):
+            raise quorum_error(call, outcomes)
+        self._behind.note(call.request, replies)
         return replies
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol
 
 from kernfed.errors import DivergedError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.federation.events import JobEvent
 from kernfed.federation.messages.base import Dims, R, Reply, Request, validate
+from kernfed.federation.quorum import RowsNeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Call(Generic[R]):
     observe: Callable[[JobEvent], None]
     cohort_size: int
     """Clients that take part in the job, asked or not; one that is being prepared to join counts."""
+    rows: RowsNeeded
+    """Rows that must stand behind the answers."""
 
     def request_of(self, client: str) -> Request[R]:
         """The request to a client."""
@@ -79,18 +82,20 @@ class Exchange(Protocol):
         ...
 
 
-def quorum_error(
-    step: str, needed: int, have: int, outcomes: Mapping[str, object], asked: Iterable[str]
-) -> KernfedError:
+def quorum_error(call: Call[R], outcomes: Mapping[str, object]) -> KernfedError:
     """The error of a step that too few clients answered, with each client's reason.
 
     Where every client that spoke says that its iteration diverges, that is the error, and not that they are too few.
     """
-    faults = [o for o in outcomes.values() if isinstance(o, Fault)]
+    step, faults = call.request.step, [o for o in outcomes.values() if isinstance(o, Fault)]
+    answered = [client for client, o in outcomes.items() if not isinstance(o, Fault)]
+    have = len(answered)
     if not have and faults and all(fault.reason == DivergedError.reason for fault in faults):
         return DivergedError(f"{step}: {faults[0].message}")
-    lines = [f"{step}: {have} of {needed} clients needed by the quorum answered"]
-    for client in asked:
+    lines = [f"{step}: {have} of {call.needed} clients needed by the quorum answered"]
+    if lacking := call.rows.words(answered):
+        lines[0] += f"; they have {lacking}"
+    for client in call.clients:
         outcome = outcomes.get(client)
         if outcome is None:
             lines.append(f"  {client}: no answer in time; is its daemon running and connected?")

@@ -54,7 +54,7 @@ class InProcessExchange:
         lost = [o for o in outcomes.values() if isinstance(o, Fault) and o.reason != JobStateMissingError.reason]
         answers = len(outcomes) - len(lost)
         if answers < min(call.needed, len(call.clients)) and not answers:
-            raise quorum_error(call.request.step, call.needed, answers, outcomes, call.clients)
+            raise quorum_error(call, outcomes)
         return outcomes
 
 

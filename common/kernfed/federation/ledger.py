@@ -7,8 +7,8 @@ client is left out of the step, and named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,29 @@ from kernfed.maths.aggregate import norm
 SPREAD = 1e6
 """How many times the largest number of all other clients one client's may be, where a method states no other rule."""
 
+_TOLD = 0.5
+"""The power of `spread` from which on a client's numbers are told of, though they count."""
 _REMEDY = "check this client's data and their units"
+
+
+@dataclass(frozen=True, slots=True)
+class Loud:
+    """Numbers of a client that count, though they are far beyond those of all others."""
+
+    client: str
+    step: str
+    what: str
+    """Reply and field."""
+    times: float
+    """The largest of any other client."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return (
+            f"{self.client} sent numbers {self.times:.2g} times as large as any other client ({self.what} of "
+            f"{self.step}), and they counted; {_REMEDY}"
+        )
 
 
 class Ledger:
@@ -38,6 +60,8 @@ class Ledger:
         """Largest norm by step and field, and by client."""
         self._ever: dict[str, float] = {}
         """Largest norm of any step that is no preparation, by client."""
+        self._loud: dict[str, Loud] = {}
+        """Clients whose numbers were far beyond all others', and counted; for each where it was most so."""
 
     @property
     def num_rows(self) -> Mapping[str, int]:
@@ -83,6 +107,20 @@ class Ledger:
                     "install the same release of kernfed at client and coordinator"
                 )
 
+    def refused(self, asked: Callable[[str], Request[R]], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+        """Clients whose replies cannot be answers to what they were asked, or are far beyond those of the others.
+
+        Args:
+            asked: Client to its request.
+            replies: By client, to requests of one type.
+        """
+        found: dict[str, KernfedError] = {}
+        for client, reply in replies.items():
+            for problem in asked(client).refusals(reply):
+                found[client] = InvalidReplyError(f"{type(reply).__name__}: {client} {problem}")
+        left = {client: reply for client, reply in replies.items() if client not in found}
+        return found | (self.outliers(asked(next(iter(left))), left) if left else {})
+
     def outliers(self, request: Request[R], replies: Mapping[str, R]) -> dict[str, KernfedError]:
         """Clients whose numbers are beyond use, or far beyond those of all others in this step, now and before.
 
@@ -109,6 +147,7 @@ class Ledger:
                     f"{name}.{field} has norm {sizes[far][field]:.3g}, more than {self.spread:g} times that of any "
                     f"other client; {_REMEDY}"
                 )
+            self._listen(request, field, {c: own for c, own in sizes.items() if c not in found})
         for client in sizes.keys() - found.keys():
             for field, size in sizes[client].items():
                 largest = self._largest.setdefault((request.step, field), {})
@@ -117,19 +156,39 @@ class Ledger:
                     self._ever[client] = max(self._ever.get(client, 0.0), size)
         return found
 
+    @property
+    def loudest(self) -> Loud | None:
+        """The client whose numbers were the farthest beyond all others', and counted."""
+        return max(self._loud.values(), key=lambda loud: loud.times, default=None)
+
     def _farthest(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> str:
         """The client whose numbers lie beyond the others' by more than may be; empty: there is none."""
+        top, known, witnesses = self._beside(request, field, sizes)
+        if not known > 0:
+            return ""
+        allowed = known * (self.spread if witnesses > 1 else self.spread**2)
+        ever = [size for client, size in self._ever.items() if client != top]
+        return top if sizes[top][field] > max([allowed, *ever]) else ""
+
+    def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
+        """Remember a client whose numbers count, and are far beyond the others' all the same."""
+        top, known, witnesses = self._beside(request, field, sizes)
+        if not known > 0 or sizes[top][field] <= known * self.spread ** (_TOLD if witnesses > 1 else 2 * _TOLD):
+            return
+        loud = Loud(top, request.step, f"{request.reply.__name__}.{field}", sizes[top][field] / known)
+        if top not in self._loud or loud.times > self._loud[top].times:
+            self._loud[top] = loud
+
+    def _beside(
+        self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]
+    ) -> tuple[str, float, int]:
+        """The client of the largest numbers, the largest of any other now and before, and how many others there are."""
         top = max(sizes, key=lambda client: sizes[client][field], default="")
         others = dict(self._largest.get((request.step, field), {}))
         for client, own in sizes.items():
             others[client] = max(others.get(client, 0.0), own[field])
         others.pop(top, None)
-        known = max(others.values(), default=0.0)
-        if not known > 0:
-            return ""
-        allowed = known * (self.spread if len(others) > 1 else self.spread**2)
-        ever = [size for client, size in self._ever.items() if client != top]
-        return top if sizes[top][field] > max([allowed, *ever]) else ""
+        return top, max(others.values(), default=0.0), len(others)
 
 
 def _sizes(reply: Reply) -> dict[str, float]:

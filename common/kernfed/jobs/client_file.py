@@ -243,6 +243,11 @@ class PolicySection(Section):
         description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
         "such jobs differ by single rows; with `min_rows = 1` every job may.",
     )
+    near_jobs: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="A job whose rows here differ from those of an earlier job in fewer than `min_rows`: refuse it, or "
+        "let the two tell about these few.",
+    )
     rare_classes: Literal["leave-out", "allow"] = Field(
         "leave-out",
         description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "

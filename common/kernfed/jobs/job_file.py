@@ -39,6 +39,13 @@ class CohortSection(Section):
     min_fraction: float = Field(
         0.5, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
     )
+    min_rows_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Smallest fraction of the cohort's training rows, as clients stated them, that stands behind the "
+        "replies of a round that counts.",
+    )
     max_share: float = Field(
         1.0,
         gt=0,

@@ -87,3 +87,29 @@ def keep_apart(order: Array, unit: Array, num: int) -> Array:
                 apart[u], left = True, left - int(sizes[u])
     marked: Array = apart[unit]
     return marked
+
+
+def variance_of_means(values: Floats, unit: Integers | None) -> Floats:
+    """Variance of the mean of each row of `values` over n rows of data, shape (J,): copies vary as one, by their sum.
+
+    Args:
+        values: Shape (J, n).
+        unit: From `units`, shape (n,); None: no row has a copy.
+    """
+    n = values.shape[1]
+    if unit is None or len(np.unique(unit)) == n:
+        plain: Floats = np.var(values, axis=1) / max(1, n - 1)
+        return plain
+    sums = sums_of_deviations(values, unit)
+    num = sums.shape[1]
+    found: Floats = np.square(sums).sum(axis=1) / n**2 * (num / max(1, num - 1))
+    return found
+
+
+def sums_of_deviations(values: Floats, unit: Integers) -> Floats:
+    """Sums over the copies of each row of the deviations from the mean, shape (J, U); arguments as above."""
+    _, place = np.unique(unit, return_inverse=True)
+    sums = np.zeros((int(place.max()) + 1, len(values)))
+    np.add.at(sums, place, (values - values.mean(axis=1, keepdims=True)).T)
+    found: Floats = sums.T
+    return found

@@ -10,7 +10,7 @@ distance |W - W*|_H = sqrt(tr R'H⁻¹R) is at most sqrt(tr R'P R), which costs 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -230,6 +230,44 @@ class BlockConjugateGradients:
         kept = values > math.sqrt(self.eps)
         turn = vectors[:, kept] / np.sqrt(values[kept])
         return z @ turn, hz @ turn
+
+
+_ROUNDING = 1e-6
+"""Of inner products, relative to the norms of what they are of; messages may have been rounded to float32."""
+
+
+def not_a_solve(direction: Floats, solution: Floats, ridge: float = 0.0) -> Iterator[str]:
+    """Say why Z cannot be H⁻¹ G for any symmetric H with eigenvalues of at least `ridge`.
+
+    Args:
+        direction: G.
+        solution: Z, of the same shape.
+        ridge: 0: H is any positive definite matrix.
+    """
+    along, asked, size = _inner(direction, solution)
+    if along < -_ROUNDING * asked * size:
+        yield "states a solve that points against its right-hand side, as no positive Hessian has it"
+    elif ridge * size > 1.001 * asked:
+        yield f"states a solve of norm {size:.3g}, where the ridge allows {asked / ridge:.3g} at most"
+
+
+def not_a_product(direction: Floats, product: Floats, ridge: float = 0.0) -> Iterator[str]:
+    """Say why H Z cannot be the product of a Z with any symmetric H with eigenvalues of at least `ridge`.
+
+    Args:
+        direction: Z.
+        product: H Z, of the same shape.
+        ridge: 0: H is any positive definite matrix.
+    """
+    along, size, found = _inner(direction, product)
+    if along < 0.999 * ridge * size**2 - _ROUNDING * size * found:
+        yield "states a Hessian product that is smaller along its direction than the ridge makes it"
+
+
+def _inner(a: Floats, b: Floats) -> tuple[float, float, float]:
+    """Inner product of two matrices, and their norms; infinite where these leave the range of numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.vdot(a, b)), float(np.linalg.norm(a)), float(np.linalg.norm(b))
 
 
 def _certificate(residual: Floats, newton_step: Floats) -> float:

@@ -68,10 +68,12 @@ def two_sample(
     a, b = _rows(x, "x"), _rows(y, "y")
     if a.shape[1] != b.shape[1]:
         raise DataError(f"x has {a.shape[1]} columns and y {b.shape[1]}; give both the same columns")
-    if num_permutations < 1:
-        raise ConfigError(f"num_permutations is {num_permutations}; give at least 1")
-    if lengthscale is not None and not (math.isfinite(lengthscale) and lengthscale > 0):
-        raise ConfigError(f"lengthscale is {lengthscale}; give a number above 0")
+    if not _is_whole(num_permutations) or num_permutations < 1:
+        raise ConfigError(f"num_permutations is {num_permutations!r}; give a whole number from 1 on")
+    if not _is_whole(seed):
+        raise ConfigError(f"seed is {seed!r}; give a whole number")
+    if lengthscale is not None and not (_is_number(lengthscale) and math.isfinite(lengthscale) and lengthscale > 0):
+        raise ConfigError(f"lengthscale is {lengthscale!r}; give a number above 0")
     pooled, n = np.concatenate([a, b]), len(a)
     total = len(pooled)
     require_bytes(_COPIES * 8 * total * total, f"a two-sample test of {total} rows", "give fewer rows")
@@ -97,6 +99,14 @@ def two_sample(
     return TwoSample(statistic, (1 + at_least) / (1 + num_permutations), lengthscale, num_permutations)
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
 def _statistics(k: Floats, rows: Floats, everything: float, first: Floats, n: int) -> Floats:
     """Unbiased statistics, one for each column of `first`, which marks the rows of the first sample, (n + m, B)."""
     m = len(k) - n
@@ -113,6 +123,8 @@ def _rounding(total: int) -> float:
 
 def _rows(values: Floats, name: str) -> Floats:
     try:
+        if np.iscomplexobj(values):  # whose imaginary parts would be dropped
+            raise TypeError("complex numbers")
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} holds something that is no number ({error}); give columns of numbers alone") from error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -30,6 +30,14 @@ class Needs(enum.StrEnum):
     """Standardised columns."""
     FEATURES = "features"
     """Columns, mapped by the job's feature map, and centred."""
+
+
+FIXED: Mapping[str, str] = {
+    **{name: name for name in ("ridge", "batch_size", "learning_rate", "momentum", "proximal", "weight_decay")},
+    "num_steps": "local_steps",
+    "num_epochs": "local_epochs",
+}
+"""Numbers of training steps that job files fix, for `Method.fixed`."""
 
 
 def _names_no_file(path: Path, features: tuple[str, ...]) -> bytes:
@@ -60,6 +68,17 @@ class Method(Generic[S]):
     steps: tuple[type[Request[Any]], ...] | None = None
     """Requests that a job of the method may send to clients, beside those that all methods share; a client refuses
     every other. None: not stated, and a client binds the method to no steps."""
+
+    asks: Callable[[S], tuple[type[Request[Any]], ...]] = lambda _: ()
+    """Those of `steps` that every job of such settings asks; a client whose policy forbids one takes no part at all."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Number of a request, by the name of its field, to the key of the settings that it is, wherever that key is a
+    number; a client refuses a request of another number where it has the job file under its operator's signature."""
+
+    schema: Mapping[str, object] = field(default_factory=dict)
+    """What a job of the method may ask of the data's schema beside what its file says: field to value."""
+    reads_stream: bool = False
+    """Whether clients learn from the partition `stream` where they have one."""
 
     unscaled: Callable[[S], str] = lambda _settings: ""
     """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""

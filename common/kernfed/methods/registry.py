@@ -25,8 +25,10 @@ else:
 """The [method] table of a job file: the settings of the method that its `name` chooses."""
 
 
-SHARED = frozenset(request.step for request in requests_in(data, evaluation))
-"""Wire names of the steps that every method may ask."""
+SHARED_REQUESTS = requests_in(data, evaluation)
+"""Those that jobs of every method may send."""
+SHARED = frozenset(request.step for request in SHARED_REQUESTS)
+"""Wire names of their steps."""
 
 
 def steps_of(method: str) -> frozenset[str] | None:

@@ -28,6 +28,7 @@ Width = Annotated[int, Field(ge=1, le=100_000)]
 
 ONE_ROUND = Unused("evaluate_every", "measures its models once")
 MAX_SHARE = "cohort.max_share"
+ROW_QUORUM = "cohort.min_rows_fraction"
 NO_RIDGE_ALONE = Unused("local_shared", "compares itself with no ridge model of each client")
 
 

@@ -139,7 +139,8 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise IdentityError(
-            f"{path} is missing: give the folder of an enrolled identity (`kernfed-client enrol TOKEN --identity DIR`)"
+            f"{path} is missing: give the folder of an enrolled identity "
+            "(`kernfed-client enrol --token-file FILE --identity DIR`)"
         ) from None
     except OSError as err:
         raise IdentityError(f"cannot read {path}: {err.strerror}; run as the user who owns it") from None

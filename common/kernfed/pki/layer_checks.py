@@ -19,6 +19,7 @@ from kernfed.pki.authority import fingerprint, signed_by
 from kernfed.pki.identity import Identity, Role
 from kernfed.pki.names import principal_of
 from kernfed.pki.tls_chain import fetch_chain, matches_host, server_names
+from kernfed.wire.channel import address
 from kernfed.wording import moment
 
 STEP_TIMEOUT_S = 2.0
@@ -83,7 +84,7 @@ def check_tcp(host: str, port: int) -> Finding:
         return Finding(
             Layer.TCP,
             False,
-            f"nothing listens on {host}:{port}",
+            f"nothing listens on {address(host, port)}",
             "check that the coordinator runs and that the port is its own",
         )
     except OSError as err:
@@ -91,10 +92,10 @@ def check_tcp(host: str, port: int) -> Finding:
         return Finding(
             Layer.TCP,
             False,
-            f"no connection to {host}:{port} ({why})",
+            f"no connection to {address(host, port)} ({why})",
             "check the network and that a firewall lets this port out",
         )
-    return Finding(Layer.TCP, True, f"{host}:{port} accepts connections")
+    return Finding(Layer.TCP, True, f"{address(host, port)} accepts connections")
 
 
 def check_server(host: str, port: int, identity: Identity, now: datetime) -> Finding:
@@ -104,7 +105,7 @@ def check_server(host: str, port: int, identity: Identity, now: datetime) -> Fin
     except OSError as err:
         return not_tls(host, port, err)
     if not chain:
-        return _bad_server(f"{host}:{port} shows no certificate", "check that this is the coordinator's port")
+        return _bad_server(f"{address(host, port)} shows no certificate", "check that this is the coordinator's port")
     leaf = chain[0]
     ca = x509.load_pem_x509_certificate(identity.ca_pem)
     if not signed_by(leaf, ca):
@@ -113,7 +114,7 @@ def check_server(host: str, port: int, identity: Identity, now: datetime) -> Fin
             f"the CA {theirs[:16]}…" if theirs else f"the CA {leaf.issuer.rfc4514_string()!r}, which it does not show"
         )
         return _bad_server(
-            f"unknown issuer: the certificate of {host}:{port} is from {issuer}; we trust the CA "
+            f"unknown issuer: the certificate of {address(host, port)} is from {issuer}; we trust the CA "
             f"{fingerprint(ca)[:16]}… of {identity.federation}",
             "check that the address is that of our coordinator; if the federation got a new CA, enrol again with a new "
             "token; if a proxy opens TLS on the way, have it let this address through",
@@ -133,7 +134,7 @@ def check_server(host: str, port: int, identity: Identity, now: datetime) -> Fin
     if not matches_host(host, leaf):
         names = ", ".join(server_names(leaf)) or "no host at all"
         return _bad_server(
-            f"wrong host name: the certificate of {host}:{port} is for {names}, not for {host}",
+            f"wrong host name: the certificate of {address(host, port)} is for {names}, not for {host}",
             f"dial one of these names, or have the operator run `kernfed pki renew coordinator --host {host}`",
         )
     return _check_server_role(host, port, leaf)
@@ -144,10 +145,10 @@ def _check_server_role(host: str, port: int, leaf: x509.Certificate) -> Finding:
         principal = principal_of(leaf)
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (CertificateError, x509.ExtensionNotFound) as err:
-        return _bad_server(f"{host}:{port} shows a certificate without a role ({err})", "check the address")
+        return _bad_server(f"{address(host, port)} shows a certificate without a role ({err})", "check the address")
     if principal.role is not Role.COORDINATOR or ExtendedKeyUsageOID.SERVER_AUTH not in usages:
         return _bad_server(
-            f"wrong role: {host}:{port} shows the certificate of {principal}, which may not act as coordinator",
+            f"wrong role: {address(host, port)} shows the certificate of {principal}, which may not act as coordinator",
             "check the address; the coordinator must run with the folder that `kernfed pki init` made for it",
         )
     return Finding(
@@ -162,7 +163,7 @@ def not_tls(host: str, port: int, err: OSError) -> Finding:
         return Finding(
             Layer.TLS,
             False,
-            f"{host}:{port} answers in plain text, not TLS",
+            f"{address(host, port)} answers in plain text, not TLS",
             "check the port; a coordinator never speaks plain text, so another program or a proxy answers here",
             WireError,
         )
@@ -170,13 +171,13 @@ def not_tls(host: str, port: int, err: OSError) -> Finding:
         return Finding(
             Layer.TLS,
             False,
-            f"{host}:{port} accepts the connection but does not speak TLS (silent for {STEP_TIMEOUT_S:g} s)",
+            f"{address(host, port)} accepts the connection but does not speak TLS (silent for {STEP_TIMEOUT_S:g} s)",
             "check that the port is the coordinator's; if it is, the coordinator hangs: see its log",
         )
     return Finding(
         Layer.TLS,
         False,
-        f"{host}:{port} broke off the TLS handshake ({reason or err.strerror or type(err).__name__})",
+        f"{address(host, port)} broke off the TLS handshake ({reason or err.strerror or type(err).__name__})",
         "check that the port is the coordinator's; a firewall or proxy may cut TLS on the way",
     )
 

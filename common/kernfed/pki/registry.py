@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TypeVar
 from cryptography import x509
 
 from kernfed.errors import BusyError, CertificateError, ConfigError, RevokedError, TokenError
+from kernfed.pki import successions
 from kernfed.pki.authority import certificate_pem, serial_of
 from kernfed.pki.names import Principal, Role, principal_of
 from kernfed.pki.records import FederationInfo, IssuedCertificate, Revocation, TokenRecord
@@ -202,20 +203,44 @@ class Registry:
     def renew(self, serial: str, *, now: datetime, issue: Callable[[], x509.Certificate]) -> bytes:
         """Record the certificate that `issue` makes in place of one that still counts.
 
+        The old one counts until `OVERLAP` after the new one was first used, for an answer may get lost on its way. The
+        coordinator's own, which nobody else has, is left to its end.
+
         Returns:
             The new certificate in PEM.
 
         Raises:
-            RevokedError: The old certificate was revoked.
+            RevokedError: The old certificate was revoked, or was renewed before by somebody who uses the new one.
+            BusyError: The name was renewed `MAX_RENEWALS` times within a day.
         """
         with self._transaction() as db:
             if db.execute("SELECT 1 FROM revocations WHERE serial = ?", (serial,)).fetchone():
                 raise RevokedError(
                     "this certificate was revoked and cannot be renewed: ask the operator for a new token"
                 )
+            successions.refuse_second(db, serial)
             certificate = issue()
+            who = principal_of(certificate)
+            if who.role is not Role.COORDINATOR:
+                successions.refuse_many(db, who, now)
+                successions.note(db, serial, serial_of(certificate))
             _insert(db, certificate, "renewal", now)
             return certificate_pem(certificate)
+
+    def end_renewed(self, used: Iterable[str], now: datetime) -> None:
+        """Revoke the certificates whose successors have been in use for `OVERLAP`.
+
+        Args:
+            used: Serials of successors that were seen in use since the last time.
+            now: The time.
+        """
+        with self._transaction() as db:
+            for old in successions.over(db, used, now):
+                db.execute(
+                    "INSERT OR IGNORE INTO revocations (serial, role, name, revoked_at, why)"
+                    " SELECT serial, role, name, ?, ? FROM certificates WHERE serial = ?",
+                    (now.timestamp(), successions.WHY, old),
+                )
 
     def revoke(self, target: Principal | str, *, now: datetime, why: str = "") -> list[Revocation]:
         """Revoke one certificate (its serial), or all of a name together with its open tokens.
@@ -312,6 +337,15 @@ class RegistryReader:
             ConfigError: The file cannot be read, or is another release's.
         """
         return self._read(_certificates)
+
+    def unused(self, now: datetime) -> tuple[frozenset[str], bool]:
+        """Serials of renewed certificates that nobody used yet, and whether an overlap is over.
+
+        Raises:
+            BusyError: Another process holds the file for long.
+            ConfigError: The file cannot be read, or is another release's.
+        """
+        return self._read(lambda db: successions.unused(db, now))
 
     def close(self) -> None:
         """Let go of the file; the next call opens it again."""

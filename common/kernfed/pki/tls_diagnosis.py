@@ -39,7 +39,7 @@ from kernfed.pki.layer_checks import (
 )
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
-from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
+from kernfed.wire.channel import CHANNEL_OPTIONS, address, split_address
 from kernfed.wire.health import STORE
 from kernfed.wording import moment
 
@@ -145,14 +145,14 @@ def _check_mutual(host: str, port: int, identity: Identity, role: Role | None, n
         return Finding(
             Layer.MUTUAL_TLS,
             False,
-            f"{host}:{port} does not answer over TLS ({err.strerror or 'no answer in time'})",
+            f"{address(host, port)} does not answer over TLS ({err.strerror or 'no answer in time'})",
             "see whether the coordinator is overloaded or stopped",
         )
     if identity.enrolment and port == split_address(identity.enrolment)[1]:
         return Finding(
             Layer.MUTUAL_TLS,
             False,
-            f"{host}:{port} is the enrolment port, which asks for no certificate",
+            f"{address(host, port)} is the enrolment port, which asks for no certificate",
             f"dial the coordinator's port, {identity.coordinator}",
             WireError,
         )
@@ -162,7 +162,7 @@ def _check_mutual(host: str, port: int, identity: Identity, role: Role | None, n
         return Finding(
             Layer.MUTUAL_TLS,
             False,
-            f"{host}:{port} speaks TLS but not gRPC",
+            f"{address(host, port)} speaks TLS but not gRPC",
             "check that the port is the coordinator's",
             WireError,
         )

@@ -21,7 +21,7 @@ from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
 from kernfed.errors import DataError, KernfedError
 from kernfed.jobs.metrics_file import TRAINING, MetricLine, read_metrics
 from kernfed.methods.ending import EndFinding
-from kernfed.metric_names import METRICS, telling_first
+from kernfed.metric_names import METRICS, ROW_SHARE, telling_first
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
 from kernfed.report.sections import sections
 from kernfed.wording import duration, flat, number
@@ -30,6 +30,7 @@ _LABELS = {
     **METRICS,
     "relative_distance_bound": "relative distance, at most",
     "objective": "objective",
+    ROW_SHARE: "share of the training rows behind the round",
     "seconds": "seconds",
     "megabytes_per_second": "MB/s",
 }
@@ -218,6 +219,8 @@ def _charts(measured: Measured, metric: str | None) -> Iterable[dict[str, str]]:
         note = "Rises where the data drift away from what was learned." + (" Logarithmic axis." if log else "")
         yield {"title": title, "svg": line_chart(title, _label("mse"), [recent], log=log), "note": note}
     names = {line.metric for line in measured.lines if line.model == TRAINING}
+    if set(measured.curve(ROW_SHARE, TRAINING).values) == {1.0}:
+        names -= {ROW_SHARE}
     for name in _ordered(names, _TRAINING_FIRST)[:2]:
         curve = measured.curve(name, TRAINING)
         if len(curve.rounds) > 1:

@@ -117,13 +117,13 @@ def read_numbers(values: Any, source: Source, faults: Faults, column: str) -> Fl
         return blank_missing(values.astype(np.float64), source.file)
 
 
-def read_number(cell: object, source: Source, faults: Faults, column: str, row: int) -> float:
-    """A cell as a number; NaN: no value, or a fault that is noted."""
+def read_number(cell: object, source: Source, faults: Faults, column: str, row: int, count: int = 1) -> float:
+    """A cell as a number; NaN: no value, or a fault that is noted, for `count` cells that hold the same."""
     value = read_value(cell, source.file)
     if isinstance(value, float):
         return value
     problems = {Misread.NAN: source.not_finite, Misread.TEXT: _text_problem(source)}
-    faults.add(column, row, problems.get(value, value.value))
+    faults.add(column, row, problems.get(value, value.value), count)
     return math.nan
 
 

@@ -53,6 +53,7 @@ def read_csv(source: Source) -> RawTable:
     Raises:
         DataError: Names file, column, line and remedy.
     """
+    source.require_room(2 * source.file.path.stat().st_size)
     with _open(source) as (encoding, header, records):
         places = locate_header(source, header)
         table = None

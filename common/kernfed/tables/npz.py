@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def read_npz(source: Source) -> RawTable:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             source.refuse("is a single array; write x and y into one archive with numpy.savez")
         with archive:
+            require_room(source, archive, (file.x_key, "columns", *(() if source.target is None else (file.y_key,))))
             x = _array(source, archive, file.x_key, "x_key")
             y = None if source.target is None else _array(source, archive, file.y_key, "y_key")
             names = list(file.x_columns) if file.x_columns is not None else _names(source, archive)
@@ -67,6 +69,16 @@ def read_npz(source: Source) -> RawTable:
     targets = read_numbers(y, source, faults, source.target)
     faults.raise_if_any()
     return RawTable(values, targets, None, (), rows, "row")
+
+
+def require_room(source: Source, archive: Any, names: Iterable[str]) -> None:
+    """Refuse an archive whose arrays of these names do not fit into memory; no more is unpacked than it states.
+
+    Raises:
+        DataError: States what they take.
+    """
+    members = {f"{name}.npy" for name in names}
+    source.require_room(3 * sum(m.file_size for m in archive.zip.infolist() if m.filename in members))
 
 
 def _array(source: Source, archive: Any, name: str, key: str) -> Any:

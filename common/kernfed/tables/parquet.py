@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
-from kernfed.tables.cells import EXACT, blank_missing, merge_labels, read_number
+from kernfed.tables.cells import EXACT, Misread, blank_missing, merge_labels, read_number, read_value
 from kernfed.tables.columns import locate_columns
 from kernfed.tables.raw_table import Faults, RawTable, Source
 
@@ -22,9 +23,10 @@ def read_parquet(source: Source) -> RawTable:
         DataError: Names file, column and remedy.
     """
     try:
-        with pq.ParquetFile(source.file.path) as file:
+        with open_parquet(source.file.path) as file:
             names = file.schema_arrow.names
             present = [names[i] for i in locate_columns(source, names, source.columns)]
+            require_room(source, file, present)
             table = file.read(columns=present)
     except OSError as err:
         if err.errno is not None:
@@ -53,16 +55,65 @@ def read_parquet(source: Source) -> RawTable:
     return RawTable(x, y, codes, labels, np.arange(1, n + 1), "row")
 
 
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a file so that text is read once for all rows that hold the same: a kilobyte may repeat a megabyte."""
+    with pq.ParquetFile(path) as file:
+        text = [field.name for field in file.schema_arrow if _is_text(field.type)]
+    return pq.ParquetFile(path, read_dictionary=text)
+
+
+def require_room(source: Source, file: pq.ParquetFile, names: Sequence[str]) -> None:
+    """Refuse a file whose columns of these names do not fit into memory.
+
+    Raises:
+        DataError: States what they take.
+    """
+    meta = file.metadata
+    wanted = [i for i in range(meta.num_columns) if meta.schema.column(i).path.split(".")[0] in set(names)]
+    pages = sum(meta.row_group(g).column(i).total_uncompressed_size for g in range(meta.num_row_groups) for i in wanted)
+    source.require_room(3 * 8 * meta.num_rows * len(wanted) + 2 * pages)
+
+
+def text_cells(source: Source, column: pa.ChunkedArray) -> list[object]:
+    """A column's cells; those of equal text are one object.
+
+    Raises:
+        DataError: Written out, they do not fit into memory.
+    """
+    if not _is_text(_value_type(column)):
+        return list(column.to_pylist())
+    values, codes = _distinct(column)
+    lengths = np.array([*(len(value or "") for value in values), 0], dtype=np.int64)
+    source.require_room(3 * int(lengths[codes].sum()))
+    cells = [*values, None]
+    return [cells[code] for code in codes.tolist()]
+
+
+def _value_type(column: pa.ChunkedArray) -> pa.DataType:
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Integers]:
+    """The different cells of a column of text, and for each row which one it holds, (n,); -1: null."""
+    if not column.num_chunks:
+        return [], np.empty(0, dtype=np.int64)
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    encoded = pa.concat_arrays(column.unify_dictionaries().chunks)
+    return encoded.dictionary.to_pylist(), encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+
+
 def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     """A column as float64 (n,), null as NaN; text that is a number counts as one, as in a CSV file."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = _value_type(column)
+    if _is_text(kind):
+        return _numbers_of_text(source, faults, name, column)
+    if pa.types.is_dictionary(column.type):
         column = column.cast(kind)
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
-    if _is_text(kind):
-        return _one_by_one(source, faults, name, column)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     elif pa.types.is_decimal(kind) or pa.types.is_integer(kind):
@@ -76,6 +127,17 @@ def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     return blank_missing(column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64), source.file)
 
 
+def _numbers_of_text(source: Source, faults: Faults, name: str, column: pa.ChunkedArray) -> Any:
+    """Each different text is read once; those that are no numbers are noted with the rows that hold them."""
+    values, codes = _distinct(column)
+    read = [*(read_value(text, source.file) for text in values), np.nan]
+    faulty = np.array([isinstance(value, Misread) for value in read])
+    rows = np.flatnonzero(faulty[codes])
+    for code, first, count in zip(*np.unique(codes[rows], return_index=True, return_counts=True), strict=True):
+        read_number(values[code], source, faults, name, int(rows[first]) + 1, int(count))
+    return np.array([np.nan if isinstance(value, Misread) else value for value in read])[codes]
+
+
 def _one_by_one(source: Source, faults: Faults, name: str, column: Any) -> Any:
     return np.array([read_number(c, source, faults, name, row) for row, c in enumerate(column.to_pylist(), start=1)])
 
@@ -86,16 +148,16 @@ def _is_text(kind: Any) -> bool:
 
 def _labels(column: Any, missing: Sequence[str]) -> tuple[Integers, tuple[str, ...]] | None:
     """Codes and names of a column of classes; None where its type cannot name classes."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = _value_type(column)
+    if _is_text(kind):
+        values, codes = _distinct(column)
+        return merge_labels(values, codes, missing)
+    if pa.types.is_dictionary(column.type):
         column = column.cast(kind)
     if pa.types.is_null(kind):
         return np.full(len(column), -1, dtype=np.int64), ()
-    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)):
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)):
         return None
-    if pa.types.is_string_view(kind):
-        column = column.cast(pa.large_string())
     if pa.types.is_float16(kind):
         column = column.cast(pa.float64())
     encoded = pa.concat_arrays(column.chunks).dictionary_encode() if column.num_chunks else None

@@ -15,11 +15,16 @@ import numpy as np
 from kernfed.arrays import GREATEST, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
+from kernfed.memory import available_bytes
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 MAX_LISTED = 12
 """Most columns or faults that a message lists."""
+
+
+_SMALL = 64 << 20
+"""Bytes that are not worth a look at the memory."""
 
 
 def _no_setting(name: str) -> None:
@@ -68,6 +73,18 @@ class Source:
             public: The same without what tells others of the file: lines, and names of columns that are not the job's.
         """
         raise DataError(f"{self.where}: {problem}", public=None if public is None else self.for_others(public))
+
+    def require_room(self, needed: int) -> None:
+        """Refuse a file that is larger than the memory once it is unpacked; its size on the disk may be a thousandth.
+
+        Args:
+            needed: Bytes that reading it takes at once.
+        """
+        if needed > _SMALL and needed > (limit := available_bytes() * 9 // 10):
+            self.refuse(
+                f"takes about {needed / 2**30:.1f} GiB once it is unpacked, and {limit / 2**30:.1f} GiB may be used "
+                "here; use fewer rows, or a larger machine"
+            )
 
     def for_others(self, problem: str) -> str:
         """A problem in words for whoever does not sit at this machine."""

@@ -86,15 +86,23 @@ def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights:
     return _losses(spec, outputs(spec, parameters, x), y, weights)
 
 
+def row_losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Compute every network's loss of each row, shape (N, n); the arguments are those of `losses`."""
+    return _row_losses(spec, outputs(spec, parameters, x), y)
+
+
 def _losses(spec: NetworkSpec, found: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-    if spec.task is LearningTask.REGRESSION:
-        of_rows = (found - y).square().sum(dim=2)
-    elif spec.task is LearningTask.BINARY:
-        both = functional.binary_cross_entropy_with_logits(found, y.expand_as(found), reduction="none")
-        of_rows = both.sum(dim=2)
-    else:
-        of_rows = -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
+    of_rows = _row_losses(spec, found, y)
     return (of_rows if weights is None else of_rows * weights).mean(dim=1)
+
+
+def _row_losses(spec: NetworkSpec, found: Tensor, y: Tensor) -> Tensor:
+    if spec.task is LearningTask.REGRESSION:
+        return (found - y).square().sum(dim=2)
+    if spec.task is LearningTask.BINARY:
+        both = functional.binary_cross_entropy_with_logits(found, y.expand_as(found), reduction="none")
+        return both.sum(dim=2)
+    return -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
 
 
 def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -274,6 +274,8 @@ class TrainNetworksRequest(google.protobuf.message.Message):
     BATCH_SIZE_FIELD_NUMBER: builtins.int
     WEIGHT_DECAY_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    NUM_FOLDS_FIELD_NUMBER: builtins.int
+    HELD_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Size of a gradient step. At least 0."""
     num_steps: builtins.int
@@ -284,6 +286,8 @@ class TrainNetworksRequest(google.protobuf.message.Message):
     """λ of loss + (λ/2) |θ|². At least 0."""
     seed: builtins.int
     """Of the batches; the client derives its own stream from it by name. From 0 to 2^63 - 1."""
+    num_folds: builtins.int
+    """Folds of the client's rows; 0: none are dealt. From 0 to 1,000."""
     @property
     def network(self) -> Global___NetworkSpec:
         """A network, up to the values of its parameters."""
@@ -291,6 +295,12 @@ class TrainNetworksRequest(google.protobuf.message.Message):
     @property
     def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Parameters of each network, in the order of `kernfed.models.network_spec.layout`. Shape (N, P)."""
+
+    @property
+    def held(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each network the fold, from 1 on, whose rows it does not see; 0: it sees all. Empty: they all do. From 0 to
+        1,000. At most 1,000,000 items.
+        """
 
     def __init__(
         self,
@@ -302,9 +312,11 @@ class TrainNetworksRequest(google.protobuf.message.Message):
         batch_size: builtins.int = ...,
         weight_decay: builtins.float = ...,
         seed: builtins.int = ...,
+        num_folds: builtins.int = ...,
+        held: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "learning_rate", b"learning_rate", "network", b"network", "networks", b"networks", "num_steps", b"num_steps", "seed", b"seed", "weight_decay", b"weight_decay"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "held", b"held", "learning_rate", b"learning_rate", "network", b"network", "networks", b"networks", "num_folds", b"num_folds", "num_steps", b"num_steps", "seed", b"seed", "weight_decay", b"weight_decay"]) -> None: ...
 
 Global___TrainNetworksRequest: typing_extensions.TypeAlias = TrainNetworksRequest
 
@@ -316,6 +328,10 @@ class KeepNetworkRequest(google.protobuf.message.Message):
 
     NETWORK_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    CHOICE_FIELD_NUMBER: builtins.int
+    choice: builtins.str
+    """The way in which these were found, in words. At most 256 characters."""
     @property
     def network(self) -> Global___NetworkSpec:
         """A network, up to the values of its parameters."""
@@ -324,14 +340,22 @@ class KeepNetworkRequest(google.protobuf.message.Message):
     def parameters(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (P)."""
 
+    @property
+    def weights(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The collaboration weights that trained it, one of each client; empty: those that the client has found. At most
+        1,000,000 items.
+        """
+
     def __init__(
         self,
         *,
         network: Global___NetworkSpec | None = ...,
         parameters: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        weights: collections.abc.Iterable[builtins.float] | None = ...,
+        choice: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["network", b"network", "parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["network", b"network", "parameters", b"parameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choice", b"choice", "network", b"network", "parameters", b"parameters", "weights", b"weights"]) -> None: ...
 
 Global___KeepNetworkRequest: typing_extensions.TypeAlias = KeepNetworkRequest
 
@@ -488,3 +512,75 @@ class PersonalStartRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["num_inputs", b"num_inputs", "num_outputs", b"num_outputs", "ridge", b"ridge"]) -> None: ...
 
 Global___PersonalStartRequest: typing_extensions.TypeAlias = PersonalStartRequest
+
+@typing.final
+class NetworkScores(google.protobuf.message.Message):
+    """Held-out losses of a client's candidates."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    COVARIANCE_FIELD_NUMBER: builtins.int
+    NUM_SCORED_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_scored: builtins.int
+    """Rows that were predicted unseen; 0: so few lie in a fold that the client's policy lets none be left out. From 0 to
+    2^53.
+    """
+    @property
+    def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Mean loss of each candidate over the client's rows, each predicted by a network that has not seen it. Shape (J)."""
+
+    @property
+    def covariance(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of these means, over the client's rows; copies of a row vary as one. Shape (J, J)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        covariance: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_scored: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["covariance", b"covariance", "losses", b"losses"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["covariance", b"covariance", "losses", b"losses", "num_rows", b"num_rows", "num_scored", b"num_scored"]) -> None: ...
+
+Global___NetworkScores: typing_extensions.TypeAlias = NetworkScores
+
+@typing.final
+class ScoreNetworksRequest(google.protobuf.message.Message):
+    """Score this client's candidates on its training rows, each by the network that was trained without it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NETWORK_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    NUM_FOLDS_FIELD_NUMBER: builtins.int
+    NUM_CANDIDATES_FIELD_NUMBER: builtins.int
+    num_folds: builtins.int
+    """Folds of the client's rows. From 0 to 1,000."""
+    num_candidates: builtins.int
+    """Candidates J. From 1 to 1,000. Binds J."""
+    @property
+    def network(self) -> Global___NetworkSpec:
+        """A network, up to the values of its parameters."""
+
+    @property
+    def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of each candidate, one for each fold that was left out. Shape (N, P)."""
+
+    def __init__(
+        self,
+        *,
+        network: Global___NetworkSpec | None = ...,
+        networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_folds: builtins.int = ...,
+        num_candidates: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "num_candidates", b"num_candidates", "num_folds", b"num_folds"]) -> None: ...
+
+Global___ScoreNetworksRequest: typing_extensions.TypeAlias = ScoreNetworksRequest

@@ -1360,7 +1360,7 @@ class Compared(google.protobuf.message.Message):
     num_apart: builtins.int
     """Rows kept apart. From 0 to 2^53."""
     square: builtins.float
-    """Mean of the squared difference of the two, row by row. At least 0."""
+    """Mean of the squared difference of the two, row by row; copies of a row vary as one. At least 0."""
     @property
     def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Mean of weight times squared error (over outputs its sum) of each model; the weighted one is first. Shape (2)."""

@@ -79,7 +79,7 @@ class OpenCall:
     ) -> None:
         self._call = call
         self._sessions = clients
-        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s)
+        rules = StepRules(call.needed, call.everyone, call.deadline_s, call.wait_s, call.grace_s, call.rows)
         self._began, self._began_at = time.monotonic(), datetime.now(UTC)
         self._state = StepState(call.clients, rules, self._began)
         self.outcomes: dict[str, Reply | Fault] = {}
@@ -279,9 +279,7 @@ class OpenCall:
                     self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
                 return self.outcomes
             if decision is Decision.FAIL:
-                raise quorum_error(
-                    self._call.request.step, self._call.needed, self._num_answers(), self.outcomes, self.clients
-                )
+                raise quorum_error(self._call, self.outcomes)
             self._say_waiting(now, away)
             self._wake.clear()
             timer = loop.call_later(self._state.next_change(now, away) + 1e-3, self._wake.set)
@@ -289,9 +287,6 @@ class OpenCall:
                 await self._wake.wait()
             finally:
                 timer.cancel()
-
-    def _num_answers(self) -> int:
-        return sum(not isinstance(o, Fault) for o in self.outcomes.values())
 
     def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
         text, until = self._state.waiting(away, now), self._state.closes_at(away)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kernfed.errors import ConfigError, DivergedError, KernfedError
+from kernfed.errors import ConfigError, DivergedError, KernfedError, NumericalError
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Needs
@@ -55,6 +55,8 @@ async def execute(
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method))
     cohort.cap(job.cohort.max_share)
+    if "cohort.min_rows_fraction" not in job.unused_keys():
+        cohort.count_rows(job.cohort.min_rows_fraction)
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
@@ -73,16 +75,22 @@ async def execute(
         setup = dataclasses.replace(setup, files=files)
     try:
         left = await workflow.run(setup, job.method, cohort, run)
-    except DivergedError as err:
+    except NumericalError as err:
+        run.tell_loudest()
+        if cohort.loudest is not None:
+            err.args = (f"{err}. {cohort.loudest.words}",)
+        if not isinstance(err, DivergedError):
+            raise
         if isinstance(err, DivergedRunError) and err.weights is not None:
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
-        if "method." not in str(err) and (keys := _step_keys(job)):
+        if cohort.loudest is None and "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
         if isinstance(err, DivergedRunError):
             await _measure_what_is_left(err, run)
             run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
             _tell_end(run, setup, workflow)
         raise
+    run.tell_loudest()
     _tell_end(run, setup, workflow)
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, u
 from kernfed_server.jobs.descriptions import LaterDescription, agree_backbone, check_description, digest
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, pooled_mean
+from kernfed_server.jobs.scales import agree_scales, check_embedding, pooled_mean
 from kernfed_server.jobs.taking import (
     asked_schema,
     centre_request,
@@ -246,7 +247,8 @@ async def _map_features(
     if not job.features.intercept:
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))
     if taken is None:
-        embedded = await gate.ask(MeanEmbeddingRequest(num_features=num_features, num_outputs=num_outputs))
+        means = MeanEmbeddingRequest(num_features=num_features, num_outputs=num_outputs)
+        embedded = await gate.ask(means, partial(check_embedding, agreement.spec, data_schema(job).task))
         pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:

@@ -17,6 +17,7 @@ from kernfed.maths.settling import relative_movement
 from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed.methods.shares import ClientShare, SharesFinding
+from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.agreed import AgreedValues
 from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
@@ -97,6 +98,7 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
+        self._loud: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
@@ -180,10 +182,8 @@ class Run:
 
     async def record(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> None:
         """Close a round: its state is on disk before the next one opens."""
-        if metrics is not None and metrics.pooled:
-            self.measured = metrics
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
-        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
+        self._closed(round_num, metrics)
         await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
         self._round, self._recorded = round_num, True
 
@@ -200,11 +200,19 @@ class Run:
         Returns:
             What writes the state; to be awaited before the next round is closed.
         """
-        if metrics is not None and metrics.pooled:
-            self.measured = metrics
-        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=metrics or RoundMetrics()))
+        self._closed(round_num, metrics)
         self._round, self._recorded = round_num, True
         return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
+
+    def _closed(self, round_num: int, metrics: RoundMetrics | None) -> None:
+        """Tell a round's metrics, with the rows behind it."""
+        self.tell_loudest()
+        if metrics is not None and metrics.pooled:
+            self.measured = metrics
+        told, behind = metrics or RoundMetrics(), self._cohort.row_share
+        if behind is not None:
+            told = replace(told, training={**told.training, ROW_SHARE: behind})
+        self._journal.event(JobEvent(EventKind.ROUND_CLOSED, round_num, metrics=told))
 
     def moved(self, before: Array, after: Array) -> None:
         """Note by which part of its size this round moved what is learned."""
@@ -331,6 +339,13 @@ class Run:
     def wait(self, why: str) -> None:
         """Say what the job waits for; empty: nothing any more."""
         self._journal.event(JobEvent(EventKind.WAITING, self._round, message=why and f"waiting: {why}"))
+
+    def tell_loudest(self) -> None:
+        """Note the client whose numbers were the farthest beyond all others', though they counted; once for each."""
+        loud = self._cohort.loudest
+        if loud is not None and loud.client not in self._loud:
+            self._loud.add(loud.client)
+            self.note(loud.words)
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""

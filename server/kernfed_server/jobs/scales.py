@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -12,13 +13,17 @@ import numpy.typing as npt
 
 from kernfed.arrays import Array
 from kernfed.errors import InvalidReplyError
-from kernfed.federation.messages.data import DataDescription
+from kernfed.features.kernels import RANDOM_KERNELS
+from kernfed.features.spec import FeatureSpec
+from kernfed.federation.messages.data import DataDescription, LearningTask, MeanEmbedding
 from kernfed.jobs.job_file import DataSection
 from kernfed.maths.clipping import BOUND
 from kernfed.maths.statistics import Moments, constant_columns, pool_moments, pooled_deviation
+from kernfed.maths.tasks import TASKS
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 
+_ROUNDING = 1e-6
 TOO_FAR = 30.0
 """A client stands apart beyond so many deviations of all the others."""
 
@@ -64,6 +69,18 @@ def check_moments(reply: StatedMoments) -> None:
     for name, values in (("deviations", reply.deviation), ("rests of means", reply.mean_rest)):
         if len(values) not in (0, len(reply.mean)):
             raise InvalidReplyError(f"states {len(values)} {name} for {len(reply.mean)} columns")
+
+
+def check_embedding(spec: FeatureSpec, task: LearningTask, _client: str, reply: MeanEmbedding) -> None:
+    """Refuse means that no rows have: random features of a row have norm √2 at most, and classes are shares.
+
+    Raises:
+        InvalidReplyError: A mean is larger.
+    """
+    if spec.kernel in RANDOM_KERNELS and float(np.linalg.norm(reply.feature_mean)) > math.sqrt(2) + _ROUNDING:
+        raise InvalidReplyError("states a mean of features larger than any row's features are")
+    if TASKS[task].has_classes and (reply.target_mean.min() < -_ROUNDING or reply.target_mean.max() > 1 + _ROUNDING):
+        raise InvalidReplyError("states a share of a class that is none")
 
 
 def moments_of(reply: StatedMoments) -> Moments:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from kernfed.federation.quorum import RowsNeeded
 
 
 class Decision(enum.Enum):
@@ -33,6 +35,7 @@ class StepRules:
         deadline_s: Seconds from the start after which the step closes on its quorum.
         wait_s: Seconds from the deadline after which a step below quorum fails.
         grace_s: Seconds for which a step that has its quorum waits for clients without a session.
+        rows: Rows that must stand behind the answers as well.
     """
 
     needed: int
@@ -40,6 +43,12 @@ class StepRules:
     deadline_s: float
     wait_s: float
     grace_s: float = math.inf
+    rows: RowsNeeded = field(default_factory=RowsNeeded)
+
+    def met(self, clients: Iterable[str]) -> bool:
+        """Whether the answers of these clients are a quorum."""
+        names = set(clients)
+        return len(names) >= self.needed and self.rows.reached(names)
 
 
 Away = Mapping[str, float]
@@ -80,15 +89,15 @@ class StepState:
 
     def can_spare(self, client: str) -> bool:
         """Whether the quorum can be met without a client."""
-        return len(self._answered) + len(self._pending.keys() - {client}) >= self._rules.needed
+        return self._rules.met(self._answered.keys() | (self._pending.keys() - {client}))
 
     def decide(self, now: float, away: Away = MappingProxyType({})) -> Decision:
         """The action at time `now` (seconds, the clock of the constructor)."""
-        have = len(self._answered)
+        met = self._rules.met(self._answered)
         if not self._pending:
-            return Decision.CLOSE if have >= self._rules.needed else Decision.FAIL
-        if have + len(self._pending) < self._rules.needed or now >= self._give_up:
-            closes = have >= self._rules.needed and not self._rules.everyone
+            return Decision.CLOSE if met else Decision.FAIL
+        if now >= self._give_up or not self._rules.met(self._answered.keys() | self._pending.keys()):
+            closes = met and not self._rules.everyone
             return Decision.CLOSE if closes else Decision.FAIL
         if now >= self.closes_at(away):
             return Decision.CLOSE
@@ -96,7 +105,7 @@ class StepState:
 
     def closes_at(self, away: Away) -> float:
         """When a step that has its quorum closes without those that are missing; infinity where it does not."""
-        if self._rules.everyone or len(self._answered) < self._rules.needed:
+        if self._rules.everyone or not self._rules.met(self._answered):
             return math.inf
         if self._pending.keys() <= away.keys():
             return min(self._deadline, max(away[c] for c in self._pending) + self._rules.grace_s)
@@ -117,9 +126,11 @@ class StepState:
         wanted = self._rules.needed
         if self._rules.everyone:
             wanted = max(wanted, len(self._answered) + len(self._pending))
-        reachable = len(self._answered) + sum(c not in away for c in self._pending)
+        there = [*self._answered, *(c for c in self._pending if c not in away)]
+        reachable, rows = len(there), self._rules.rows.words(there)
         missing = [c for c in self._pending if now >= self._deadline or c in away]
-        if (reachable >= wanted and now < self._deadline) or not missing:
+        if (reachable >= wanted and not rows and now < self._deadline) or not missing:
             return ""
         have = len(self._answered) if now >= self._deadline else reachable
-        return f"waiting: {have} of {wanted} clients (missing: {', '.join(missing)})"
+        lacking = f" with {rows}" if rows else ""
+        return f"waiting: {have} of {wanted} clients{lacking} (missing: {', '.join(missing)})"

@@ -1,14 +1,20 @@
-"""Revocations as they happen: the registry is polled, and whoever is revoked is cut off in mid-session."""
+"""Revocations as they happen: the registry is polled, and whoever is revoked is cut off in mid-session.
+
+It also sees which renewed certificates are in use, from when on those before them have a day to live.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
 
 from kernfed.errors import KernfedError
+from kernfed.pki.authority import utc_now
 from kernfed.pki.records import IssuedCertificate, Revocation
 from kernfed.pki.registry import Registry, RegistryReader
 
@@ -17,6 +23,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 POLL_INTERVAL_S = 1.0
+MAX_SEEN = 10_000
+"""Callers that are remembered; those longest silent go first."""
 
 
 class RevocationWatch:
@@ -28,6 +36,7 @@ class RevocationWatch:
         on_revoked: Callable[[Revocation, Sequence[IssuedCertificate]], None] = lambda revocation, certificates: None,
         *,
         interval_s: float = POLL_INTERVAL_S,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         """Read the revocations so far (blocking, once) and keep them in memory.
 
@@ -36,7 +45,12 @@ class RevocationWatch:
             on_revoked: Called on the event loop for each new revocation, with all certificates; ends that client's
                 session.
             interval_s: Seconds between two looks.
+            now: Clock.
         """
+        self._registry = registry
+        self._now = now
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        """Serials of callers, those before the last look too: a renewed certificate may be used within a moment."""
         self._reader = RegistryReader(registry.path)
         self.on_revoked = on_revoked
         self._interval_s = interval_s
@@ -46,7 +60,11 @@ class RevocationWatch:
         self._reader.close()  # until `run`
 
     def is_revoked(self, serial: str) -> bool:
-        """Whether a serial number was revoked; from memory."""
+        """Whether the serial number of a caller was revoked; from memory."""
+        self._seen[serial] = None
+        self._seen.move_to_end(serial)
+        if len(self._seen) > MAX_SEEN:
+            self._seen.popitem(last=False)
         return serial in self._serials
 
     async def run(self) -> None:
@@ -57,11 +75,11 @@ class RevocationWatch:
             self._reader.close()
 
     async def _poll(self) -> None:
-        readable = True
+        readable = tidy = True
         while True:
             await asyncio.sleep(self._interval_s)
             try:
-                new = await _to_its_end(asyncio.to_thread(self._reader.revocations, self._last))
+                new, (unused, over) = await _to_its_end(asyncio.to_thread(self._look))
                 certificates = await _to_its_end(asyncio.to_thread(self._reader.certificates)) if new else []
             except KernfedError as err:
                 if readable:
@@ -80,6 +98,18 @@ class RevocationWatch:
                     why=revocation.why,
                 )
                 self.on_revoked(revocation, certificates)
+            used = unused.intersection(self._seen)
+            try:
+                if used or over:
+                    await _to_its_end(asyncio.to_thread(self._registry.end_renewed, used, self._now()))
+                tidy = True
+            except KernfedError as err:
+                if tidy:
+                    log.error("renewed certificates cannot be ended; still trying", error=str(err))
+                tidy = False
+
+    def _look(self) -> tuple[list[Revocation], tuple[frozenset[str], bool]]:
+        return self._reader.revocations(self._last), self._reader.unused(self._now())
 
     def _add(self, revocations: list[Revocation]) -> None:
         for revocation in revocations:

@@ -151,3 +151,40 @@ def test_rows_that_stand_far_out_are_shown(site: Path) -> None:
         note.startswith("column 'age': a training row stands far out (9999)")
         for note in json.loads(done.stdout)["notes"]
     )
+
+
+def test_steps_that_the_policy_refuses_are_named(site: Path) -> None:
+    """By the kinds that the method's steps send; a policy as it is by default has nothing to tell."""
+    checked = json.loads(run(HEART / "personalise.toml", "--config", site / "client.toml", "--json").stdout)
+    assert not [note for note in checked["notes"] if "policy" in note]
+    with (site / "client.toml").open("a") as file:
+        file.write('[policy]\nallow = ["summary", "mean_embedding", "gradient", "metric"]\n')
+    checked = json.loads(run(HEART / "personalise.toml", "--config", site / "client.toml", "--json").stdout)
+    told = [note for note in checked["notes"] if note.startswith("policy.allow lacks sufficient_statistic")]
+    assert len(told) == 1
+    assert "refuses personalise.statistics, personalise.factor, personalise.project, where" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            "x,y\n1,2\n2,\n3,4\nfour,5\n",
+            "the stream has 2 rows that can be used now; 1 left out: a value is missing; 1",
+        ),
+        ("z,y\n1,2\n", "the stream cannot be read"),
+    ],
+)
+def test_the_streams_folder_is_read(tmp_path: Path, lines: str, told: str) -> None:
+    """For a method on streams; what would be left out is counted by kind."""
+    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{i},{2 * i}\n" for i in range(20)))
+    (tmp_path / "grows").mkdir()
+    (tmp_path / "grows" / "a.csv").write_text(lines)
+    (tmp_path / "client.toml").write_text(
+        '[datasets.default.train]\npath = "rows.csv"\n[datasets.default.stream]\nsource = "follow"\npath = "grows"\n'
+    )
+    job = 'name = "s"\n[method]\nname = "online"\n[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    (tmp_path / "job.toml").write_text(job)
+    done = run(tmp_path / "job.toml", "--config", tmp_path / "client.toml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [note for note in json.loads(done.stdout)["notes"] if note.startswith(told)]

@@ -37,6 +37,7 @@ from kernfed.methods.distill.messages import (
     TargetMomentsRequest,
 )
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.told import told
 from kernfed_client.methods.distill.blended import Blended
 from kernfed_client.methods.distill.bring_your_own import make_learner
 from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson
@@ -136,7 +137,9 @@ def distil(job: LocalJob, request: DistillRequest) -> PublicPredictions:
     """Fit, and predict the public points."""
     state = _state(job)
     fitted = _fit(job, request, deregularise=request.deregularise, lasting=True)
-    return PublicPredictions(num_rows=job.num_rows, predictions=fitted.public(), far_rows=state.far_rows)
+    num_far = round(state.far_rows * job.num_rows)
+    far = state.far_rows if told(num_far, job.file.policy.min_rows) else 0.0
+    return PublicPredictions(num_rows=job.num_rows, predictions=fitted.public(), far_rows=far)
 
 
 def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evaluation:

@@ -10,7 +10,7 @@ import torch
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError, WireError
-from kernfed.maths.folds import units
+from kernfed.maths.folds import keep_apart, units
 from kernfed.methods.distill.messages import MOST_LEFT_OUT, LeftOutErrors, LeftOutErrorsRequest
 from kernfed.methods.distill.scales import WORST
 from kernfed.methods.distill.tensors.tuning import held_out_sums
@@ -34,8 +34,9 @@ def leave_out(job: LocalJob, request: LeftOutErrorsRequest) -> LeftOutErrors:
     factors, penalties = (_grid(a, request.step) for a in (request.factors, request.penalties))
     x, y = job.x_train, encode_targets(job, job.targets_train)
     if len(x) > MOST_LEFT_OUT:
-        draw = rng.stream(request.seed, "left out", job.client)
-        chosen = np.sort(draw.permutation(len(x))[:MOST_LEFT_OUT])
+        order = rng.stream(request.seed, "left out", job.client).permutation(len(x))
+        single = np.arange(len(x)) if job.block is None else job.block
+        chosen = np.flatnonzero(keep_apart(order, single, MOST_LEFT_OUT))
         x, y = x[chosen], y[chosen]
     unit = units(x)
     sums = np.zeros((len(factors), len(penalties)))

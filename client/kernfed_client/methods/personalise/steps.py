@@ -14,7 +14,7 @@ from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.clipping import clip_rows
 from kernfed.maths.statistics import moments
 from kernfed.maths.triangles import unpack
-from kernfed.methods.personalise.choice import Family, candidates
+from kernfed.methods.personalise.choice import candidates
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest, CrossfitScores
 from kernfed.methods.personalise.embeddings import embed, target_terms
@@ -167,13 +167,10 @@ def adopt(job: LocalJob, request: AdoptRequest) -> ModelAdopted:
     if not decisions:
         raise WireError(f"{request.step}: no decision to follow")
     found = target.adopt(decisions)
-    c = found.candidate
-    wide = "K" if c.family is Family.CLUSTER else "h"
-    facts = [f"{name} {value:g}" for name, value in ((wide, c.width), ("u", c.share), ("rho", c.ridge)) if value > 0]
     own_way = "; its own rows say so" if found.index != decisions[-1].pooled else ""
     if target.is_small:
         own_way = "; the common choice, for it has too few rows"
-    state.learn(job, found.weights, f"{c.family}, {', '.join(facts)}{own_way}")
+    state.learn(job, found.weights, f"{found.candidate.words}{own_way}")
     keep_linear(job, state, state.expanded(found.coefficients))
     state.fits.clear()
     return ModelAdopted(num_rows=job.num_rows)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import InvalidTensorError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
+from kernfed.maths.folds import deal, sums_of_deviations
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.methods.personalise.network_scales import Scales
@@ -21,19 +22,21 @@ from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
     KeepModelRequest,
     KeepNetworkRequest,
+    NetworkScores,
     PersonalProducts,
     PersonalProductsRequest,
     PersonalStart,
     PersonalStartRequest,
     PersonalSteps,
     PersonalStepsRequest,
+    ScoreNetworksRequest,
     TrainedNetworks,
     TrainNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
 from kernfed.tensors.affine_ridge import AffineRidge
 from kernfed.tensors.arrays import to_array
-from kernfed.tensors.networks import dtype_of, train
+from kernfed.tensors.networks import dtype_of, row_losses, train
 from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
@@ -81,19 +84,48 @@ def keep_model(job: LocalJob, request: KeepModelRequest) -> ModelAdopted:
 def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetworks:
     """Gradient steps of all networks together; the order of batches is drawn from the seed and this client's name."""
     x, y = _training_rows(job, request.network)
-    trained = train(
-        request.network,
-        _parameters(job, request.network, request.networks),
-        x,
-        y,
-        learning_rate=request.learning_rate,
-        num_steps=request.num_steps,
-        batch_size=request.batch_size,
-        weight_decay=request.weight_decay,
-        seed=rng.seed(request.seed, "batches", job.client),
-        block=job.block,
-    )
+    networks = _parameters(job, request.network, request.networks)
+    trained = networks.clone()
+    for apart, places in _by_fold(request).items():
+        inside = _folds(job, request.num_folds) != apart - 1 if apart else np.ones(len(x), dtype=bool)
+        rows_x, rows_y = (rows[torch.from_numpy(inside).to(rows.device)] for rows in (x, y)) if apart else (x, y)
+        trained[places] = train(
+            request.network,
+            networks[places],
+            rows_x,
+            rows_y,
+            learning_rate=request.learning_rate,
+            num_steps=request.num_steps,
+            batch_size=request.batch_size,
+            weight_decay=request.weight_decay,
+            seed=rng.seed(request.seed, "batches", job.client),
+            block=None if job.block is None else job.block[inside],
+        )
     return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
+
+
+def score_networks(job: LocalJob, request: ScoreNetworksRequest) -> NetworkScores:
+    """Held-out losses of this client's candidates, and their covariance over its rows."""
+    x, y = _training_rows(job, request.network)
+    count, folds = request.num_candidates, request.num_folds
+    if folds < 1 or len(request.networks) != count * folds:
+        raise WireError(f"{request.step}: {len(request.networks)} networks for {count} candidates and {folds} folds")
+    networks = _parameters(job, request.network, request.networks).reshape(count, folds, -1)
+    fold, losses = _folds(job, folds), np.empty((count, len(x)))
+    if fold[0] < 0:
+        return NetworkScores(
+            num_rows=job.num_rows, num_scored=0, losses=np.zeros(count), covariance=np.zeros((count, count))
+        )
+    for apart in np.unique(fold):
+        held = fold == apart
+        rows = torch.from_numpy(held).to(x.device)
+        losses[:, held] = to_array(row_losses(request.network, networks[:, apart], x[rows], y[rows]))
+    sums = sums_of_deviations(losses, personal(job).unit)
+    num = sums.shape[1]
+    covariance = sums @ sums.T / losses.shape[1] ** 2 * (num / max(1, num - 1))
+    return NetworkScores(
+        num_rows=job.num_rows, num_scored=job.num_rows, losses=losses.mean(axis=1), covariance=covariance
+    )
 
 
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
@@ -102,6 +134,10 @@ def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     check_network(job, request.network)
     network = OwnNetwork(request.network, request.parameters, *_target_scale(job))
     state.scorer = network.scores
+    if request.weights and state.shared is not None:  # after a restart nobody may have told who the others are
+        if len(request.weights) != len(state.shared.clients):
+            raise WireError(f"{request.step}: weights of {len(request.weights)} clients")
+        state.weights, state.choice = np.array(request.weights), request.choice
     network.keep(job, state.facts())
     return ModelAdopted(num_rows=job.num_rows)
 
@@ -181,6 +217,32 @@ def _training_rows(job: LocalJob, spec: NetworkSpec) -> tuple[Tensor, Tensor]:
     return job.memo(key, lambda: training_rows(job, spec, *_target_scale(job)))
 
 
+def _by_fold(request: TrainNetworksRequest) -> dict[int, Tensor | slice]:
+    """Places of the networks by the fold whose rows they do not see; 0: they see all.
+
+    Raises:
+        WireError: It is told of other networks, or of a fold that there is not.
+    """
+    if not request.held:
+        return {0: slice(None)}
+    held = np.array(request.held)
+    if len(held) != len(request.networks) or held.max() > request.num_folds:
+        raise WireError(f"{request.step}: {len(held)} folds for {len(request.networks)} networks, or one too high")
+    return {int(apart): torch.from_numpy(np.flatnonzero(held == apart)) for apart in np.unique(held)}
+
+
+def _folds(job: LocalJob, num_folds: int) -> Integers:
+    """Fold of each training row, from 0 on, (n,); copies of a row lie in one.
+
+    Where a fold would hold fewer rows than an answer must stand for, no row is in any: -1.
+    """
+    unit = personal(job).unit
+    order = rng.stream(job.schema.seed, "personalise", "judging", job.client).permutation(len(unit))
+    fold = deal(order, unit, num_folds)
+    least = max(1, job.file.policy.min_rows)
+    return fold if np.bincount(fold, minlength=num_folds).min() >= least else np.full_like(fold, -1)
+
+
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
@@ -207,6 +269,7 @@ STEPS: dict[type[Any], Any] = {
     KeepModelRequest: keep_model,
     TrainNetworksRequest: train_networks,
     KeepNetworkRequest: keep_network,
+    ScoreNetworksRequest: score_networks,
     EvaluateNetworksRequest: evaluate_networks,
 }
 """Steps of this module, by the request that they answer."""

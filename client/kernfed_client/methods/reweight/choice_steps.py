@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import InvalidTensorError
+from kernfed.maths.folds import sums_of_deviations, units
 from kernfed.methods.reweight.choice_messages import Compared, CompareLinearRequest, CompareNetworksRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
@@ -47,12 +48,23 @@ def _compared(job: LocalJob, variant: str, apart: Array, scores: list[Floats]) -
     y = encode_targets(job, job.targets_train[apart])
     weights = ratios_of(job, variant).weights[apart]
     losses = np.stack([weights * np.square(found - y).sum(axis=1) for found in scores])
-    return Compared(
-        num_rows=job.num_rows,
-        num_apart=count,
-        losses=losses.mean(axis=1),
-        square=float(np.square(losses[0] - losses[1]).mean()),
-    )
+    square = mean_square(losses[0] - losses[1], units(np.hstack([job.x_train[apart], y])))
+    return Compared(num_rows=job.num_rows, num_apart=count, losses=losses.mean(axis=1), square=square)
+
+
+def mean_square(differences: Floats, unit: Integers) -> float:
+    """Mean of squares from which (it less the squared mean) over the rows is the variance of the mean.
+
+    Copies of a row are no further rows: their deviations from the mean count as one, their sum.
+
+    Args:
+        differences: Of each row, shape (n,).
+        unit: Number of each row's content, shape (n,).
+    """
+    if len(np.unique(unit)) == len(unit):
+        return float(np.square(differences).mean())
+    sums = sums_of_deviations(differences[None], unit)
+    return float(differences.mean()) ** 2 + float(np.square(sums).sum()) / len(differences)
 
 
 STEPS: dict[type[Any], Any] = {CompareLinearRequest: compare_linear, CompareNetworksRequest: compare_networks}

@@ -107,7 +107,7 @@ def test_rows(job: LocalJob) -> Floats:
     file = section.unlabelled
 
     def read() -> Floats:
-        rows = read_unlabelled(file, job.schema, job.dataset)
+        rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows)
         content.check_unlabelled(job.folder / "setup", rows, job.dataset)
         return rows
 

@@ -170,6 +170,14 @@ class Request(Message, Generic[R_co]):
     setup: ClassVar[bool] = False
     once: ClassVar[bool] = False
 
+    def refusals(self, reply: Any) -> Iterator[str]:
+        """Say why a reply cannot be an answer to this request; one with such leaves its client out of the step.
+
+        `Reply.contradictions` looks at a reply alone.
+        """
+        del reply
+        yield from ()
+
 
 def requests_in(*modules: ModuleType) -> tuple[type[Request[Any]], ...]:
     """The requests that modules define, in their order there."""

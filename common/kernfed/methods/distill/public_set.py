@@ -19,6 +19,9 @@ from kernfed.errors import DataError
 from kernfed.jobs.client_file import FORMATS, PartitionFile
 from kernfed.tables.raw_table import Source
 
+_MOST_HEADER = 4096
+"""Bytes of the header of a packed file, which names one array."""
+
 
 def pack_file(path: Path, features: tuple[str, ...]) -> bytes:
     """The packed points of a file; see `read_points`."""
@@ -62,6 +65,10 @@ def unpack(content: bytes, num_columns: int | None = None) -> Floats:
     Raises:
         DataError: These are not the bytes of a public set with so many columns.
     """
+    if int.from_bytes(content[:8], "little") > _MOST_HEADER:  # of millions of names, which take minutes to read
+        raise DataError(
+            "public set: not a file that `kernfed job submit` packs: its header is too long; submit the job again"
+        )
     try:
         arrays = load(content)
     except (SafetensorError, ValueError, KeyError) as err:

@@ -23,9 +23,24 @@ Moments = tuple[Floats, Floats]
 def how_far(moments: Mapping[str, Moments]) -> dict[str, float]:
     """By how many deviations of the other clients' targets each client's own lie off, or spread more; 0 for one client.
 
+    Of three clients and more the farthest is judged first, and where it is `IMPLAUSIBLE` the others without it: with
+    few clients its numbers would make theirs look far off.
+
     Args:
         moments: By client. The others stand for the plausible by the medians of their means and deviations.
     """
+    found: dict[str, float] = {}
+    left = dict(moments)
+    while True:
+        among = _among(left)
+        worst = max(among, key=lambda client: among[client], default="")
+        if len(left) < 3 or among[worst] < IMPLAUSIBLE:
+            return {client: {**found, **among}[client] for client in moments}
+        found[worst] = among[worst]
+        del left[worst]
+
+
+def _among(moments: Mapping[str, Moments]) -> dict[str, float]:
     found = {}
     for client, (mean, deviation) in moments.items():
         others = [m for name, m in moments.items() if name != client]

@@ -8,12 +8,14 @@ the last row of W is not in |W|².
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.newton import not_a_solve
 
 Matrix = Annotated[Array, Shape("D", "C")]
 Ridge = Annotated[float, Range(0, 1e6)]
@@ -158,6 +160,10 @@ class HeadStepRequest(Request[HeadStep]):
     """W."""
     direction: Matrix
     """G."""
+
+    def refusals(self, reply: HeadStep) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.direction, reply.newton_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

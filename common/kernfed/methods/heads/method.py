@@ -6,7 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.base import Method, table
+from kernfed.methods.base import FIXED, Method, table
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -25,7 +25,13 @@ from kernfed.methods.heads.settings import (
     FedSophiaSettings,
     NewtonSettings,
 )
-from kernfed.methods.ridge.messages import NEWTON, CurvatureRequest, GradientDescentRequest, ProximalSolveRequest
+from kernfed.methods.ridge.messages import (
+    NEWTON,
+    CurvatureRequest,
+    GradientDescentRequest,
+    NewtonStartRequest,
+    ProximalSolveRequest,
+)
 
 Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings | FedNewSettings
 
@@ -37,15 +43,24 @@ def _check(settings: Settings, task: LearningTask | None) -> None:
         )
 
 
-def _linear(settings: type[Settings], *steps: type[Request[Any]]) -> Method[Settings]:
-    steps = (OpenHeadRequest, EvaluateHeadRequest, *steps)
-    return Method(settings, rounds=lambda s: s.rounds, check=_check, steps=steps)
+def _linear(
+    settings: type[Settings], asks_ridge: type[Request[Any]], asks_head: type[Request[Any]], *more: type[Request[Any]]
+) -> Method[Settings]:
+    """A method with what it asks of its ridge problem, and of a head."""
 
+    def asks(s: Settings) -> tuple[type[Request[Any]], ...]:
+        return (asks_ridge,) if s.loss == "ridge" else (asks_head,)
+
+    steps = tuple(dict.fromkeys((OpenHeadRequest, EvaluateHeadRequest, asks_ridge, asks_head, *more)))
+    return Method(settings, rounds=lambda s: s.rounds, check=_check, steps=steps, asks=asks, fixed=FIXED)
+
+
+_NEWTON_HEAD = (HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest)
 
 METHODS = table(
-    _linear(NewtonSettings, *NEWTON, HeadGradientRequest, HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest),
-    _linear(FedAvgSettings, CurvatureRequest, GradientDescentRequest, HeadDescentRequest),
+    _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, *_NEWTON_HEAD),
+    _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest),
     _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest),
-    _linear(FedSophiaSettings, HeadSophiaRequest),
-    _linear(FedNewSettings, HeadDirectionRequest),
+    _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest),
+    _linear(FedNewSettings, HeadDirectionRequest, HeadDirectionRequest),
 )

@@ -27,6 +27,8 @@ from kernfed.methods.online.settings import (
     VmKoflSettings,
 )
 
+_NUMBERS = {name: name for name in ("batch_rows", "outlier_spans", "regularisation")}
+
 
 def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> Method[StreamSettings]:
     return Method(
@@ -35,6 +37,10 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
         needs=lambda _: Needs.COLUMNS,
         measured="of predictions made before learning",
         steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
+        asks=lambda _: (OpenStreamRequest,),
+        fixed=_NUMBERS,
+        schema={"test_fraction": 0.0, "by_content": False, "clipped": False},
+        reads_stream=True,
     )
 
 

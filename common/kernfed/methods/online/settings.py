@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from kernfed.methods.online.dictionary import MAX_KERNELS, default_lengthscales
 from kernfed.methods.online.own_model import LENGTHSCALES
 from kernfed.methods.online.pooled_ridge import packed_size
-from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE
+from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, ROW_QUORUM
 from kernfed.section import Above, MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -35,6 +35,7 @@ class StreamSettings(MethodSection):
         Unused("evaluate_every", "measures as its own key metrics_every says"),
         NO_RIDGE_ALONE,
         Unused(MAX_SHARE, "counts the rows that each stream brings"),
+        Unused(ROW_QUORUM, "counts the rows that each stream brings"),
         Unused("data.scales", "leaves rows that stand far out to its own rules, for its rows keep coming"),
         Unused("data.unseen_classes", "takes every class that `classes` names, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),

@@ -9,6 +9,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,17 @@ class Family(enum.StrEnum):
     LOSS_AGAIN = "loss-again"
     """The same from the model chosen in the second stage."""
 
+
+_WORDS: Final = {
+    Family.LOCAL: "itself alone",
+    Family.POOLED: "all clients, by their rows",
+    Family.FEDAVG: "all rows alike",
+    Family.EMBEDDING: "clients whose rows look alike",
+    Family.CLUSTER: "clients that one model predicts well together",
+    Family.LOSS_LOCAL: "clients that its own model predicts well",
+    Family.LOSS_CHOICE: "clients that the first choice's model predicts well",
+    Family.LOSS_AGAIN: "clients that the last choice's model predicts well",
+}
 
 FULL_GRID = CandidateGrid(
     widths=(0.25, 0.5, 1.0),
@@ -78,6 +90,13 @@ class Candidate:
     """u; 0 for the local family."""
     ridge: float
     """rho."""
+
+    @property
+    def words(self) -> str:
+        """From whom it learns, for people."""
+        many = f" ({self.width:g} groups)" if self.family is Family.CLUSTER else ""
+        lean = f", {self.share:.0%} of the way" if 0 < self.share < 1 and self.family is not Family.FEDAVG else ""
+        return f"{_WORDS[self.family]}{many}{lean}; ridge {self.ridge:g} of the mean second moment"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from scipy.linalg.lapack import dposv
 
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
-from kernfed.maths.folds import deal
+from kernfed.maths.folds import deal, variance_of_means
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
 from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, cluster_models
@@ -161,11 +161,10 @@ class Target:
                 "rows"
             )
         errors = self.errors(decisions)
-        n = errors.shape[1]
         losses = errors.mean(axis=1)
         fedavg = fedavg_candidates(candidates(self.grid, 0))
         differences = losses[:, None] - losses[fedavg]
-        variances = np.stack([np.var(errors - errors[b], axis=1) for b in fedavg], axis=1) / (n - 1)
+        variances = np.stack([variance_of_means(errors - errors[b], self.unit) for b in fedavg], axis=1)
         return Scores(losses, np.square(differences), variances)
 
     def choose(self, decisions: Sequence[StageDecision]) -> int:
@@ -174,11 +173,11 @@ class Target:
         if self.is_small:
             return last.pooled
         errors = self.errors(before)
-        n = errors.shape[1]
         chosen, least = last.pooled, 0.0
         for j in last.alternatives:
             gain = errors[j] - errors[last.pooled]
-            bound = float(gain.mean() + needed_errors(n) * math.sqrt(np.var(gain) / (n - 1)))
+            error = math.sqrt(variance_of_means(gain[None], self.unit)[0])
+            bound = float(gain.mean()) + needed_errors(self._num_units) * error
             if bound < least:
                 chosen, least = j, bound
         return chosen

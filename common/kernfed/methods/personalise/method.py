@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernfed.federation.messages.base import requests_in
-from kernfed.methods.base import Method, table
+from kernfed.methods.base import FIXED, Method, table
 from kernfed.methods.personalise import crossfit_messages, messages, training_messages
 from kernfed.methods.personalise.kept import pack_folder
 from kernfed.methods.personalise.settings import PersonaliseSettings
@@ -27,5 +27,7 @@ METHODS = table(
         pack=pack_folder,
         unscaled=_unscaled,
         steps=(*requests_in(messages, crossfit_messages, training_messages), NewtonStartRequest),
+        fixed=FIXED,
+        schema={"clipped": False},
     )
 )

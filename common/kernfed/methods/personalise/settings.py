@@ -98,6 +98,12 @@ class PersonaliseSettings(MethodSection):
         "auto",
         description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
     )
+    judge: Annotated[Literal["networks", "ridge"], Only(trainer="fedavg", weights="crossfit")] = Field(
+        "networks",
+        description="What chooses the weights of networks: ridge: cross-fitting with ridge models, alone; networks: "
+        "held-out losses of networks choose, for each client, between these weights and those of Q-aggregation. This "
+        "takes half as many rounds again, in round 1, with four networks for each client.",
+    )
     keep_shared: Annotated[bool, Only(trainer="exact")] = Field(
         False,
         description="Keep among the artifacts what clients shared, of those whose policy allows it, for clients that "

@@ -1,18 +1,36 @@
 """Steps that train the models of all targets which weigh a client, in one computation at that client.
 
 N models of targets; M features, and the constant 1 before them where models have intercepts of their own; C outputs; P
-parameters of a network. Models of other clients pass through a client as numbers that it steps on; which target a
-model is of, it is not told. A target's own model goes to its client at the end.
+parameters of a network; J candidates. Models of other clients pass through a client as numbers that it steps on; which
+target a model is of, it is not told, but of those that are judged it is told which are its own. A target's own model
+goes to its client at the end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Dim,
+    Exact,
+    Kind,
+    MaxLength,
+    Name,
+    NumOutputs,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Stated,
+)
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.newton import not_a_product, not_a_solve
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.models.network_spec import NetworkSpec
 
@@ -22,6 +40,9 @@ Networks = Annotated[Array, Shape("N", "P")]
 """Parameters of each network, in the order of `kernfed.models.network_spec.layout`."""
 Numbers = Annotated[tuple[float, ...], MaxLength(1_000_000)]
 Ridge = Annotated[float, Range(1e-300)]
+NumFolds = Annotated[int, Range(0, 1000)]
+MOST_LOSS = 1e12
+"""No network that is of use has a larger mean loss, in units in which targets have deviation 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +93,10 @@ class PersonalStepsRequest(Request[PersonalSteps]):
     intercept: bool = False
     """Whether the first input is the constant 1, which the ridge does not count."""
 
+    def refusals(self, reply: PersonalSteps) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.residuals, reply.steps)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalProducts(Reply):
@@ -94,6 +119,10 @@ class PersonalProductsRequest(Request[PersonalProducts]):
     directions: Columns
     intercept: bool = False
     """Whether the first input is the constant 1, which the ridge does not count."""
+
+    def refusals(self, reply: PersonalProducts) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_product(self.directions, reply.products)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +167,50 @@ class TrainNetworksRequest(Request[TrainedNetworks]):
     """λ of loss + (λ/2) |θ|²."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of the batches; the client derives its own stream from it by name."""
+    num_folds: NumFolds = 0
+    """Folds of the client's rows; 0: none are dealt."""
+    held: Annotated[tuple[int, ...], MaxLength(1_000_000), Range(0, 1000)] = ()
+    """For each network the fold, from 1 on, whose rows it does not see; 0: it sees all. Empty: they all do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkScores(Reply):
+    """Held-out losses of a client's candidates."""
+
+    num_rows: Rows
+    num_scored: Annotated[int, Range(0, 2**53)]
+    """Rows that were predicted unseen; 0: so few lie in a fold that the client's policy lets none be left out."""
+    losses: Annotated[Array, Shape("J"), Exact()]
+    """Mean loss of each candidate over the client's rows, each predicted by a network that has not seen it."""
+    covariance: Annotated[Array, Shape("J", "J"), Exact()]
+    """Of these means, over the client's rows; copies of a row vary as one."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if self.num_scored > self.num_rows:
+            yield "more rows are scored than there are"
+        if (self.losses < 0).any() or (self.losses > MOST_LOSS).any():
+            yield f"a mean loss below 0 or above {MOST_LOSS:g}"
+        if (np.diagonal(self.covariance) < 0).any() or (np.abs(self.covariance) > MOST_LOSS**2).any():
+            yield "a variance of losses that is below 0, or beyond what losses have"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreNetworksRequest(Request[NetworkScores]):
+    """Score this client's candidates on its training rows, each by the network that was trained without it."""
+
+    step = "personalise.score_networks"
+    reply = NetworkScores
+    kinds = (Kind.METRIC,)
+
+    network: NetworkSpec
+    networks: Networks
+    """Of each candidate, one for each fold that was left out."""
+    num_folds: NumFolds
+    """Folds of the client's rows."""
+    num_candidates: Annotated[int, Dim("J"), Range(1, 1000)]
+    """Candidates J."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +224,10 @@ class KeepNetworkRequest(Request[ModelAdopted]):
 
     network: NetworkSpec
     parameters: Annotated[Array, Shape("P")]
+    weights: Numbers = ()
+    """The collaboration weights that trained it, one of each client; empty: those that the client has found."""
+    choice: Name = ""
+    """The way in which these were found, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, Rounds
+from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, ROW_QUORUM, Rounds
 from kernfed.section import MethodSection, Unused
 
 
@@ -21,6 +21,7 @@ class ProbeSettings(MethodSection):
         Unused("features", "touches no data"),
         Unused("cohort.dataset", "touches no data"),
         Unused(MAX_SHARE, "touches no data"),
+        Unused(ROW_QUORUM, "touches no data"),
     )
 
     name: Literal["probe"]

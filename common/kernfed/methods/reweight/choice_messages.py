@@ -27,7 +27,7 @@ class Compared(Reply):
     losses: Annotated[Array, Shape(2), Exact()]
     """Mean of weight times squared error (over outputs its sum) of each model; the weighted one is first."""
     square: Annotated[float, Range(0)]
-    """Mean of the squared difference of the two, row by row."""
+    """Mean of the squared difference of the two, row by row; copies of a row vary as one."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""

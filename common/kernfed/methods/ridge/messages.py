@@ -6,11 +6,13 @@ and c_j = Z_j'Y_j/n_j (the FedNewton paper). M features, C outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Kind, NumFeatures, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.maths.newton import not_a_product, not_a_solve
 
 Matrix = Annotated[Array, Shape("M", "C")]
 Ridge = Annotated[float, Range(1e-300)]
@@ -127,6 +129,10 @@ class NewtonStepRequest(Request[NewtonStep]):
     gradient: Matrix
     """Gradient G of the global objective."""
 
+    def refusals(self, reply: NewtonStep) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.gradient, reply.newton_step, self.ridge)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HessianProduct(Reply):
@@ -148,6 +154,10 @@ class HessianProductRequest(Request[HessianProduct]):
     ridge: Ridge
     direction: Matrix
     """Direction Z."""
+
+    def refusals(self, reply: HessianProduct) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_product(self.direction, reply.product, self.ridge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

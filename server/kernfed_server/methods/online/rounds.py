@@ -95,7 +95,7 @@ class StreamLoop:
         if run.resumed is not None:
             self._num_rows = int(run.resumed["num_rows"][0])
             run.keep(functools.partial(method.model, run.round_num))
-        last_round = 0
+        last_round = 0 if run.resumed is None else run.round_num
         measured_rows = 0
         last: dict[str, StreamMetrics] = {}
         try:
@@ -127,7 +127,7 @@ class StreamLoop:
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             await self._on_disk()
-            run.ends(Arrival(self._how_it_ended()))
+            run.ends(Arrival(self._how_it_ended(last)))
         finally:
             self._newcomers.stop()
             if self._writing is not None:
@@ -136,12 +136,14 @@ class StreamLoop:
                 self._publish(last, facts)
         return method.model(last_round)
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, last: Mapping[str, StreamMetrics]) -> str:
+        """In words; a method that is measured without a bound on its regret says so."""
         ended = sorted(self._ended)
+        bound = "; no bound on the regret is known" if last and all(m.regret_bound < 0 for m in last.values()) else ""
         if self._all_ended():
-            return f"all streams have ended, after {self._num_rows:,} rows"
+            return f"all streams have ended, after {self._num_rows:,} rows{bound}"
         waiting = f"; ended before: {listed(ended)}" if ended else ""
-        return f"all {self._settings.rounds:,} rounds are used up, after {self._num_rows:,} rows{waiting}"
+        return f"all {self._settings.rounds:,} rounds are used up, after {self._num_rows:,} rows{waiting}{bound}"
 
     async def _on_disk(self) -> None:
         """Wait until the state after the last round is: it was written while the round after it was under way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernfed.errors import JobError
 from kernfed.maths.aggregate import total
-from kernfed.methods.personalise.choice import Family, Scores, Turns, fedavg_candidates
+from kernfed.methods.personalise.choice import Scores, Turns, fedavg_candidates
 from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
 from kernfed.methods.personalise.messages import SolveWeightsRequest
@@ -18,14 +18,17 @@ async def find_weights(job: Personalisation) -> None:
     job.run.agreed.drop(STATISTICS)  # the round that is open ends with the weights
     if job.settings.weights == "crossfit":
         await _crossfit(job)
-        return
+    else:
+        await aggregate(job, exact=job.settings.weights == "exact")
+
+
+async def aggregate(job: Personalisation, *, exact: bool) -> None:
+    """Let every client find its weights by Q-aggregation, after what was shared was handed on."""
     auto = default_constants(len(job.clients))
     c_q = auto.c_q if isinstance(job.settings.c_q, str) else job.settings.c_q
     c_p = auto.c_p if isinstance(job.settings.c_p, str) else job.settings.c_p
     constants = Constants(c_q, c_p)
-    request = SolveWeightsRequest(
-        exact=job.settings.weights == "exact", c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND
-    )
+    request = SolveWeightsRequest(exact=exact, c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND)
     solved = await job.cohort.ask(request, everyone=True)
     gap = max(reply.gap for reply in solved.values())
     job.say(
@@ -64,10 +67,9 @@ async def _crossfit(job: Personalisation) -> None:
         summed = total(list(told.values()))
         turns.add(Scores(summed.losses, summed.squared_differences, summed.variances), summed.num_clients)
     chosen = turns.chosen
-    wide = f"{'K' if chosen.family is Family.CLUSTER else 'h'} {chosen.width:g}"
     job.say(
         f"cross-fitting chose among {len(turns.listed)} candidates in {len(turns.decisions)} stages, for all "
-        f"clients together: {chosen.family}, {wide}, u {chosen.share:g}, rho {chosen.ridge:g}"
+        f"clients together: learn from {chosen.words}"
     )
     job.chosen = grid, tuple(turns.decisions)
     await job.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from kernfed.errors import InvalidReplyError, JobError, JobStateMissingError
+from kernfed.federation.exchange import Fault
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
     APART,
@@ -62,7 +64,7 @@ async def _find(job: Reweighting) -> None:
         ),
         fresh=True,
     )
-    _decide_map(job, job.looked)
+    job.looked = _decide_map(job, job.looked)
     _decide_scope(job, job.looked)
     for variant in job.variants:
         if variant != UNWEIGHTED:
@@ -163,16 +165,24 @@ def _check(job: Reweighting) -> None:
         )
 
 
-def _decide_map(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> None:
-    """Points of all clients must lie in one space."""
-    if len({(reply.fingerprint, reply.num_columns) for reply in looked.values()}) > 1:
-        listed = "; ".join(f"{c}: {looked[c].fingerprint[:12]} ({looked[c].num_columns})" for c in sorted(looked))
+def _decide_map(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> dict[str, RatiosHeld]:
+    """Points of all clients must lie in one space; of those that are in the space of most, what they told."""
+    spaces = Counter((reply.fingerprint, reply.num_columns) for reply in looked.values())
+    ((space, num),) = spaces.most_common(1)
+    if len(spaces) > 1:
+        told = "; ".join(f"{c}: {looked[c].fingerprint[:12]} ({looked[c].num_columns})" for c in sorted(looked))
         name = job.settings.ratios.backbone
-        raise JobError(
-            f"the clients' backbones {name!r} differ (fingerprints and columns: {listed}), so their points are not "
+        words = (
+            f"the clients' backbones {name!r} differ (fingerprints and columns: {told}), so their points are not "
             f"comparable; give every client file the same source, weights and transforms in [backbones.{name}]"
         )
-    job.num_columns = next(iter(looked.values())).num_columns
+        if job.setup.strict or 2 * num <= len(looked):
+            raise JobError(words)
+        for client in sorted(c for c, reply in looked.items() if (reply.fingerprint, reply.num_columns) != space):
+            job.cohort.exclude(client, Fault(InvalidReplyError.reason, words))
+            job.say(f"{client} is left out of this job: {words}")
+    job.num_columns = space[1]
+    return {c: reply for c, reply in looked.items() if (reply.fingerprint, reply.num_columns) == space}
 
 
 def _decide_scope(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from kernfed.errors import PolicyError, SubmissionError
 from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import DescribeDataRequest, MeanEmbeddingRequest
 from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.job_file import parse_job
 from kernfed.methods.personalise.messages import StatisticsRequest
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
@@ -136,3 +138,32 @@ def test_a_job_of_few_clients_is_refused() -> None:
         Policy(PolicySection()).check(DescribeDataRequest, "ann", "newton", 99, size)
         with pytest.raises(PolicyError, match=r"fewer than 3 clients.*policy\.min_cohort"):
             policy.check(DescribeDataRequest, "ann", "newton", 99, size)
+
+
+@pytest.mark.parametrize(
+    ("policy", "method", "cohort", "why"),
+    [
+        ({"operators": ["bob"]}, "", "", r"no jobs of operator 'ann'.*policy\.operators"),
+        ({"methods": ["dkrr"]}, "", "", r"does not run method 'fedavg'.*policy\.methods"),
+        ({"allow": ["summary"]}, "", "", r"fedavg\.local_update sends model_update.*policy\.allow"),
+        ({"min_rows": 40}, "batch_size = 20", "", r"batches of 20 rows.*policy\.min_rows"),
+        ({"min_cohort": 3}, "", 'clients = ["a", "b"]', r"fewer than 3 clients.*policy\.min_cohort"),
+        ({}, "", 'clients = ["b", "c"]', r"is for b, c, and not for this client.*cohort\.clients"),
+    ],
+)
+def test_a_job_is_judged_whole_by_its_file(policy: dict[str, Any], method: str, cohort: str, why: str) -> None:
+    """What a job will surely ask is judged by its signed file, before the first answer leaves."""
+    text = f"""name = "demo"
+[method]
+name = "fedavg"
+{method}
+[cohort]
+{cohort}
+[data]
+task = "regression"
+target = "y"
+features = ["x"]
+"""
+    Policy(PolicySection()).check_job(parse_job(text.replace('["b", "c"]', '["a"]')), "ann", "a")
+    with pytest.raises(PolicyError, match=why):
+        Policy(PolicySection(**policy)).check_job(parse_job(text), "ann", "a")

@@ -87,6 +87,23 @@ def test_damaged_token(kernfed: Run) -> None:
     """A token that was cut short is refused before anything is made or sent."""
     done = kernfed("enrol", "kft1.abc", code=4, main="kernfed_client.cli")
     assert "copy the whole line again" in done.stderr
+    assert "warning: a token among the arguments" in done.stderr
+
+
+def test_a_token_comes_by_file(kernfed: Run, tmp_path: Path) -> None:
+    """A file holds the token, with or without what mail programs put into it; nothing of it is among the arguments."""
+    (tmp_path / "good.token").write_text("kft1.\n abc\n")
+    (tmp_path / "empty.token").write_text("\n")
+    for file, code, told in [
+        ("good.token", 4, "copy the whole line again"),
+        ("empty.token", 3, "holds no token"),
+        ("none.token", 3, "cannot be read"),
+    ]:
+        done = kernfed("enrol", "--token-file", file, code=code, main="kernfed_client.cli")
+        assert told in done.stderr
+        assert "warning" not in done.stderr
+    for arguments in ((), ("kft1.abc", "--token-file", "good.token")):
+        assert "--token-file FILE" in kernfed("enrol", *arguments, code=3, main="kernfed_client.cli").stderr
 
 
 def test_debug_shows_the_trace(tmp_path: Path) -> None:

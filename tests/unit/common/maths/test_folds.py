@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernfed.maths.folds import deal, keep_apart, units
+from kernfed.maths.folds import deal, keep_apart, units, variance_of_means
 
 
 def test_without_copies_folds_are_dealt_round() -> None:
@@ -43,3 +43,13 @@ def test_no_more_is_kept_apart_than_asked() -> None:
     unit = np.array([0, 0, 0, 1, 2])
     assert list(keep_apart(np.arange(5), unit, 2)) == [False, False, False, True, True]
     assert not keep_apart(np.arange(5), unit, 0).any()
+
+
+def test_copies_of_rows_make_a_mean_no_surer() -> None:
+    """The variance of the mean of rows that are there four times is that of the rows once."""
+    once = np.random.default_rng(3).normal(size=(2, 25))
+    plain = variance_of_means(once, None)
+    np.testing.assert_allclose(plain, once.var(axis=1, ddof=1) / 25)
+    np.testing.assert_array_equal(variance_of_means(once, np.arange(25)), plain)
+    four = np.repeat(once, 4, axis=1)
+    np.testing.assert_allclose(variance_of_means(four, np.repeat(np.arange(25), 4)), plain)

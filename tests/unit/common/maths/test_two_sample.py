@@ -95,7 +95,11 @@ def test_equal_rows_tell_nothing() -> None:
         (np.ones((3, 2)), np.full((3, 2), np.nan), {}, DataError, "y holds NaN or infinity"),
         (np.ones((3, 2)), np.array([["1", "dead"]] * 3), {}, DataError, "y holds something that is no number"),
         (np.ones((3, 2, 1)), np.ones((3, 2)), {}, DataError, "x has shape"),
-        (np.ones(3), np.ones(3), {"num_permutations": 0}, ConfigError, "give at least 1"),
+        (np.ones(3) + 1j, np.ones(3), {}, DataError, "x holds something that is no number"),
+        (np.ones(3), np.ones(3), {"num_permutations": 0}, ConfigError, "give a whole number from 1 on"),
+        (np.ones(3), np.ones(3), {"num_permutations": 1.5}, ConfigError, "give a whole number from 1 on"),
+        (np.ones(3), np.ones(3), {"seed": 0.5}, ConfigError, "seed is 0.5; give a whole number"),
+        (np.ones(3), np.ones(3), {"lengthscale": "wide"}, ConfigError, "give a number above 0"),
         (np.ones(3), np.ones(3), {"lengthscale": 0.0}, ConfigError, "give a number above 0"),
     ],
 )

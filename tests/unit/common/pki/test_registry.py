@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,11 +15,12 @@ from pathlib import Path
 import pytest
 from cryptography.x509 import Certificate
 
-from kernfed.errors import CertificateError, ConfigError, RevokedError, TokenError
+from kernfed.errors import BusyError, CertificateError, ConfigError, RevokedError, TokenError
 from kernfed.pki.authority import Authority, certificate_pem, new_key, serial_of
 from kernfed.pki.names import Principal, Role
 from kernfed.pki.records import FederationInfo
 from kernfed.pki.registry import REGISTRY, Registry, RegistryReader
+from kernfed.pki.successions import MAX_RENEWALS
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 CLEVELAND = Principal("hearts", Role.CLIENT, "cleveland")
@@ -179,6 +181,51 @@ def test_renewal(registry: Registry, issue: Issue) -> None:
     fresh = issue()
     assert registry.renew(serial_of(old), now=NOW, issue=lambda: fresh) == certificate_pem(fresh)
     assert [c.via for c in registry.certificates()] == ["renewal", "token"]
+
+
+def test_a_renewed_certificate_ends_the_one_before(registry: Registry, issue: Issue) -> None:
+    """The old one counts until a day after the new one was first used; from that use on it begets no other."""
+    old, lost, fresh = issue(), issue(), issue()
+    registry.record(old, "token", NOW)
+    registry.renew(serial_of(old), now=NOW, issue=lambda: lost)  # this answer never arrived
+    registry.renew(serial_of(old), now=NOW, issue=lambda: fresh)
+    with contextlib.closing(RegistryReader(registry.path)) as reader:
+        assert reader.unused(NOW) == (frozenset({serial_of(lost), serial_of(fresh)}), False)
+        registry.end_renewed([serial_of(fresh)], NOW)
+        assert reader.unused(NOW) == (frozenset({serial_of(lost)}), False)
+        with pytest.raises(RevokedError, match=r"in use since 2030-06-01.*tell the operator"):
+            registry.renew(serial_of(old), now=NOW, issue=issue)
+        registry.end_renewed([serial_of(fresh)], NOW + DAY - timedelta(seconds=1))
+        assert not registry.is_revoked(serial_of(old))
+        assert reader.unused(NOW + DAY) == (frozenset({serial_of(lost)}), True)
+        registry.end_renewed([], NOW + DAY)
+        assert [(r.serial, r.why) for r in reader.revocations(0)] == [(serial_of(old), "renewed")]
+    assert not registry.is_revoked(serial_of(fresh))
+    registry.renew(serial_of(fresh), now=NOW + DAY, issue=issue)
+
+
+def test_renewals_of_a_name_are_bounded(registry: Registry, issue: Issue) -> None:
+    """One name has so many renewals a day; the next day, and another name, has its own."""
+    old = issue()
+    registry.record(old, "token", NOW)
+    for _ in range(MAX_RENEWALS):
+        registry.renew(serial_of(old), now=NOW, issue=issue)
+    with pytest.raises(BusyError, match="client/cleveland was renewed 30 times within a day"):
+        registry.renew(serial_of(old), now=NOW, issue=issue)
+    assert len(registry.certificates()) == MAX_RENEWALS + 1
+    registry.renew(serial_of(old), now=NOW + 2 * DAY, issue=issue)
+
+
+def test_a_registry_of_an_earlier_release(registry: Registry, issue: Issue) -> None:
+    """A registry that knows of no overlaps is read as it is, and learns of them with its first renewal."""
+    with contextlib.closing(sqlite3.connect(registry.path)) as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'successions'").fetchone()
+    old = issue()
+    registry.record(old, "token", NOW)
+    with contextlib.closing(RegistryReader(registry.path)) as reader:
+        assert reader.unused(NOW) == (frozenset(), False)
+        registry.renew(serial_of(old), now=NOW, issue=issue)
+        assert len(reader.unused(NOW)[0]) == 1
 
 
 def test_states(registry: Registry, authority: Authority) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, QuorumNotMetError, UnavailableError
 from kernfed.federation.messages.base import Reply
 from kernfed.methods.shares import SharesFinding
 from kernfed_client.steps.registry import STEPS
@@ -95,6 +95,30 @@ def test_a_cap_is_refused_where_no_weight_is_the_coordinators(method: str, reaso
     """The error says what the method does instead, and which key to remove."""
     with pytest.raises(ConfigError, match=rf"method {method} {reason}; remove cohort\.max_share"):
         make_job(method, frequencies=None, cohort="max_share = 0.4")
+
+
+def absent(reply: Reply) -> Reply:
+    """A client that gives no answer."""
+    raise UnavailableError(f"no {type(reply).__name__}")
+
+
+@pytest.mark.parametrize(("method", "step"), [("fedavg", "fedavg.local_update"), ("newton", "newton.step")])
+def test_each_round_tells_the_rows_behind_it(tmp_path: Path, method: str, step: str) -> None:
+    """All of them, or those of the clients that answered in the step that has the fewest; metrics do not count."""
+    tamper = {("ant", step): absent, ("bee", "evaluation.evaluate"): absent}
+    outcome = bench(regression_rows(SIZES), tmp_path, tamper=tamper, from_round=2).run(make_job(method, rounds=3))
+    assert [m.training["row_share"] for m in outcome.metrics] == [1.0, 50 / 90, 50 / 90]
+
+
+def test_a_quorum_may_be_in_rows(tmp_path: Path) -> None:
+    """Two of three clients are enough by number, and with 50 of 90 rows too few where three fifths are asked for."""
+    tampered = bench(regression_rows(SIZES), tmp_path, tamper={("ant", "fedavg.local_update"): absent}, from_round=2)
+    assert len(tampered.run(make_job("fedavg", rounds=3, cohort="min_rows_fraction = 0.5")).metrics) == 3
+    lacking = r"2 of 2 clients .* answered; they have 55\.6 % of the rows, and cohort\.min_rows_fraction asks for 0\.6"
+    with pytest.raises(QuorumNotMetError, match=lacking):
+        tampered.run(make_job("fedavg", rounds=3, cohort="min_rows_fraction = 0.6"))
+    with pytest.raises(ConfigError, match=r"counts the rows that each stream brings; remove cohort\.min_rows_fraction"):
+        make_job("online", frequencies=None, cohort="min_rows_fraction = 0.4")
 
 
 @pytest.mark.parametrize("method", ["fedavg", "newton", "reweight"])

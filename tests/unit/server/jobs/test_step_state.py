@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernfed.federation.quorum import RowsNeeded
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 OPEN, CLOSE, FAIL = Decision.OPEN, Decision.CLOSE, Decision.FAIL
@@ -50,12 +53,27 @@ def test_a_client_without_a_session_holds_nobody_up_for_long() -> None:
 
 def test_one_that_was_away_for_long_is_not_waited_for_at_all() -> None:
     """The grace counts from when the session was lost, whichever step it was in; what needs everyone waits on."""
-    rules = {"deadline_s": 100, "wait_s": 100, "grace_s": 5}
+    rules: dict[str, Any] = {"deadline_s": 100, "wait_s": 100, "grace_s": 5}
     for everyone, decision in ((False, CLOSE), (True, OPEN)):
         state = StepState(ABC, StepRules(2, everyone=everyone, **rules), now=1000)
         state.on_reply("a")
         state.on_reply("b")
         assert state.decide(1000, {"c": 900.0}) is decision
+
+
+def test_a_quorum_in_rows_waits_for_the_client_that_has_them() -> None:
+    """Two of three clients are enough, but not with 30 of 100 rows; the text says what is lacking."""
+    rows = RowsNeeded({"a": 10.0, "b": 20.0, "c": 70.0}, 0.6)
+    state = StepState(ABC, StepRules(2, everyone=False, deadline_s=10, wait_s=100, rows=rows), now=1000)
+    state.on_reply("a")
+    state.on_reply("b")
+    assert state.decide(1011) is OPEN
+    assert not state.can_spare("c")
+    lacking = "2 of 2 clients with 30 % of the rows, and cohort.min_rows_fraction asks for 0.6 (missing: c)"
+    assert state.waiting({"c": 1000.0}, 1001) == f"waiting: {lacking}"
+    assert state.decide(1110) is FAIL
+    state.on_reply("c")
+    assert state.decide(1011) is CLOSE
 
 
 def test_a_client_on_which_the_quorum_hangs_is_not_spared() -> None:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import structlog
 
+from kernfed.pki.authority import make_csr, new_key, serial_of
+from kernfed.pki.folder import parse_certificate
 from kernfed.pki.names import parse_principal
 from kernfed.pki.records import Revocation
+from kernfed.pki.registry import RegistryReader
+from kernfed.pki.successions import OVERLAP
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import make_identities
 
@@ -67,3 +71,25 @@ async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
             ids.pki.registry.revoke(parse_principal("hearts", "client/a"), now=ids.pki.now())
             assert (await asyncio.wait_for(told.get(), LIMIT_S)).serial == client.serial
     assert [e["log_level"] for e in logs] == ["error", "info", "warning"]
+
+
+async def test_the_use_of_a_renewed_certificate_ends_the_one_before(tmp_path: Path) -> None:
+    """A caller with the new certificate begins the overlap, even before the first look; then the old one is out."""
+    ids = make_identities(tmp_path)
+    old = ids.load_client("a")
+    key = new_key()
+    fresh = parse_certificate(ids.pki.renew(old.certificate, make_csr(key, "a")), "answer")
+    now = ids.pki.now()
+    told: asyncio.Queue[Revocation] = asyncio.Queue()
+    registry = ids.pki.registry
+    watch = RevocationWatch(registry, lambda found, _: told.put_nowait(found), interval_s=0.01, now=lambda: now)
+    assert not watch.is_revoked(serial_of(fresh))
+    with contextlib.closing(RegistryReader(registry.path)) as reader:
+        async with running(watch), asyncio.timeout(LIMIT_S):
+            while reader.unused(now)[0]:
+                await asyncio.sleep(0.01)
+            assert told.empty()
+            now += OVERLAP
+            assert (await told.get()).serial == old.serial
+    assert watch.is_revoked(old.serial)
+    assert not watch.is_revoked(serial_of(fresh))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +118,34 @@ def test_packed_bytes_are_checked() -> None:
         unpack(pack(POINTS), 3)
     with pytest.raises(DataError, match="NaN"):
         unpack(pack(POINTS * np.nan), 2)
+
+
+def _stated(shape: list[int], offsets: tuple[int, int], more: str = "") -> bytes:
+    header = f'{{"x":{{"dtype":"F64","shape":{shape},"data_offsets":{list(offsets)}}}{more}}}'.encode()
+    return len(header).to_bytes(8, "little") + header + bytes(16)
+
+
+LIARS = {
+    "a header beyond the file": (2**63 - 1).to_bytes(8, "little") + b"{}",
+    "a header of many names": _stated([1, 2], (0, 16), "".join(f',"{i}":0' for i in range(2000))),
+    "rows that are not there": _stated([10**12, 2], (0, 16)),
+    "bytes that are not there": _stated([10**12, 2], (0, 16 * 10**12)),
+    "two arrays in one place": _stated([1, 2], (0, 16), ',"y":{"dtype":"F64","shape":[1,2],"data_offsets":[0,16]}'),
+    "a size beyond all numbers": _stated([2**32, 2**32], (0, 0)),
+    "no rows of very many columns": _stated([0, 2**62], (0, 0)),
+    "more axes than there are": _stated([1] * 100, (0, 16)),
+    "lists in lists": b"\x88\x13" + bytes(6) + b'{"x":' + b"[" * 2496 + b"]" * 2496 + b"}" + b" " * 4,
+}
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize("case", LIARS)
+def test_a_file_that_lies_about_itself_is_refused(case: str) -> None:
+    """Headers that claim, overlap, overflow or never end cost neither memory nor time."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="public set: "):
+            unpack(LIARS[case], 2)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

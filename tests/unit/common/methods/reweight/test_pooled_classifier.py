@@ -50,3 +50,19 @@ def test_a_classifier_that_tells_nothing_leaves_a_client_its_own_shares() -> Non
     np.testing.assert_allclose(found["a"].prior, [0.75, 0.25])
     assert "singular value" in found["a"].fallback
     assert found["a"].smallest_singular_value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_rows_of_one_fold_alone_tell_nothing_of_the_test_classes() -> None:
+    """No classifier is without them: it predicts one class always, and the training shares stand in."""
+    random = np.random.default_rng(1)
+    z = np.hstack([np.ones((20, 1)), random.normal(size=(20, 2))])
+    y = np.eye(2)[(z[:, 1] > 0).astype(int)]
+    counts, nothing = np.array([20.0, 0.0]), np.zeros((3, 3))
+    found = cross_fitted(counts, np.stack([pack(z.T @ z), pack(nothing)]), np.stack([z.T @ y, np.zeros((3, 2))]))
+    assert not found[0].any()
+    guesses = (z @ found[0]).argmax(axis=1)
+    confusion = np.zeros((2, 2))
+    np.add.at(confusion, (guesses, y.argmax(axis=1)), 1.0)
+    told = classes_of_tests({"a": confusion}, {"a": np.array([3.0, 4.0])})["a"]
+    assert told.fallback
+    np.testing.assert_allclose(told.prior, y.mean(axis=0))

@@ -13,7 +13,7 @@ from kernfed.federation.messages.base import Reply
 from kernfed.methods.distill.messages import LeftOutErrors, TargetMoments
 from kernfed_server.methods.distill.tuning import PENALTIES
 from kernfed_simulation.federation import Rows, from_rows
-from kernfed_testing.distill import Ran, made_job, made_rows, run
+from kernfed_testing.distill import Ran, made_job, made_rows, run, units
 from kernfed_testing.in_process import Bench, Tamper, regression_rows, scaled, stating, with_nan
 
 FOE = "site-3"
@@ -92,3 +92,21 @@ def test_absurd_errors_of_left_out_rows_choose_nothing(tmp_path: Path) -> None:
     assert ridge_of(foe) < 0.5
     assert PENALTIES[0] == 100.0  # with 100 rows a ridge of 1, which gives the mean
     assert foe.metrics().pooled["personal"]["mse"] < 2 * honest.metrics().pooled["personal"]["mse"]
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e5])
+@pytest.mark.parametrize("num_clients", [3, 4])
+def test_a_liar_about_its_targets_does_not_make_the_others_look_far_off(
+    tmp_path: Path, num_clients: int, factor: float
+) -> None:
+    """Of three clients one states a mean of its targets that cannot be: it alone is left out, and the job goes on."""
+
+    def lying(reply: Reply) -> Reply:
+        assert isinstance(reply, TargetMoments)
+        return stating(mean=reply.mean * factor)(reply)
+
+    foe = f"site-{num_clients - 1}"
+    done = ran(tmp_path / "a", units(made_rows(num_clients, 20), shift=3.0), {(foe, "distill.describe_targets"): lying})
+    (note,) = [note for note in done.notes if note.startswith("left out of this job")]
+    assert f"{foe}: its targets lie" in note
+    assert np.abs(done.values).max() < 5.0

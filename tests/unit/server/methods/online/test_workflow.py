@@ -87,6 +87,8 @@ def test_baselines_run_on_the_same_streams(tmp_path: Path, method: str) -> None:
     assert all(c["rows"] == 40 for c in found["clients"].values())
     zero = {name: float(np.square(y).mean()) for name, (_, y) in made.rows.items()}
     assert all(c["mse"] < zero[name] for name, c in found["clients"].items())
+    told = [e.message for e in journal.events if "streams have ended, after 120 rows" in e.message]
+    assert [m for m in told if m.endswith("no bound on the regret is known")]
 
 
 class CountingExchange(InProcessExchange):
@@ -157,6 +159,15 @@ def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[st
     model, _ = made.run(job, resumed=journal.kept[17 - fall_back])
     assert model.theta.tobytes() == want.theta.tobytes()
     assert states(made) == states(calm)
+
+
+def test_a_run_that_finds_nothing_left_names_the_round_that_it_ended_in(tmp_path: Path) -> None:
+    """The coordinator died between the last round and the end: the model is that of this round."""
+    made, journal = clients(tmp_path), MemoryJournal()
+    made.run(stream_job(**SMALL), journal=journal)
+    model, _ = made.run(stream_job(**SMALL), resumed=journal.last)
+    assert journal.last is not None
+    assert model.round_num == journal.last.round_num >= 40
 
 
 def test_clients_that_were_away_catch_up(tmp_path: Path) -> None:

@@ -143,6 +143,14 @@ def test_backbones_that_differ_are_refused(tmp_path: Path) -> None:
         run(job(BACKBONE), jobs)
 
 
+def test_the_backbone_of_most_stays_where_a_quorum_is_enough(tmp_path: Path) -> None:
+    """One client of three with another backbone is left out by name, and the others go on."""
+    jobs = clients(tmp_path, bee={**STRIPES, "mean": [0.4]})
+    asked = job(BACKBONE, rounds=1)
+    done = run(asked.model_copy(update={"cohort": asked.cohort.model_copy(update={"preflight": "quorum"})}), jobs)
+    assert "bee is left out of this job: the clients' backbones 'stripes' differ" in notes(done)
+
+
 @pytest.mark.parametrize(
     ("ratios", "text"),
     [

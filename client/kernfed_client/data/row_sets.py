@@ -1,0 +1,102 @@
+"""Which rows earlier jobs used: a job whose rows differ from those by a few would tell about these few.
+
+The client remembers, for each data set, the rows that each job trained and was measured on, as their places in the file
+and as digests of their content. Places tell apart the rows of jobs on any columns, as long as the file stays the
+same; digests tell apart those of jobs on the same columns, whatever became of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from kernfed import files
+from kernfed.arrays import Array
+from kernfed.errors import PolicyError
+from kernfed.federation.messages.data import DataSchema
+from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.split import digest_words
+
+MOST_BYTES = 256 << 20
+"""Most disk that the sets of a data set take; beyond it those longest unused are forgotten."""
+
+
+def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> None:
+    """Refuse rows that differ from those of an earlier job in fewer than `policy.min_rows`; else remember them.
+
+    Raises:
+        PolicyError: Names the remedies.
+    """
+    least = file.policy.min_rows
+    section = file.datasets.get(dataset)
+    if least == 1 or file.policy.near_jobs == "allow" or section is None:
+        return
+    folder = file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
+    found = {
+        **_set("train", data.train, schema, section.train),
+        **_set("test", data.test, schema, section.test or section.train),
+    }
+    for earlier in _earlier(folder):
+        for key in found.keys() & earlier.keys():
+            if 0 < _difference(found[key], earlier[key]) < least:
+                raise PolicyError(
+                    f"data set {dataset}: the rows of this job differ from those of an earlier job in fewer than "
+                    "policy.min_rows, so the two would tell about these; use the features, ranges, rule for gaps and "
+                    "test fraction of the earlier job, or, where rows were added or corrected, wait for more, or let "
+                    'this client\'s administrator set policy.near_jobs = "allow"'
+                )
+    _keep(folder, found)
+
+
+def _set(part: str, rows: PartitionData, schema: DataSchema, file: PartitionFile) -> dict[str, Array]:
+    """Rows of a part by the two ways in which they are known, under keys that equal where they can be compared."""
+    columns = hashlib.sha256(repr((sorted(schema.features), schema.target, schema.backbone)).encode()).hexdigest()
+    with contextlib.suppress(OSError):
+        about = file.path.stat()
+        place = hashlib.sha256(repr((str(file.path), about.st_size, about.st_mtime_ns)).encode()).hexdigest()
+        return {
+            f"{part}-places-{place}": np.sort(rows.row_numbers).astype(np.int64),
+            f"{part}-content-{columns}": np.sort(digest_words(rows, schema.features)),
+        }
+    return {}
+
+
+def _difference(these: Array, those: Array) -> int:
+    """Rows that only one of two sets has; a row that comes several times counts so often."""
+    _, place = np.unique(np.concatenate([these, those]), return_inverse=True)
+    size = int(place.max(initial=-1)) + 1
+    here, there = (np.bincount(p, minlength=size) for p in np.split(place, [len(these)]))
+    return int(np.abs(here - there).sum())
+
+
+def _earlier(folder: Path) -> Iterator[dict[str, Array]]:
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            kept = load(path.read_bytes())
+        except (OSError, SafetensorError):
+            continue  # a broken disk
+        yield kept
+
+
+def _keep(folder: Path, found: dict[str, Array]) -> None:
+    """Keep a set under the digest of its content: the same rows of many jobs are one file."""
+    named = hashlib.sha256()
+    for key in sorted(found):
+        named.update(key.encode() + found[key].tobytes())
+    path = folder / f"{named.hexdigest()[:32]}.safetensors"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists():
+        path.touch()
+        return
+    files.replace(path, save(found), durable=True, mode=0o600)
+    by_age = sorted(folder.glob("*.safetensors"), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.stat().st_size for p in by_age]), MOST_BYTES))) :]:
+        old.unlink(missing_ok=True)

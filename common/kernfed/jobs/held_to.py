@@ -1,0 +1,64 @@
+"""What a job file fixes of its method's requests, so that a client can hold a coordinator to a signed file.
+
+Held to the file are the data set and its schema, the feature map as far as the file gives it, and the numbers that the
+method names in `Method.fixed`. What follows from the clients' rows, or from rules such as `auto`, is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from kernfed import rng
+from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.spec import FeatureSpec
+from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest
+from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
+from kernfed.methods.registry import method_of
+
+
+def contradiction(job: JobFile, request: Request[Any]) -> str:
+    """What a request asks otherwise than the job file says, for people; empty: nothing."""
+    for what, asked, signed in _pairs(job, request):
+        if asked != signed:
+            return f"{request.step} asks for {what} {_short(asked)}, and the job file says {_short(signed)}"
+    return ""
+
+
+def _pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, object]]:
+    """What, as the request has it, as the file has it."""
+    if isinstance(request, DescribeDataRequest) and job.data is not None:
+        schema = data_schema(job)
+        yield "data set", request.dataset, job.cohort.dataset
+        for field in fields(schema):
+            asked = getattr(request.schema, field.name)
+            # Clients that join an earlier job's, by a file that the job names, take over its classes.
+            joins = field.name == "classes" and named_files(job)
+            if not joins and asked != method_of(job.method).schema.get(field.name, ...):
+                yield field.name, asked, getattr(schema, field.name)
+    elif isinstance(request, MapFeaturesRequest) and not named_files(job):
+        yield from _feature_pairs(job, request.features)
+    fixed = method_of(job.method).fixed
+    for field in fields(request):
+        signed = getattr(job.method, fixed.get(field.name, ""), None)
+        if isinstance(signed, int | float):
+            yield field.name, getattr(request, field.name), signed
+
+
+def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:
+    section, scale = job.features, lengthscale(job)
+    yield "kernel", asked.kernel, section.kernel
+    if section.kernel in EXACT_KERNELS:
+        return
+    yield "form", asked.form, section.form
+    yield "num_frequencies", asked.num_frequencies, section.num_frequencies
+    yield "seed", asked.seed, rng.seed(job.seed, "features") if section.seed is None else section.seed
+    if not isinstance(scale, str):
+        yield "lengthscales", asked.lengthscales, (scale,) if isinstance(scale, int | float) else tuple(scale)
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

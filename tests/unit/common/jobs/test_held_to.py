@@ -1,0 +1,121 @@
+"""What a job file fixes of the requests that a coordinator sends for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed import rng
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, make_spec
+from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest
+from kernfed.jobs.held_to import contradiction
+from kernfed.jobs.job_file import JobFile, data_schema, parse_job
+from kernfed.methods.registry import METHODS
+from kernfed.methods.ridge.messages import GradientDescentRequest
+
+TEXT = """name = "demo"
+seed = 3
+[method]
+name = "fedavg"
+{method}
+[data]
+task = "regression"
+target = "y"
+features = ["a", "b"]
+[features]
+num_frequencies = 20
+{features}
+"""
+
+
+def job(method: str = "", features: str = "") -> JobFile:
+    return parse_job(TEXT.format(method=method, features=features))
+
+
+def update(**numbers: Any) -> GradientDescentRequest:
+    sent = {"ridge": 0.5, "learning_rate": 0.1, "num_steps": 5, "batch_size": 20, "seed": 1, **numbers}
+    return GradientDescentRequest(weights=np.zeros((2, 1)), **sent)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ({"batch_size": 1}, "fedavg.local_update asks for batch_size 1, and the job file says 20"),
+        ({"num_steps": 1}, "asks for num_steps 1, and the job file says 5"),
+        ({"ridge": 1e-300}, "asks for ridge 1e-300, and the job file says 0.5"),
+        ({"learning_rate": 1.0}, "asks for learning_rate 1.0, and the job file says 0.1"),
+    ],
+)
+def test_numbers_of_a_step(numbers: dict[str, float], told: str) -> None:
+    """A batch of one row, one step, no ridge: each is another question than the file asks, and is told so."""
+    fixed = job("ridge = 0.5\nlearning_rate = 0.1\nlocal_steps = 5\nbatch_size = 20")
+    assert contradiction(fixed, update()) == ""
+    assert told in contradiction(fixed, update(**numbers))
+
+
+def test_rules_are_left_to_the_coordinator() -> None:
+    """What the file leaves to a rule, such as the ridge by rows, follows from the clients and may be any number."""
+    assert contradiction(job("local_steps = 5"), update(ridge=0.123, learning_rate=7.0, batch_size=40)) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("target", "a"),
+        ("features", ("a",)),
+        ("test_fraction", 0.5),
+        ("seed", 4),
+        ("classes", ("jane", "john")),
+        ("backbone", "other"),
+        ("clipped", True),
+    ],
+)
+def test_the_data(key: str, value: Any) -> None:
+    """Columns, split and classes are those of the file; so is the data set."""
+    fixed = job()
+    schema = data_schema(fixed)
+    assert contradiction(fixed, DescribeDataRequest(dataset="default", schema=schema)) == ""
+    changed: Any = {key: value if getattr(schema, key) != value else not value}
+    other = DescribeDataRequest(dataset="default", schema=replace(schema, **changed))
+    assert f"asks for {key} " in contradiction(fixed, other)
+    assert "asks for data set secret" in contradiction(fixed, DescribeDataRequest(dataset="secret", schema=schema))
+
+
+def test_the_feature_map() -> None:
+    """Kernel, form, number and seed are those of the file, and the lengthscale where it is no rule."""
+    seed = rng.seed(3, "features")
+
+    def asked(scale: float = 2.0, frequencies: int = 20, seed: int = seed) -> MapFeaturesRequest:
+        spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, 2, scale, frequencies, seed)
+        return MapFeaturesRequest(features=spec, num_outputs=1)
+
+    free, fixed = job(), job(features="lengthscale = 2.0")
+    assert contradiction(fixed, asked()) == contradiction(free, asked(1e-6)) == ""
+    assert "lengthscales (1e-06,), and the job file says (2.0,)" in contradiction(fixed, asked(1e-6))
+    assert "num_frequencies 21" in contradiction(free, asked(frequencies=21))
+    assert "seed 1," in contradiction(free, asked(seed=1))
+    exact = MapFeaturesRequest(features=make_spec(Kernel.POLYNOMIAL2, FeatureForm.COSINE, 2, 1.0, 0, 0), num_outputs=1)
+    assert "kernel" in contradiction(free, exact)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_methods_ask_steps_of_their_own(name: str) -> None:
+    """What every job of a method asks is among the steps that its clients answer."""
+    method = METHODS[name]
+    given = {"public": "points.csv"} if name == "distill" else {}
+    settings = method.settings.model_validate({"name": name, **given})
+    assert set(method.asks(settings)) <= set(method.steps or ())
+
+
+def test_what_a_method_sets_itself() -> None:
+    """A method on streams holds no rows out, whatever the file says; no other split is asked for than these two."""
+    text = TEXT.replace("fedavg", "online").replace("[features]\nnum_frequencies = 20", "")
+    fixed = parse_job(text.format(method="", features=""))
+    schema = data_schema(fixed)
+    for share, held in ((0.0, True), (schema.test_fraction, True), (0.5, False)):
+        request = DescribeDataRequest(dataset="default", schema=replace(schema, test_fraction=share))
+        assert (contradiction(fixed, request) == "") is held
