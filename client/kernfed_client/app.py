@@ -105,7 +105,7 @@ class ClientDaemon:
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
         job = self._submissions.proven(task)
-        self._policy.check_signed(job is not None, "" if job is None else job.unread)
+        self._policy.check_signed(None if job is None else job.signed, "" if job is None else job.unread)
         if job is not None and job.file is not None:
             self._policy.check_job(job.file, job.signed.operator, self.name)
             if other := contradiction(job.file, request):

@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernfed import files
+from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import DataError, KernfedError, NumericalError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.base import Begins
 from kernfed.methods.registry import method_of
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.global_model import GlobalModel
@@ -24,6 +26,7 @@ from kernfed_server.jobs.outcomes import count_answer
 from kernfed_server.jobs.rules import resolved_settings
 from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
+from kernfed_server.keeping.checkpoints import write_state
 from kernfed_simulation.central import central_models
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
@@ -135,7 +138,7 @@ def simulate(
     )
     kept = tuple(e for e in journal.numbered if e.event.kind in KEPT_KINDS)
     if out is not None:
-        _write(out, info, job, kept, journal.answers, model)
+        _write(out, info, job, kept, journal, model)
     delivered = model.model if isinstance(model, ModelsBeside) else model
     known = delivered if isinstance(delivered, GlobalModel) else None
     return Simulated(info, job, known, kept, final, error, left=delivered)
@@ -150,11 +153,13 @@ def _write(
     info: JobInfo,
     job: JobFile,
     events: tuple[NumberedEvent, ...],
-    answers: Mapping[str, Mapping[str, int]],
+    journal: _Journal,
     model: Model | None,
 ) -> None:
     made = out.with_name(out.name + files.NEW)
     if made.exists():
         shutil.rmtree(made)
-    write_folder(made, info, job, events, answers, model)
+    write_folder(made, info, job, events, journal.answers, model)
+    if journal.last is not None and method_of(job.method).begins is not Begins.NOTHING:
+        write_state(made / CHECKPOINT, journal.last.state)
     files.move_folder(made, out, over=True)

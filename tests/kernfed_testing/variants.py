@@ -8,6 +8,7 @@ from typing import Any
 
 from kernfed.jobs.job_file import JobFile
 from kernfed_testing.distill import made_job
+from kernfed_testing.installed import installed
 
 SITES = ("ant", "bee", "cat")
 COLUMNS = ["x0", "x1", "x2"]
@@ -20,53 +21,61 @@ WEIGHED: dict[str, Any] = {"name": "reweight", "rounds": 2, "ratios": {"num_freq
 STREAM: dict[str, Any] = {"rounds": 4, "metrics_every": 2, "batch_rows": 2, "wait_s": 0.01}
 SMALL: dict[str, Any] = {**STREAM, "num_kernels": 4}
 
-METHODS: dict[str, dict[str, Any]] = {
-    "local": {"name": "local"},
-    "dkrr": {"name": "dkrr"},
-    "newton": {"name": "newton", "rounds": 2},
-    "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
-    "head": {**HEAD, "rounds": 60},
-    "head exact": {**HEAD, "solver": "exact", "warm_start": False},
-    "head cg": {**HEAD, "solver": "cg", "validation_fraction": 0.0, "rounds": 60},
-    "head lanczos": {**HEAD, "solver": "lanczos", "step": "paper"},
-    "head lbfgs": {**HEAD, "solver": "lbfgs", "step": "paper", "line_search": True},
-    "fedavg": {"name": "fedavg", "rounds": 2},
-    "fedavg head": {"name": "fedavg", "loss": "squared", "rounds": 2},
-    "fedprox": {"name": "fedprox", "rounds": 2},
-    "fedprox head": {"name": "fedprox", "loss": "squared", "rounds": 2},
-    "fedsophia": {"name": "fedsophia", "loss": "squared", "rounds": 2},
-    "fednew": {"name": "fednew", "loss": "squared", "rounds": 2},
-    "distill": {"name": "distill"},
-    "distill drawn": {"name": "distill", "client_fraction": 0.7, "uploads": "stale"},
-    "personalise": PERSONAL,
-    "personalise kept": {**PERSONAL, "keep_shared": True},
-    "personalise paper": {**PERSONAL, "weights": "paper"},
-    "personalise noise": {**PERSONAL, **NOISE, "weights": "paper", "trainer": "newton", "scale_columns": False},
-    "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},
-    "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
-    "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
-    "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
-    "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
-    "reweight": WEIGHED,
-    "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
-    "reweight target": {
-        **WEIGHED,
-        "scope": "target",
-        "target": "ant",
-        "ratios": {"divergence": "robust", "num_steps": 20},
-    },
-    "reweight own": {**WEIGHED, "scope": "own", "trainer": "adam", "network": {**NETWORK, "batch_norm": "average"}},
-    "reweight fedavg": {**WEIGHED, "trainer": "fedavg", "ratios": {"model": "mlp", "num_steps": 20}},
-    "online": {"name": "online", **STREAM},
-    "online gradients": {"name": "online", **SMALL},
-    "online paper": {"name": "online", **STREAM, "rates": "paper", "lengthscales": [0.5, 1.0], "num_frequencies": 8},
-    "ofskl": {"name": "ofskl", **STREAM},
-    "ofmkl-avg": {"name": "ofmkl-avg", **SMALL},
-    "vm-kofl": {"name": "vm-kofl", **SMALL},
-    "em-kofl": {"name": "em-kofl", **SMALL},
-    "perfedavg": {"name": "perfedavg", **STREAM},
-    "probe": {"name": "probe", "rounds": 2, "payload_bytes": 80},
-}
+METHODS = installed(
+    {
+        "local": {"name": "local"},
+        "dkrr": {"name": "dkrr"},
+        "newton": {"name": "newton", "rounds": 2},
+        "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
+        "head": {**HEAD, "rounds": 60},
+        "head exact": {**HEAD, "solver": "exact", "warm_start": False},
+        "head cg": {**HEAD, "solver": "cg", "validation_fraction": 0.0, "rounds": 60},
+        "head lanczos": {**HEAD, "solver": "lanczos", "step": "paper"},
+        "head lbfgs": {**HEAD, "solver": "lbfgs", "step": "paper", "line_search": True},
+        "fedavg": {"name": "fedavg", "rounds": 2},
+        "fedavg head": {"name": "fedavg", "loss": "squared", "rounds": 2},
+        "fedprox": {"name": "fedprox", "rounds": 2},
+        "fedprox head": {"name": "fedprox", "loss": "squared", "rounds": 2},
+        "fedsophia": {"name": "fedsophia", "loss": "squared", "rounds": 2},
+        "fednew": {"name": "fednew", "loss": "squared", "rounds": 2},
+        "distill": {"name": "distill"},
+        "distill drawn": {"name": "distill", "client_fraction": 0.7, "uploads": "stale"},
+        "personalise": PERSONAL,
+        "personalise kept": {**PERSONAL, "keep_shared": True},
+        "personalise paper": {**PERSONAL, "weights": "paper"},
+        "personalise noise": {**PERSONAL, **NOISE, "weights": "paper", "trainer": "newton", "scale_columns": False},
+        "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},
+        "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
+        "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
+        "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
+        "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
+        "reweight": WEIGHED,
+        "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
+        "reweight target": {
+            **WEIGHED,
+            "scope": "target",
+            "target": "ant",
+            "ratios": {"divergence": "robust", "num_steps": 20},
+        },
+        "reweight own": {**WEIGHED, "scope": "own", "trainer": "adam", "network": {**NETWORK, "batch_norm": "average"}},
+        "reweight fedavg": {**WEIGHED, "trainer": "fedavg", "ratios": {"model": "mlp", "num_steps": 20}},
+        "online": {"name": "online", **STREAM},
+        "online gradients": {"name": "online", **SMALL},
+        "online paper": {
+            "name": "online",
+            **STREAM,
+            "rates": "paper",
+            "lengthscales": [0.5, 1.0],
+            "num_frequencies": 8,
+        },
+        "ofskl": {"name": "ofskl", **STREAM},
+        "ofmkl-avg": {"name": "ofmkl-avg", **SMALL},
+        "vm-kofl": {"name": "vm-kofl", **SMALL},
+        "em-kofl": {"name": "em-kofl", **SMALL},
+        "perfedavg": {"name": "perfedavg", **STREAM},
+        "probe": {"name": "probe", "rounds": 2, "payload_bytes": 80},
+    }
+)
 
 
 def job_of(method: Mapping[str, Any], folder: Path) -> tuple[JobFile, dict[str, bytes]]:

@@ -32,7 +32,7 @@ from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import nodes
 from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.nodes import Node, Process
-from kernfed_testing.soak import CLIENTS, job_text
+from kernfed_testing.soak import CLIENTS, is_model, job_text
 
 TREE = Path(__file__).resolve().parents[2]
 PACKAGES = ("common", "server", "client", "simulation")
@@ -121,7 +121,7 @@ async def run_jobs(fed: Federation, names: tuple[str, ...], look: Path | None) -
 
 
 async def _models(fed: Federation, job_id: str) -> dict[str, str]:
-    left = {a.name: a.sha256 for a in await fed.operator.artifacts(job_id) if a.name.endswith(".safetensors")}
+    left = {a.name: a.sha256 for a in await fed.operator.artifacts(job_id) if is_model(a.name)}
     for client in CLIENTS:
         folder = kept_models(fed.client_folder(client) / "state").get(job_id)
         for path in sorted(folder.glob("*.safetensors")) if folder else ():
@@ -137,7 +137,11 @@ def _looked_at(fed: Federation, ended: Ended, tree: Path, models: dict[str, str]
         return f"kernfed job show says {shown}"
     out = fed.root / "fetched" / job_id
     _kernfed(fed, tree, "job", "fetch", job_id, "--out", str(out))
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("*.safetensors")}
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in out.glob("*.safetensors")
+        if is_model(path.name)
+    }
     want = {name: digest for name, digest in models.items() if "/" not in name}
     return "" if found == want else f"kernfed job fetch brings {found}, not {want}"
 

@@ -10,6 +10,7 @@ from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.client_file import PolicySection
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.registry import method_of, steps_of
+from kernfed.pki.submission import Signed
 from kernfed.wording import listed
 
 
@@ -20,22 +21,29 @@ class Policy:
         self._section = section
         self._allowed = frozenset(section.allow)
 
-    def check_signed(self, signed: bool, unread: str = "") -> None:
-        """Refuse a job that is not signed, where the site goes by operators or methods.
+    def check_signed(self, signed: Signed | None, unread: str = "") -> None:
+        """Refuse a job that is not signed, where the site goes by operators or methods; or signed by another key.
 
         Args:
-            signed: Whether it is proven who its operator is.
+            signed: What is proven of it; None: nothing.
             unread: Why the signed job file cannot be read here; empty: it can.
 
         Raises:
             SubmissionError: Names the remedies.
         """
         section = self._section
-        goes_by_names = section.operators is not None or section.methods is not None
+        keys = {} if signed is None else section.operator_keys
+        if signed is not None and signed.key_sha256 not in keys.get(signed.operator, [signed.key_sha256]):
+            raise SubmissionError(
+                f"the job is signed by operator {signed.operator} with the key {signed.key_sha256}, which "
+                "policy.operator_keys does not name; ask the operator whether it is theirs (`kernfed pki key`), by "
+                "another way than this federation"
+            )
+        goes_by_names = section.operators is not None or section.methods is not None or bool(section.operator_keys)
         if section.unsigned == "allow" or (section.unsigned is None and not goes_by_names):
             return
         allowed = 'or let this client\'s administrator set policy.unsigned = "allow"'
-        if not signed:
+        if signed is None:
             raise SubmissionError(
                 "the job is not signed by its operator, and this client runs signed jobs alone; submit it with this "
                 f"release's `kernfed job submit`, to a coordinator of this release, {allowed}"

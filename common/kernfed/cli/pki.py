@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from kernfed.cli.operator_options import IdentityOption, find_identity
 from kernfed.cli.output import JsonOption, log_to_stderr, new_app, print_json, print_note, print_table
 from kernfed.errors import ConfigError
 from kernfed.pki.federation import FederationPki, default_operator
-from kernfed.pki.folder import write_file
+from kernfed.pki.folder import key_sha256, parse_key, write_file
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import Role, parse_principal
 from kernfed.pki.records import live
@@ -251,6 +252,17 @@ def renew(
     lifetime = timedelta(days=days) if days else None
     not_after = federation.renew_folder(path, lifetime=lifetime, hosts=host or ())
     _say_renewed({"principal": str(principal), "not_after": not_after}, path, as_json=as_json)
+
+
+@app.command()
+def key(identity: IdentityOption = None, as_json: JsonOption = False) -> None:
+    """Print the fingerprint of an operator's key, which sites may name in policy.operator_keys."""
+    loaded = Identity.load(find_identity(identity), check_dates=False)
+    fingerprint = key_sha256(parse_key(loaded.key_pem, loaded.folder).public_key())
+    if as_json:
+        print_json({"principal": str(loaded.principal), "key_sha256": fingerprint})
+    else:
+        typer.echo(fingerprint)
 
 
 @app.command()

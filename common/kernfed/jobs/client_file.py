@@ -258,10 +258,15 @@ class PolicySection(Section):
     )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+    operator_keys: dict[str, list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]]] = Field(
+        {},
+        description="Fingerprints of operators' keys, as `kernfed pki key` prints them: jobs of an operator that is "
+        "named here must be signed by one of its keys.",
+    )
     unsigned: Literal["refuse", "allow"] | None = Field(
         None,
         description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
-        "what they run; unset: refuse where `operators` or `methods` is set, else allow.",
+        "what they run; unset: refuse where `operators`, `operator_keys` or `methods` is set, else allow.",
     )
 
 

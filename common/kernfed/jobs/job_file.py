@@ -16,9 +16,9 @@ from kernfed.federation.messages.data import ColumnRange, DataSchema, LearningTa
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.base import COLUMNS, Lengthscale, MedianRule, Needs
-from kernfed.methods.registry import AnyMethod, method_of
-from kernfed.section import ACCEPTED, GIVEN, Above, Only, Section
+from kernfed.methods.base import COLUMNS, Begins, Lengthscale, MedianRule, Needs
+from kernfed.methods.registry import METHODS, AnyMethod, method_of
+from kernfed.section import ACCEPTED, GIVEN, Above, MethodSection, Only, Section
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -235,6 +235,12 @@ class JobFile(Section):
         description="Measure beside `local`, each client's model or head without the others, also `local-shared`: of "
         "its own rows, with the scales and lengthscale of all clients.",
     )
+    start_from: str = Field(
+        "",
+        max_length=1024,
+        description="An earlier job to go on from: the folder of its artifacts, relative to the job file, or its id; "
+        "empty: none.",
+    )
     report: bool = Field(True, description="Whether to leave report.html, which takes a second or two.")
     method: AnyMethod
     cohort: CohortSection = CohortSection()
@@ -246,7 +252,7 @@ class JobFile(Section):
 
     def unused_keys(self) -> Mapping[str, str]:
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
-        found = self.method.unused_keys(self.data.task if self.data else None)
+        found = {**_start_unused(self.method), **self.method.unused_keys(self.data.task if self.data else None)}
         if "features" in found or self.data is None:
             return found
         if method_of(self.method).unscaled(self.method):
@@ -360,7 +366,14 @@ def _expanded(name: str) -> list[str]:
 
 def named_files(job: JobFile) -> tuple[str, ...]:
     """Files that a job names beside itself, as written there."""
-    return method_of(job.method).files(job.method)
+    return (*method_of(job.method).files(job.method), *((job.start_from,) if job.start_from else ()))
+
+
+def _start_unused(method: MethodSection) -> dict[str, str]:
+    if method_of(method).begins is not Begins.NOTHING:
+        return {}
+    others = ", ".join(sorted(name for name, known in METHODS.items() if known.begins is not Begins.NOTHING))
+    return {"start_from": f"computes its solution anew, and start_from belongs to {others}"}
 
 
 def lengthscale(job: JobFile) -> Lengthscale:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kernfed.errors import ConfigError, DataError
+from kernfed.jobs.former import pack_former
 from kernfed.jobs.job_file import JobFile, named_files, parse_job
 from kernfed.methods.registry import method_of
 
@@ -16,13 +17,16 @@ MAX_BYTES: Final = 1 << 30
 """Largest file that a job may name, once packed."""
 
 
-def attach_files(job: JobFile, text: str, folder: Path) -> tuple[JobFile, str, Mapping[str, bytes]]:
+def attach_files(
+    job: JobFile, text: str, folder: Path, former: Path | None = None
+) -> tuple[JobFile, str, Mapping[str, bytes]]:
     """Read the files that a job names, and write their digests into its text.
 
     Args:
         job: The job, parsed.
         text: Its file's text.
         folder: From which relative paths are taken.
+        former: Folder of the job that `start_from` names, where that is no path.
 
     Returns:
         The job and its text with `[files]`, and the packed files by SHA-256. A job that has its digests already, such
@@ -40,7 +44,7 @@ def attach_files(job: JobFile, text: str, folder: Path) -> tuple[JobFile, str, M
     packed: dict[str, bytes] = {}
     lines = ["", "# Written when the job was submitted: SHA-256 of the files that it names.", "[files]"]
     for name in names:
-        content = _packed(job, folder / name)
+        content = _packed(job, name, former if former and name == job.start_from else folder / name)
         packed[_sha256(content)] = content
         lines.append(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(_sha256(content))}")
     whole = text.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
@@ -54,7 +58,7 @@ def _files_again(job: JobFile, names: tuple[str, ...], folder: Path) -> Mapping[
             raise ConfigError(f"job file: [files] lacks {name!r}; remove the section, it is written at submission")
         if not (folder / name).exists():
             continue  # the coordinator may have it
-        content = _packed(job, folder / name)
+        content = _packed(job, name, folder / name)
         if _sha256(content) != job.files[name]:
             raise ConfigError(
                 f"{folder / name} is not the file that [files] of the job names by its SHA-256; remove the section to "
@@ -64,9 +68,12 @@ def _files_again(job: JobFile, names: tuple[str, ...], folder: Path) -> Mapping[
     return packed
 
 
-def _packed(job: JobFile, path: Path) -> bytes:
+def _packed(job: JobFile, name: str, path: Path) -> bytes:
     assert job.data is not None  # noqa: S101  # methods that name files have data
-    content = method_of(job.method).pack(path, tuple(job.data.features))
+    if name == job.start_from:
+        content = pack_former(path, job)
+    else:
+        content = method_of(job.method).pack(path, tuple(job.data.features))
     if len(content) > MAX_BYTES:
         raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_BYTES}; use fewer points")
     return content

@@ -32,6 +32,17 @@ class Needs(enum.StrEnum):
     """Columns, mapped by the job's feature map, and centred."""
 
 
+class Begins(enum.StrEnum):
+    """What a job of a method can take over from another one that is over."""
+
+    NOTHING = "nothing"
+    """It computes its solution anew."""
+    MODEL = "model"
+    """A global model, whatever method made it, from whose weights it goes on."""
+    STATE = "state"
+    """All that a job of the same method had learned."""
+
+
 FIXED: Mapping[str, str] = {
     **{name: name for name in ("ridge", "batch_size", "learning_rate", "momentum", "proximal", "weight_decay")},
     "num_steps": "local_steps",
@@ -58,6 +69,10 @@ class Method(Generic[S]):
     pack: Callable[[Path, tuple[str, ...]], bytes] = _names_no_file
     """(a file that a job names, the job's feature columns) -> the bytes that travel; raises DataError where the file
     does not fit."""
+    begins: Begins = Begins.NOTHING
+    """What a job takes over from the one that its `start_from` names."""
+    progress: tuple[str, ...] = ("rounds",)
+    """Keys of `[method]` in which a job that takes over a state may differ from the one that left it."""
     lengthscale: Callable[[S], Lengthscale] | None = None
     """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
     check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None

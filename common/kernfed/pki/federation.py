@@ -7,7 +7,6 @@ folder can make certificates: back it up, and keep it on the coordinator's machi
 from __future__ import annotations
 
 import getpass
-import hashlib
 import re
 import shutil
 import socket
@@ -19,7 +18,6 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kernfed import files
 from kernfed.errors import CertificateError, ConfigError
@@ -210,7 +208,7 @@ class FederationPki:
         return self.registry.redeem(
             secret,
             client,
-            key_sha256(public_key),
+            folder.key_sha256(public_key),
             now=self.now(),
             issue=lambda: self._issue(public_key, Principal(self.federation, Role.CLIENT, client), DEFAULT_LIFETIME),
         )
@@ -261,7 +259,8 @@ class FederationPki:
             RevokedError: The old certificate was revoked.
         """
         about = folder.read_about(path)
-        old = folder.read_pair(path).certificate
+        pair = folder.read_pair(path)
+        old = pair.certificate
         if not signed_by(old, self.authority.certificate):
             raise CertificateError(f"{path / folder.CERT} was not issued by the CA in {self.path}: give its own --dir")
         if hosts:
@@ -272,7 +271,7 @@ class FederationPki:
             _, enrolment_port = split_address(info.enrolment)
             at, enrolment = address(hosts[0], port), address(hosts[0], enrolment_port)
             self.registry.set_info(FederationInfo(info.federation, at, enrolment, tuple(hosts)))
-        key = new_key()
+        key = folder.next_key(about.role, pair.key_pem, path)
         pem = self.registry.renew(
             serial_of(old),
             now=self.now(),
@@ -307,11 +306,6 @@ def lifetime_of(certificate: x509.Certificate) -> timedelta:
     """From a certificate's issue to its end, without the minutes by which it was backdated."""
     span = certificate.not_valid_after_utc - certificate.not_valid_before_utc
     return max(span - CLOCK_SKEW, CLOCK_SKEW)
-
-
-def key_sha256(public_key: ec.EllipticCurvePublicKey) -> str:
-    """Fingerprint of a public key."""
-    return hashlib.sha256(public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def default_operator() -> str:

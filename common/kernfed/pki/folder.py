@@ -6,6 +6,7 @@ beside the old certificate. It takes the certificate that waits in `cert.pem.nex
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -188,6 +189,21 @@ def parse_certificate(pem: bytes, path: Path | str) -> x509.Certificate:
     except UNREADABLE:
         raise IdentityError(f"{path} holds no certificate in PEM") from None
     return certificate
+
+
+def next_key(role: Role, held: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
+    """Key of the certificate after this one: an operator keeps its own, for clients may name it in their policy.
+
+    Raises:
+        IdentityError: The key that is held cannot be read.
+    """
+    return parse_key(held, path / KEY) if role is Role.OPERATOR else ec.generate_private_key(ec.SECP256R1())
+
+
+def key_sha256(key: ec.EllipticCurvePublicKey) -> str:
+    """Fingerprint of a public key: 64 hexadecimal digits."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def public_bytes(holder: ec.EllipticCurvePrivateKey | x509.Certificate | x509.CertificateSigningRequest) -> bytes:

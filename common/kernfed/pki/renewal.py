@@ -11,9 +11,9 @@ import grpc.aio
 import structlog
 
 from kernfed.errors import ConfigError, KernfedError, UnavailableError
-from kernfed.pki.authority import CLOCK_SKEW, key_pem, make_csr, new_key, utc_now
+from kernfed.pki.authority import CLOCK_SKEW, key_pem, make_csr, utc_now
 from kernfed.pki.enrolled import check_issued
-from kernfed.pki.folder import replace_pair
+from kernfed.pki.folder import next_key, replace_pair
 from kernfed.pki.identity import Identity, channel_credentials
 from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.status import error_from_rpc
@@ -35,6 +35,8 @@ _UNREADABLE_RETRY_S = 60.0
 async def renew(identity: Identity, *, address: str | None = None, timeout_s: float = 30.0) -> Identity:
     """Have the coordinator sign a new key for the name in our certificate, and put both in place on disk.
 
+    An operator keeps its key.
+
     Args:
         identity: Ours; its certificate must still hold.
         address: `host:port` of the coordinator; the identity's own where None.
@@ -51,7 +53,7 @@ async def renew(identity: Identity, *, address: str | None = None, timeout_s: fl
     address = address or identity.coordinator
     if not address:
         raise ConfigError(f"{identity.folder} names no coordinator: give its address with --address host:port")
-    key = new_key()
+    key = next_key(identity.role, identity.key_pem, identity.folder)
     request = pb.RenewRequest(csr_pem=make_csr(key, identity.name).decode())
     async with grpc.aio.secure_channel(address, channel_credentials(identity), options=CHANNEL_OPTIONS) as channel:
         stub = rpc.EnrolmentServiceStub(channel)

@@ -42,6 +42,8 @@ class Signed:
     """Name in the certificate that it is signed by."""
     serial: str
     """Of that certificate, hexadecimal."""
+    key_sha256: str
+    """Fingerprint of its key."""
     signed_at: datetime
     sha256: bytes
     """Digest of the statement, by which each task names it."""
@@ -121,7 +123,8 @@ def prove(
             f"{principal} signed the job on {moment(signed_at)}, and it is now {moment(now)}: set the clock that is "
             f"wrong, and {_AGAIN}"
         )
-    return Signed(principal.name, serial_of(certificate), signed_at, sha256_of(submission))
+    key = folder.key_sha256(public_key)
+    return Signed(principal.name, serial_of(certificate), key, signed_at, sha256_of(submission))
 
 
 def sha256_of(submission: task_pb2.Submission) -> bytes:

@@ -162,6 +162,7 @@ class StreamOpened(google.protobuf.message.Message):
     LIVE_FIELD_NUMBER: builtins.int
     LEAST_ROWS_FIELD_NUMBER: builtins.int
     STATISTICS_FIELD_NUMBER: builtins.int
+    CONTINUES_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_stream_rows: builtins.int
@@ -174,6 +175,8 @@ class StreamOpened(google.protobuf.message.Message):
     """
     statistics: builtins.bool
     """Whether the client's policy lets sufficient statistics of these rows leave."""
+    continues: builtins.bool
+    """Whether the client has its state of this job, or of the one that this one goes on from."""
     def __init__(
         self,
         *,
@@ -182,8 +185,9 @@ class StreamOpened(google.protobuf.message.Message):
         live: builtins.bool = ...,
         least_rows: builtins.int = ...,
         statistics: builtins.bool = ...,
+        continues: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["least_rows", b"least_rows", "live", b"live", "num_rows", b"num_rows", "num_stream_rows", b"num_stream_rows", "statistics", b"statistics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["continues", b"continues", "least_rows", b"least_rows", "live", b"live", "num_rows", b"num_rows", "num_stream_rows", b"num_stream_rows", "statistics", b"statistics"]) -> None: ...
 
 Global___StreamOpened: typing_extensions.TypeAlias = StreamOpened
 
@@ -199,6 +203,7 @@ class OpenStreamRequest(google.protobuf.message.Message):
     LOSS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     OUTLIER_SPANS_FIELD_NUMBER: builtins.int
+    FORMER_FIELD_NUMBER: builtins.int
     norm: builtins.float
     """By which rows are divided, after columns were scaled. Above 0."""
     target_low: builtins.float
@@ -211,6 +216,10 @@ class OpenStreamRequest(google.protobuf.message.Message):
     """Of all draws of this job; a client adds its name. From 0 to 2^63 - 1."""
     outlier_spans: builtins.float
     """A row that lies so many spans beyond the ranges is left out; 0: none is. From 0 to 1,000,000,000."""
+    former: builtins.str
+    """Id of the job that this one goes on from: the client goes on from its own state of that; empty: none. At most 256
+    characters.
+    """
     def __init__(
         self,
         *,
@@ -220,8 +229,9 @@ class OpenStreamRequest(google.protobuf.message.Message):
         loss: Global___Loss.ValueType = ...,
         seed: builtins.int = ...,
         outlier_spans: builtins.float = ...,
+        former: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["loss", b"loss", "norm", b"norm", "outlier_spans", b"outlier_spans", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["former", b"former", "loss", b"loss", "norm", b"norm", "outlier_spans", b"outlier_spans", "seed", b"seed", "target_low", b"target_low", "target_span", b"target_span"]) -> None: ...
 
 Global___OpenStreamRequest: typing_extensions.TypeAlias = OpenStreamRequest
 
@@ -997,6 +1007,8 @@ class StreamTold(google.protobuf.message.Message):
     REPLACED_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     WAITS_FOR_DISK_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
+    AHEAD_FIELD_NUMBER: builtins.int
     text: builtins.int
     """Rows with text, or no finite number, where a number is needed. From 0 to 2^53."""
     gap: builtins.int
@@ -1017,6 +1029,14 @@ class StreamTold(google.protobuf.message.Message):
     """Lines that name the columns again, in another order. From 0 to 2^53."""
     waits_for_disk: builtins.bool
     """Whether there are rows at hand that the client cannot write down, now."""
+    behind: builtins.int
+    """Times that the coordinator had counted rows which this client's state did not know, and it learned them again. From
+    0 to 2^53.
+    """
+    ahead: builtins.int
+    """Times that the coordinator fell back behind all states that this client keeps: it does not learn again what came
+    after. From 0 to 2^53.
+    """
     def __init__(
         self,
         *,
@@ -1030,7 +1050,9 @@ class StreamTold(google.protobuf.message.Message):
         replaced: builtins.int = ...,
         header: builtins.int = ...,
         waits_for_disk: builtins.bool = ...,
+        behind: builtins.int = ...,
+        ahead: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gap", b"gap", "header", b"header", "no_key", b"no_key", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "no_key", b"no_key", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
 
 Global___StreamTold: typing_extensions.TypeAlias = StreamTold

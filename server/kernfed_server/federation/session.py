@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from kernfed.jobs.info import ClientInfo, JobInfo
@@ -71,6 +72,8 @@ class Session:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     busy: frozenset[str] = frozenset()
     """Tasks that the client was receiving or computing at its last heartbeat."""
+    device_reports: int = 0
+    """Times that the client said what it computes on."""
     told: set[str] = field(default_factory=set)
     """Jobs of which the client has what their operators signed."""
 
@@ -78,6 +81,11 @@ class Session:
     def name(self) -> str:
         """Name in the client's certificate."""
         return self.info.name
+
+    @property
+    def heard_at(self) -> datetime:
+        """When the last frame of the client came in."""
+        return datetime.now(UTC) - timedelta(seconds=time.monotonic() - self.last_heard)
 
     def send(self, frame: pb.ConnectResponse) -> None:
         """Queue a small frame."""

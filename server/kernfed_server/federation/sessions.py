@@ -32,6 +32,10 @@ MAX_NAMES = 1000
 MAX_NAME = 128
 """Data sets and steps that a client may offer, and characters of their names."""
 
+MAX_DEVICE_REPORTS = 8
+MAX_DEVICE = 200
+"""Reports of its device that a client may send in a session, and characters of one."""
+
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
 
@@ -66,6 +70,8 @@ class SessionRegistry:
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
         self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
+        self._told_twice: set[tuple[str, str]] = set()
+        """Jobs, each with a client that answered twice, of which the job's notes tell."""
         self._transfers = itertools.count(1)
         self._change = asyncio.Event()
 
@@ -124,16 +130,21 @@ class SessionRegistry:
         if self._sessions.get(session.name) is session:
             del self._sessions[session.name]
             self._left[session.name] = time.monotonic()
-            self._seen[session.name] = replace(session.info, connected=False, last_seen_at=datetime.now(UTC))
+            self._seen[session.name] = replace(session.info, connected=False, last_seen_at=session.heard_at)
             self._changed()
 
     def heard(self, session: Session) -> None:
         """Any frame came in: the client is alive."""
         session.last_heard = time.monotonic()
 
-    def report_device(self, session: Session, device: str) -> None:
-        """The client says what it computes on."""
-        session.info = replace(session.info, device=device[:200])
+    def report_device(self, session: Session, device: str, note: str) -> None:
+        """The client says what it computes on, which it learns once; what it says over and over is not heard."""
+        if session.device_reports >= MAX_DEVICE_REPORTS:
+            return
+        session.device_reports += 1
+        if note:
+            log.info("device of client", device=device[:MAX_DEVICE], note=note)
+        session.info = replace(session.info, device=device[:MAX_DEVICE])
         self._seen[session.name] = session.info
         self._changed()
 
@@ -164,8 +175,12 @@ class SessionRegistry:
             call.on_revoked(name)
 
     def clients(self) -> Mapping[str, ClientInfo]:
-        """Every client that is connected or was, since the coordinator started."""
-        return dict(sorted(self._seen.items()))
+        """Every client that is connected or was, since the coordinator started, and when it was last heard."""
+        return {name: self._as_heard(name) for name in sorted(self._seen)}
+
+    def _as_heard(self, name: str) -> ClientInfo:
+        session = self._sessions.get(name)
+        return self._seen[name] if session is None else replace(self._seen[name], last_seen_at=session.heard_at)
 
     def revoked(self) -> Collection[str]:
         """Names of the clients whose certificates were revoked, and who did not connect with a new one."""
@@ -236,11 +251,15 @@ class SessionRegistry:
         return f"this reply came too late: round {closed.round_num}, {closed.step}, is closed; {opened}"
 
     def report_second_reply(self, task_id: str, client: str) -> None:
-        """A client answered a task that it had answered, and differently: the job's operator reads so."""
-        log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)
+        """A client answered a task that it had answered, and differently: the job's operator reads so, once."""
         call = self._calls.get(task_id) or self._closed.get(task_id)
-        if call is not None:
-            text = "a second, different reply to a task that it had answered was refused; the first one counts"
+        if call is not None and (call.job_id, client) not in self._told_twice:
+            self._told_twice.add((call.job_id, client))
+            log.warning("a second, different reply to a task was refused", task_id=task_id, client=client)
+            text = (
+                "a second, different reply to a task that it had answered was refused; the first one counts. Of more "
+                "such replies nothing is said"
+            )
             call.observe(JobEvent(EventKind.NOTE, call.round_num, call.step, client, f"{client}, {call.step}: {text}"))
 
     def what_is_known(self, client: str, task_id: str) -> str:
@@ -254,6 +273,7 @@ class SessionRegistry:
         """Tell every connected client that a job is over, so that it drops the job's state."""
         for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
             del self._closed[task_id]
+        self._told_twice = {told for told in self._told_twice if told[0] != job_id}
         for session in self._sessions.values():
             session.end_job(job_id, why)
 

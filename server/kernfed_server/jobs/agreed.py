@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed_server.jobs.agreement import AGREEMENT, Agreement
+from kernfed.jobs.former import AGREEMENT
+from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.state import Arrays, State, json_array, json_of
 
 _VALUES: Final = "run.agreed."

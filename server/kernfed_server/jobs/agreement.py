@@ -10,19 +10,19 @@ P feature columns, M features, C outputs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from kernfed.arrays import Array
-from kernfed.errors import JobError
+from kernfed.errors import DataError, JobError
 from kernfed.features.spec import FeatureSpec
+from kernfed.jobs.former import AGREEMENT, Former
+from kernfed.jobs.job_file import JobFile
 from kernfed_server.jobs.state import Arrays, State
 
-AGREEMENT: Final = "run.agreement."
-"""Beginning of the names of its arrays in a checkpoint."""
 _ARRAYS = ("mean", "deviation", "feature_mean", "target_mean")
 _FACTS = "facts"
 
@@ -121,3 +121,19 @@ class Earlier:
     column_mean: Array
     """Of the earlier clients' rows: feature columns, and a regression's target; in the units of the data."""
     column_deviation: Array
+
+    @classmethod
+    def of_former(cls, former: Former, job: JobFile) -> Earlier:
+        """Of the job whose model a job begins with.
+
+        Raises:
+            DataError: A release of kernfed ran it that did not keep what its clients agreed on.
+        """
+        agreement = Agreement.of_checkpoint(former.arrays)
+        if agreement is None:
+            raise DataError(
+                f"start_from: {former.origin} does not say what its clients agreed on; run it again with this release"
+            )
+        known = job.data is not None and job.data.standardise  # else nobody scaled the columns
+        mean, deviation = (agreement.mean, agreement.deviation) if known else (np.zeros(0), np.zeros(0))
+        return cls(former.origin, replace(agreement, ridge=None), mean, deviation)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
 from kernfed.errors import ConfigError, DivergedError, KernfedError, NumericalError
 from kernfed.federation.cohort import Cohort
+from kernfed.jobs.former import former_of
 from kernfed.jobs.job_file import JobFile, named_files
-from kernfed.methods.base import Needs
+from kernfed.methods.base import Begins, Needs
 from kernfed.methods.registry import method_of
 from kernfed.wording import listed
+from kernfed_server.jobs.agreement import Earlier
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured_once
@@ -62,10 +64,17 @@ async def execute(
         await workflow.run(None, job.method, cohort, run)
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
-    setup = await _prepared(job, workflow, files, cohort, run)
+    former = former_of(job, files)
+    earlier = await asyncio.to_thread(workflow.earlier, job, files)
+    if former is not None and method_of(job.method).begins is Begins.STATE:
+        run.go_on_from(former)
+    elif former is not None:
+        run.begin_with(former)
+        earlier = Earlier.of_former(former, job)
+    setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
-    weights = workflow.weights(setup)
+    weights = workflow.weights(setup, job.method)
     if weights is not None:
         run.weighs(*weights)
     if workflow.baseline is not None:
@@ -97,11 +106,10 @@ async def execute(
     return left
 
 
-async def _prepared(job: JobFile, workflow: Workflow, files: Mapping[str, bytes], cohort: Cohort, run: Run) -> Setup:
+async def _prepared(job: JobFile, workflow: Workflow, earlier: Earlier | None, cohort: Cohort, run: Run) -> Setup:
     """What the clients agreed on before round 1, once in the life of the job."""
     adapted, state = workflow.adapt(job, run.resumed), run.resumed
     mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
-    earlier = await asyncio.to_thread(workflow.earlier, job, files)
     copies = workflow.feature_copies(job.method)
     agreement = run.agreed.agreement
     if agreement is None and state is not None:

@@ -10,9 +10,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.errors import QuorumNotMetError
+from kernfed.errors import ConfigError, DataError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
+from kernfed.jobs.former import WEIGHTS, Former
 from kernfed.maths.settling import relative_movement
 from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
@@ -37,6 +38,8 @@ job does not name was 1e-3, and classes were drawn for in their order in the job
 that are held out."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
+_OF_ONE_JOB = ("clients", "arrival", "measured")
+"""What another job that goes on from this one does not take over."""
 _RULE = f"{_OWN}rule."
 """The same of numbers that stand for rules of the settings."""
 
@@ -98,7 +101,6 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
-        self._loud: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
@@ -114,10 +116,62 @@ class Run:
         """What the clients agreed on before round 1, of which nobody agrees anew."""
         self._whole: Run | None = None
         """The run within which this one is; see `part`."""
+        self.former = ""
+        """Id of the job that this one goes on from; empty: none."""
+        self._first: Array | None = None
         self._recorded = False
         """Whether this life of the run wrote a checkpoint of a round."""
         if resumed:
             self._recall(State(resumed.state).part(_OWN))
+
+    def go_on_from(self, former: Former) -> None:
+        """Begin behind the last round of another job, with its state and what its clients agreed on.
+
+        A run that has a checkpoint of its own goes on from that. Who took part there, and how it ended, does not count.
+        """
+        self.former = former.job_id
+        if self._resumed is not None:
+            return
+        self.note(f"goes on from {former.origin}, behind its round {former.round_num}")
+        state = {name: array for name, array in former.arrays.items() if name.removeprefix(_OWN) not in _OF_ONE_JOB}
+        self._resumed, self._round = Checkpoint(former.round_num, state), former.round_num
+        self.rules = 0
+        self._recall(State(state).part(_OWN))
+        self.agreed = AgreedValues(state)
+        if self.agreed.agreement is not None:
+            self.agreed.agree(replace(self.agreed.agreement, num_rows={}, descriptions={}))
+
+    def begin_with(self, former: Former) -> None:
+        """Begin with the weights of another job's model, at the first round.
+
+        Raises:
+            DataError: It left none.
+        """
+        self.former, self._first = former.job_id, former.arrays.get(WEIGHTS)
+        if self._first is None:
+            raise DataError(f"start_from: {former.origin} left no weights; name another job")
+        if self._resumed is None:
+            self.note(f"begins with the model of {former.origin}, behind its round {former.round_num}")
+
+    def first_weights(self, shape: tuple[int, int]) -> Array:
+        """Weights before round 1: those of the job that this one begins with, else zeros.
+
+        Raises:
+            ConfigError: They are of another shape.
+        """
+        if self._first is None:
+            return np.zeros(shape)
+        if self._first.shape != shape:
+            raise ConfigError(
+                f"start_from: the weights of job {self.former} are of shape {self._first.shape}, and this job's are of "
+                f"shape {shape}; give features, classes and method.loss as that job has them"
+            )
+        return self._first
+
+    @property
+    def has_first(self) -> bool:
+        """Whether there are weights of another job to begin with."""
+        return self._first is not None
 
     @property
     def round_num(self) -> int:
@@ -343,15 +397,18 @@ class Run:
     def tell_loudest(self) -> None:
         """Note the client whose numbers were the farthest beyond all others', though they counted; once for each."""
         loud = self._cohort.loudest
-        if loud is not None and loud.client not in self._loud:
-            self._loud.add(loud.client)
-            self.note(loud.words)
+        if loud is not None:
+            self.note_first(f"loud {loud.client}", loud.words)
+
+    def note_first(self, subject: str, message: str) -> None:
+        """Tell the operator the first that there is of a subject."""
+        if subject not in self._told:
+            self._told.add(subject)
+            self.note(message)
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""
-        if message not in self._told:
-            self._told.add(message)
-            self.note(message)
+        self.note_first(message, message)
 
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""

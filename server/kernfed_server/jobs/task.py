@@ -26,6 +26,8 @@ from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.base import Begins
+from kernfed.methods.registry import method_of
 from kernfed.status import INTERNAL_TEXT
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.outcomes import Tally, count, count_answer, participation
@@ -195,7 +197,7 @@ async def run_job(
         return _failed(err, _kept(active))
     except Exception:
         log.exception("job failed unexpectedly")
-        return Outcome(JobState.FAILED, INTERNAL_TEXT, reason=KernfedError.reason)
+        return Outcome(JobState.FAILED, INTERNAL_TEXT, _kept(active), KernfedError.reason)
     rounds = f" after round {active.info.round_num}" if active.info.round_num else ""
     return Outcome(JobState.SUCCEEDED, f"succeeded{rounds}", model)
 
@@ -249,7 +251,8 @@ async def finish_job(
         await asyncio.to_thread(
             write_folder, made, info, active.file, events, active.answers, outcome.model, took_part, devices
         )
-        if outcome.model is None and outcome.state is not JobState.SUCCEEDED:
+        begins_another = method_of(active.file.method).begins is not Begins.NOTHING
+        if begins_another or (outcome.model is None and outcome.state is not JobState.SUCCEEDED):
             try:
                 await store.copy_checkpoint(info.job_id, made / CHECKPOINT)
             except JobError as err:

@@ -48,6 +48,13 @@ def write_checkpoint(folder: Path, job_id: str, checkpoint: Checkpoint) -> tuple
     return part.target.name, sha256
 
 
+def write_state(path: Path, state: Arrays) -> None:
+    """Write the arrays of a checkpoint to a file of any name; not durable."""
+    with Part(path) as part:
+        _write(part, state)
+        part.keep(durable=False)
+
+
 def read_checkpoint(path: Path, round_num: int, sha256: str) -> Checkpoint:
     """Read a checkpoint back.
 

@@ -208,9 +208,7 @@ class _Reader:
         elif kind == "failure":
             self._on_failure(frame.failure)
         elif kind == "device":
-            self._registry.report_device(self._session, frame.device.device[:MAX_TEXT])
-            if frame.device.note:
-                log.info("device of client", device=frame.device.device[:200], note=frame.device.note[:MAX_TEXT])
+            self._registry.report_device(self._session, frame.device.device, frame.device.note[:MAX_TEXT])
         elif kind == "heartbeat":
             self._session.busy = frozenset(frame.heartbeat.busy_task_ids[:MAX_BUSY])
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,27 +16,38 @@ from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import BackboneSection, NetworkModelSection, PartitionFile, StreamFile
 from kernfed.jobs.job_file import FeaturesSection, parse_job
 from kernfed.methods.registry import METHODS
-from kernfed.methods.reweight.settings import NormedNetworkSection, RatiosSection, ReweightSettings
-from kernfed.methods.shared_settings import NetworkSection
 from kernfed.section import ACCEPTED, Above, Below, Given, Section, scopes_of
+from kernfed_testing.installed import cases
+
+
+def tables_in(sections: Iterable[type[Section]]) -> list[type[Section]]:
+    """Tables within these tables, each once."""
+    found = {
+        part.__name__: part
+        for section in sections
+        for field in section.model_fields.values()
+        for part in (field.annotation, *get_args(field.annotation))
+        if isinstance(part, type) and issubclass(part, Section)
+    }
+    return list(found.values())
+
 
 SETTINGS: tuple[type[Section], ...] = tuple(method.settings for method in METHODS.values())
-TABLES = (
-    *(FeaturesSection, NetworkSection, NormedNetworkSection, RatiosSection),
-    *(PartitionFile, StreamFile, NetworkModelSection, BackboneSection),
-)
+TABLES = (*tables_in(SETTINGS), FeaturesSection, PartitionFile, StreamFile, NetworkModelSection, BackboneSection)
 NEEDED: Mapping[str, Mapping[str, Any]] = {
     "DistillSettings": {"public": "p.csv"},
     "PartitionFile": {"path": "a"},
     "StreamFile": {"path": "a"},
     "BackboneSection": {"source": "torch:a.B"},
     "NetworkModelSection": {"kind": "mlp"},
+    "NoiseSection": {"epsilon": 1.0, "delta": 1e-5},
 }
 OTHERS: Mapping[str, tuple[Any, ...]] = {
     "alpha": (0.3,),
     "backbone": ("net",),
     "class_name": ("a.B",),
     "client_fraction": (0.5, 1.0),
+    "delta": (1e-6,),
     "deviation": ([0.2],),
     "embedding_kernel": ("linear", "laplace"),
     "image": ([1, 28, 28],),
@@ -158,35 +169,37 @@ def job_text(method: str, *, top: str = "", task: str = "regression", more: str 
 
 @pytest.mark.parametrize(
     ("method", "words"),
-    [
-        ('name = "personalise"\n[method.network]\nkind = "mlp"', 'network: belongs to trainer = "fedavg"'),
-        (
-            'name = "personalise"\nlearning_rate = 0.1',
-            'learning_rate: belongs to trainer = "fedavg": set that, or remove',
-        ),
-        ('name = "personalise"\ntolerance = 0.1', 'tolerance: belongs to trainer = "newton"'),
-        (
-            'name = "reweight"\nlearning_rate = 0.1\nlocal_steps = 2',
-            'learning_rate, local_steps: belong to trainer = "fedavg"',
-        ),
-        ('name = "reweight"\n[method.network]\nkind = "mlp"', 'network: belongs to trainer = "adam" or "fedavg"'),
-        ('name = "reweight"\ntrainer = "fedavg"\ntolerance = 0.1', 'tolerance: belongs to trainer = "newton"'),
-        (
-            'name = "reweight"\nnum_points = 9\n[method.ratios]\nsource = "labels"',
-            'num_points: belongs to ratios.source = "matching", scope = "all" or "target"',
-        ),
-        (
-            'name = "newton"\nloss = "squared"\nstep_size = 0.1\nline_search = true',
-            'step_size, line_search: belong to loss = "cross-entropy" or "squared", step = "paper"',
-        ),
-        (
-            'name = "newton"\nloss = "squared"\nsolver = "exact"\nrank = 3',
-            'rank: belongs to loss = "cross-entropy" or "squared", solver = "lanczos"',
-        ),
-        ('name = "online"\nlearning_rate = 0.1', 'learning_rate: belongs to rates = "paper"'),
-        ('name = "online"\nlengthscales = [1.0, 2.0]\nnum_kernels = 3', "num_kernels: belongs to no lengthscales"),
-        ('name = "distill"\npublic = "p.csv"\nuploads = "stale"', "uploads: belongs to client_fraction < 1"),
-    ],
+    cases(
+        [
+            ('name = "personalise"\n[method.network]\nkind = "mlp"', 'network: belongs to trainer = "fedavg"'),
+            (
+                'name = "personalise"\nlearning_rate = 0.1',
+                'learning_rate: belongs to trainer = "fedavg": set that, or remove',
+            ),
+            ('name = "personalise"\ntolerance = 0.1', 'tolerance: belongs to trainer = "newton"'),
+            (
+                'name = "reweight"\nlearning_rate = 0.1\nlocal_steps = 2',
+                'learning_rate, local_steps: belong to trainer = "fedavg"',
+            ),
+            ('name = "reweight"\n[method.network]\nkind = "mlp"', 'network: belongs to trainer = "adam" or "fedavg"'),
+            ('name = "reweight"\ntrainer = "fedavg"\ntolerance = 0.1', 'tolerance: belongs to trainer = "newton"'),
+            (
+                'name = "reweight"\nnum_points = 9\n[method.ratios]\nsource = "labels"',
+                'num_points: belongs to ratios.source = "matching", scope = "all" or "target"',
+            ),
+            (
+                'name = "newton"\nloss = "squared"\nstep_size = 0.1\nline_search = true',
+                'step_size, line_search: belong to loss = "cross-entropy" or "squared", step = "paper"',
+            ),
+            (
+                'name = "newton"\nloss = "squared"\nsolver = "exact"\nrank = 3',
+                'rank: belongs to loss = "cross-entropy" or "squared", solver = "lanczos"',
+            ),
+            ('name = "online"\nlearning_rate = 0.1', 'learning_rate: belongs to rates = "paper"'),
+            ('name = "online"\nlengthscales = [1.0, 2.0]\nnum_kernels = 3', "num_kernels: belongs to no lengthscales"),
+            ('name = "distill"\npublic = "p.csv"\nuploads = "stale"', "uploads: belongs to client_fraction < 1"),
+        ]
+    ),
 )
 def test_a_key_of_another_variant_is_refused_with_its_place(method: str, words: str) -> None:
     """The message names the keys, what they belong to, and the remedy; a job accepted before is read as it was."""
@@ -199,21 +212,23 @@ def test_a_key_of_another_variant_is_refused_with_its_place(method: str, words: 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        (job_text('name = "local"', top="evaluate_every = 2"), "measures its models once; remove evaluate_every"),
-        (job_text('name = "personalise"', top="evaluate_every = 2"), "once, at the end; remove evaluate_every"),
-        (job_text('name = "online"', top="evaluate_every = 2"), "metrics_every says; remove evaluate_every"),
-        (job_text('name = "ofskl"', more="test_fraction = 0.1"), "remove data.test_fraction"),
-        (job_text('name = "ofskl"\ntarget_range = [0.0, 1.0]', task="binary"), "remove method.target_range"),
-        (job_text('name = "ofskl"', more="[features]\nintercept = false"), "remove the [features] section"),
-        (
-            job_text('name = "reweight"\ntrainer = "adam"', more="[features]\nintercept = false"),
-            "trains a network on the columns, without a feature map; remove the [features] section",
-        ),
-        (job_text('name = "probe"'), "touches no data; remove the [data] section"),
-        ('name = "a"\nseed = 3\n[method]\nname = "probe"', "method probe draws nothing; remove seed"),
-        (job_text('name = "local"', more='[features]\nkernel = "linear"\nseed = 1'), "seed: belongs to kernel"),
-    ],
+    cases(
+        [
+            (job_text('name = "local"', top="evaluate_every = 2"), "measures its models once; remove evaluate_every"),
+            (job_text('name = "personalise"', top="evaluate_every = 2"), "once, at the end; remove evaluate_every"),
+            (job_text('name = "online"', top="evaluate_every = 2"), "metrics_every says; remove evaluate_every"),
+            (job_text('name = "ofskl"', more="test_fraction = 0.1"), "remove data.test_fraction"),
+            (job_text('name = "ofskl"\ntarget_range = [0.0, 1.0]', task="binary"), "remove method.target_range"),
+            (job_text('name = "ofskl"', more="[features]\nintercept = false"), "remove the [features] section"),
+            (
+                job_text('name = "reweight"\ntrainer = "adam"', more="[features]\nintercept = false"),
+                "trains a network on the columns, without a feature map; remove the [features] section",
+            ),
+            (job_text('name = "probe"'), "touches no data; remove the [data] section"),
+            ('name = "a"\nseed = 3\n[method]\nname = "probe"', "method probe draws nothing; remove seed"),
+            (job_text('name = "local"', more='[features]\nkernel = "linear"\nseed = 1'), "seed: belongs to kernel"),
+        ]
+    ),
 )
 def test_a_key_that_the_method_does_not_use_is_refused(text: str, words: str) -> None:
     """The message says what the method does instead; the plan of a job accepted before leaves the key out."""
@@ -222,20 +237,3 @@ def test_a_key_that_the_method_does_not_use_is_refused(text: str, words: str) ->
     assert words in str(caught.value)
     key = words.rpartition(".")[2].split()[-1] if "remove" in words and "section" not in words else ""
     assert key not in parse_job(text, accepted=True).plan()
-
-
-def test_the_plan_of_a_job_lists_what_acts() -> None:
-    """Defaults are in it; other variants' keys and unused tables are not."""
-    plan = parse_job(job_text('name = "reweight"\ntrainer = "adam"')).plan()
-    assert plan["method"]["step_size"] == 1e-3
-    assert plan["method"]["ratios"]["num_frequencies"] == 200
-    assert not {"learning_rate", "tolerance", "ridge"} & plan["method"].keys()
-    assert "features" not in plan
-    assert plan["data"]["test_fraction"] == 0.25
-
-
-def test_a_scope_of_a_table_below_is_a_condition_too() -> None:
-    """A key may depend on a key of a table within its own."""
-    settings = ReweightSettings.model_validate({"name": "reweight", "ratios": {"source": "labels"}})
-    assert {"num_points", "on_refusal"} <= settings.idle_keys().keys()
-    assert not {"num_points", "on_refusal"} & ReweightSettings(name="reweight").idle_keys().keys()

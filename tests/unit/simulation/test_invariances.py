@@ -16,6 +16,7 @@ from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.distill import made_job
 from kernfed_testing.heads import one_thread
+from kernfed_testing.installed import installed
 from kernfed_testing.personalise import clients
 
 COLUMNS = ["x0", "x1", "x2"]
@@ -25,36 +26,38 @@ WEIGHED: dict[str, Any] = {"name": "reweight", "rounds": 2, "ratios": {"num_freq
 PERSONAL: dict[str, Any] = {"name": "personalise", "num_frequencies": 10}
 STREAM: dict[str, Any] = {"metrics_every": 2}
 
-METHODS: dict[str, dict[str, Any]] = {
-    "local": {"name": "local"},
-    "dkrr": {"name": "dkrr"},
-    "newton": {"name": "newton", "rounds": 3},
-    "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
-    "fedavg": {"name": "fedavg", "rounds": 3},
-    "fedprox": {"name": "fedprox", "rounds": 3},
-    "head": {"name": "newton", **HEAD},
-    "head cg": {"name": "newton", **HEAD, "solver": "cg", "warm_start": False},
-    "head paper": {"name": "newton", **HEAD, "step": "paper"},
-    "fedavg head": {"name": "fedavg", **HEAD},
-    "fedprox head": {"name": "fedprox", **HEAD},
-    "fedsophia": {"name": "fedsophia", **HEAD},
-    "fednew": {"name": "fednew", **HEAD},
-    "reweight": WEIGHED,
-    "reweight adam": {**WEIGHED, "trainer": "adam", "network": NETWORK},
-    "reweight fedavg": {**WEIGHED, "trainer": "fedavg"},
-    "personalise": PERSONAL,
-    "personalise paper": {**PERSONAL, "weights": "paper"},
-    "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
-    "personalise network": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
-    "distill": {"name": "distill", "rounds": 4},
-    "distill plain": {"name": "distill", "rounds": 4, "ridge": 0.01, "lengthscale": "median", "keep": "better"},
-    "distill printed": {"name": "distill", "rounds": 4, "deregularise": "paper", "keep": "distilled"},
-    "online": {"name": "online", **STREAM},
-    "online gradients": {"name": "online", **STREAM, "share": "gradients", "num_kernels": 5},
-    "ofskl": {"name": "ofskl", **STREAM, "rounds": 4},
-    "vm-kofl": {"name": "vm-kofl", **STREAM, "rounds": 4, "num_kernels": 5},
-    "perfedavg": {"name": "perfedavg", **STREAM, "rounds": 4},
-}
+METHODS = installed(
+    {
+        "local": {"name": "local"},
+        "dkrr": {"name": "dkrr"},
+        "newton": {"name": "newton", "rounds": 3},
+        "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
+        "fedavg": {"name": "fedavg", "rounds": 3},
+        "fedprox": {"name": "fedprox", "rounds": 3},
+        "head": {"name": "newton", **HEAD},
+        "head cg": {"name": "newton", **HEAD, "solver": "cg", "warm_start": False},
+        "head paper": {"name": "newton", **HEAD, "step": "paper"},
+        "fedavg head": {"name": "fedavg", **HEAD},
+        "fedprox head": {"name": "fedprox", **HEAD},
+        "fedsophia": {"name": "fedsophia", **HEAD},
+        "fednew": {"name": "fednew", **HEAD},
+        "reweight": WEIGHED,
+        "reweight adam": {**WEIGHED, "trainer": "adam", "network": NETWORK},
+        "reweight fedavg": {**WEIGHED, "trainer": "fedavg"},
+        "personalise": PERSONAL,
+        "personalise paper": {**PERSONAL, "weights": "paper"},
+        "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
+        "personalise network": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
+        "distill": {"name": "distill", "rounds": 4},
+        "distill plain": {"name": "distill", "rounds": 4, "ridge": 0.01, "lengthscale": "median", "keep": "better"},
+        "distill printed": {"name": "distill", "rounds": 4, "deregularise": "paper", "keep": "distilled"},
+        "online": {"name": "online", **STREAM},
+        "online gradients": {"name": "online", **STREAM, "share": "gradients", "num_kernels": 5},
+        "ofskl": {"name": "ofskl", **STREAM, "rounds": 4},
+        "vm-kofl": {"name": "vm-kofl", **STREAM, "rounds": 4, "num_kernels": 5},
+        "perfedavg": {"name": "perfedavg", **STREAM, "rounds": 4},
+    }
+)
 
 UNORDERED = [name for name in METHODS if name != "perfedavg"]
 OF_CLASSES = [

@@ -17,6 +17,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, PolicyError
+from kernfed.jobs.client_file import job_folder
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -42,7 +43,7 @@ from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
-from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper
+from kernfed_client.methods.online.state import FOLDER, ClientState, LeftOut, StateKeeper, has_state, take_over
 from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
 from kernfed_client.streams.sources import open_stream
 
@@ -83,6 +84,8 @@ class OnlineClient:
         """Of the client's own model."""
         self.own_features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
+        self._folder = job.folder / FOLDER if job.durable else None
+        self._former = job_folder(job.file.state, request.former) / FOLDER
 
     def draw_dictionary(self, request: DrawDictionaryRequest) -> str:
         """Draw the kernels' frequencies; returns their fingerprint."""
@@ -233,9 +236,9 @@ class OnlineClient:
         if len(request.weights) != online_meta.num_weights(len(self._job.mean), hidden):
             raise InvalidTensorError(f"{request.step}: {len(request.weights)} weights do not fit this network")
         digest = answers.digest(b"meta", request.round_num, request.weights, request.batch_rows)
-        newest = self.keeper.newest
-        if newest.round_num == request.round_num and newest.request == digest:
-            return MetaStep(**answers.fields(newest.reply))
+        kept = self.keeper.answered(request.round_num, digest, request.uncounted_from)
+        if kept is not None:
+            return MetaStep(**answers.fields(kept))
         state = self.keeper.before(request.round_num, request.uncounted_from)
 
         def adapted(weights: Floats, last: Array) -> Floats:
@@ -281,11 +284,12 @@ class OnlineClient:
         digest = answers.digest(
             kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows
         )
-        newest = keeper.newest
-        if newest.round_num == request.round_num and newest.request == digest:
-            return answers.fields(newest.reply)
+        kept = keeper.answered(request.round_num, digest, request.uncounted_from)
+        if kept is not None:
+            return answers.fields(kept)
         state = self._with_parameters(keeper.before(request.round_num, request.uncounted_from), request)
         if state is None:
+            newest = keeper.newest
             numbers = answers.numbers(0, len(newest.waiting), newest.left_out, whole=True)
             return answers.fields({"numbers": numbers, **empty})
 
@@ -356,6 +360,7 @@ class OnlineClient:
         counted = len(taken.y) > 0
         after = ClientState(
             round_num=round_num if counted else state.round_num,
+            after=state.round_num if counted else state.after,
             request=digest if counted else state.request,
             position=taken.position,
             left_out=taken.left_out,
@@ -372,8 +377,15 @@ class OnlineClient:
         return answer
 
     def _open_keeper(self, learner: Learner, theta: Array) -> None:
-        start = ClientState(0, "", {}, LeftOut(), learner, theta, -1, {}, {})
-        self._keeper = StateKeeper(start, self._job.folder / "online" if self._job.durable else None)
+        start = ClientState(0, 0, "", {}, LeftOut(), learner, theta, -1, {}, {})
+        if self._folder is not None and self.continues:
+            take_over(self._former, self._folder)
+        self._keeper = StateKeeper(start, self._folder)
+
+    @property
+    def continues(self) -> bool:
+        """Whether there is a state of this job, or of the one that it goes on from."""
+        return self._folder is not None and any(map(has_state, (self._folder, self._former)))
 
     def _uniform(self, round_num: int) -> float:
         """Draw of this client for a round; many are made at a time, for opening a stream takes as long as a row."""

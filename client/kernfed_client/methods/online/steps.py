@@ -58,6 +58,7 @@ def open_stream(job: LocalJob, request: OpenStreamRequest) -> StreamOpened:
         live=client.stream.live,
         least_rows=client.least_rows,
         statistics=client.allows_statistics,
+        continues=client.continues,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.base import FIXED, Method, table
+from kernfed.methods.base import FIXED, Begins, Method, table
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -52,7 +52,15 @@ def _linear(
         return (asks_ridge,) if s.loss == "ridge" else (asks_head,)
 
     steps = tuple(dict.fromkeys((OpenHeadRequest, EvaluateHeadRequest, asks_ridge, asks_head, *more)))
-    return Method(settings, rounds=lambda s: s.rounds, check=_check, steps=steps, asks=asks, fixed=FIXED)
+    return Method(
+        settings,
+        rounds=lambda s: s.rounds,
+        check=_check,
+        begins=Begins.MODEL,
+        steps=steps,
+        asks=asks,
+        fixed=FIXED,
+    )
 
 
 _NEWTON_HEAD = (HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest)

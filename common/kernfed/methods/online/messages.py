@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, MaxLength, Message, Range, Reply, Request, Rows, Shape, Whole
+from kernfed.federation.messages.base import (
+    Dim,
+    Kind,
+    MaxLength,
+    Message,
+    Name,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Whole,
+)
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
@@ -59,6 +71,8 @@ class StreamOpened(Reply):
     """Fewest rows that an answer of this client stands for, as its policy says; it takes at least so many per round."""
     statistics: bool = False
     """Whether the client's policy lets sufficient statistics of these rows leave."""
+    continues: bool = False
+    """Whether the client has its state of this job, or of the one that this one goes on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +95,8 @@ class OpenStreamRequest(Request[StreamOpened]):
     """Of all draws of this job; a client adds its name."""
     outlier_spans: Annotated[float, Range(0, 1e9)] = 0.0
     """A row that lies so many spans beyond the ranges is left out; 0: none is."""
+    former: Name = ""
+    """Id of the job that this one goes on from: the client goes on from its own state of that; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +155,11 @@ class StreamTold(Message):
     """Files that shrank or became others, the former ones being gone: rows at their end may be missing."""
     header: Count = 0
     """Lines that name the columns again, in another order."""
+    behind: Count = 0
+    """Times that the coordinator had counted rows which this client's state did not know, and it learned them again."""
+    ahead: Count = 0
+    """Times that the coordinator fell back behind all states that this client keeps: it does not learn again what came
+    after."""
     waits_for_disk: bool = False
     """Whether there are rows at hand that the client cannot write down, now."""
 
@@ -350,3 +371,4 @@ class StreamMetricsRequest(Request[StreamMetrics]):
     step = "online.metrics"
     reply = StreamMetrics
     kinds = (Kind.METRIC,)
+    once = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.federation.messages.base import Request
-from kernfed.methods.base import Method, Needs, table
+from kernfed.methods.base import Begins, Method, Needs, table
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStepRequest,
@@ -35,6 +35,8 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
         settings,
         rounds=lambda s: s.rounds,
         needs=lambda _: Needs.COLUMNS,
+        begins=Begins.STATE,
+        progress=("rounds", "metrics_every", "wait_s"),
         measured="of predictions made before learning",
         steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
         asks=lambda _: (OpenStreamRequest,),

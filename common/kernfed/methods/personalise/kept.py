@@ -25,6 +25,7 @@ from kernfed.arrays import GREATEST, Array, Floats
 from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
+from kernfed.jobs.plans import parts_of
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.pki.names import check_name
@@ -218,21 +219,7 @@ def pack_folder(path: Path, features: tuple[str, ...]) -> bytes:
 
 def shared_plan(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The parts of a job's plan in which it must agree with those that join it, without `FREE_KEYS`."""
-    tables = ("method", "data", "features")
-    return {t: {k: v for k, v in plan[t].items() if k not in FREE_KEYS.get(t, ())} for t in tables}
-
-
-def differing_keys(earlier: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Keys in which two of `shared_plan` differ, as they are written, with both values."""
-    found = []
-    for table in sorted({*earlier, *now}):
-        one, other = earlier.get(table, {}), now.get(table, {})
-        found += [
-            f"{table}.{key} = {other.get(key)!r} (there {one.get(key)!r})"
-            for key in sorted({*one, *other})
-            if one.get(key) != other.get(key)
-        ]
-    return found
+    return parts_of(plan, ("method", "data", "features"), FREE_KEYS)
 
 
 def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:

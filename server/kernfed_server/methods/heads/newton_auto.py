@@ -101,7 +101,7 @@ class _Training:
 
     def __init__(self, trainer: HeadTrainer) -> None:
         self.trainer, self.problem, self.settings = trainer, trainer.problem, trainer.settings
-        self.newest = np.zeros(self.problem.shape)
+        self.newest = self.problem.run.first_weights(self.problem.shape)
         self.warming = self.settings.warm_start
         self.members = self.problem.cohort.clients
         self.state: SafeNewton | None = None

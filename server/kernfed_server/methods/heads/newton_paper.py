@@ -24,7 +24,7 @@ _DIVERGED_ROUNDS = 5
 async def train(trainer: HeadTrainer) -> Array:
     """Algorithm 2 as printed: W ← W - η Σ p_j (H_j + damping I)⁻¹ g, on the clients drawn for the round."""
     problem, settings, run = trainer.problem, trainer.settings, trainer.problem.run
-    weights, history = np.zeros(problem.shape), History(settings.history)
+    weights, history = run.first_weights(problem.shape), History(settings.history)
     good, lowest, damping, above, at_zero = weights, math.inf, -1.0, 0, 0.0
     if run.resumed:
         weights, good = run.resumed["weights"], run.resumed["last_good"]

@@ -15,6 +15,7 @@ from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import names_array
+from kernfed_server.jobs.updating import updated
 from kernfed_server.methods.heads.problem import HeadProblem, open_head
 
 LEARNING_RATE = 0.01
@@ -110,7 +111,8 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
     """
     problem = await _opened(setup, settings, cohort, run)
     names = tuple(sorted(problem.rows))
-    weights, mean, duals = np.zeros(problem.shape), np.zeros(problem.shape), np.zeros((len(names), *problem.shape))
+    weights, mean = run.first_weights(problem.shape), np.zeros(problem.shape)
+    duals = np.zeros((len(names), *problem.shape))
     if run.resumed:
         weights, mean, duals = (run.resumed[name].copy() for name in ("weights", "direction", "duals"))
         names = run.resumed.names("names")
@@ -147,13 +149,14 @@ async def _averaged(
     setup: Setup, settings: Averaged, cohort: Cohort, run: Run, request: Callable[[Array, int], Request[HeadWeights]]
 ) -> Array | None:
     problem = await _opened(setup, settings, cohort, run)
-    weights = run.resumed["weights"] if run.resumed else np.zeros(problem.shape)
+    weights = run.resumed["weights"] if run.resumed else run.first_weights(problem.shape)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
         seed = problem.round_seed(settings.name, round_num)
-        reply, _ = await problem.mean(request(weights, seed), asked)
-        problem.moved(round_num, settings.rounds, weights, reply.weights, whole=False)
-        weights = reply.weights
+        replies = await problem.ask(request(weights, seed), asked)
+        before = weights
+        weights = await updated(cohort, run, replies, problem.rows, settings.rule, before)
+        problem.moved(round_num, settings.rounds, before, weights, whole=False)
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
     return problem.whole(weights)
 

@@ -65,7 +65,7 @@ async def open_streams(setup: Setup, settings: StreamSettings, cohort: Cohort, r
     if opened is None:
         opened = await _agree(setup, settings, cohort, run)
     else:
-        cohort.recall(_open_request(setup, opened))
+        cohort.recall(_open_request(setup, opened, run.former), lambda client, o: _tell_anew(client, o, run))
     run.agreed.put(_OPENED, json_array(opened.to_json()))
     return opened
 
@@ -88,7 +88,7 @@ async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Ru
     if loss is Loss.LOGISTIC and task is LearningTask.REGRESSION:
         raise ConfigError('method.loss = "logistic" is for task = "binary"')
     agreed = Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0, settings.outlier_spans)
-    opened = await gate.ask(_open_request(setup, agreed))
+    opened = await gate.ask(_open_request(setup, agreed, run.former))
     cautious = {client: o.least_rows for client, o in opened.items() if o.least_rows > settings.batch_rows}
     if cautious:
         listed = ", ".join(f"{client} {rows}" for client, rows in sorted(cautious.items())[:12])
@@ -124,7 +124,16 @@ def _pooled_frequencies(settings: StreamSettings, opened: Mapping[str, StreamOpe
         raise ConfigError(f"method: {err}") from err
 
 
-def _open_request(setup: Setup, agreed: Opened) -> OpenStreamRequest:
+def _tell_anew(client: str, opened: StreamOpened, run: Run) -> None:
+    """Note a client that has nothing left of the job that this one goes on from."""
+    if run.former and not opened.continues:
+        run.note_once(
+            f"{client} has nothing left of job {run.former}: its own models begin anew, and its stream is read from "
+            "the beginning; rows that it learned there count twice"
+        )
+
+
+def _open_request(setup: Setup, agreed: Opened, former: str) -> OpenStreamRequest:
     low, span, seed = agreed.target_low, agreed.target_span, setup.schema.seed
     return OpenStreamRequest(
         norm=agreed.norm,
@@ -133,6 +142,7 @@ def _open_request(setup: Setup, agreed: Opened) -> OpenStreamRequest:
         loss=agreed.loss,
         seed=seed,
         outlier_spans=agreed.outlier_spans,
+        former=former,
     )
 
 

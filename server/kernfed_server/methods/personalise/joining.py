@@ -14,6 +14,7 @@ from kernfed.arrays import Array
 from kernfed.errors import ConfigError, QuorumNotMetError
 from kernfed.federation.messages.base import R, Request
 from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.plans import MOST_TOLD, differing_keys
 from kernfed.maths.tasks import TASKS
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest
@@ -21,7 +22,6 @@ from kernfed.methods.personalise.kept import (
     FORMAT,
     Facts,
     KeptShared,
-    differing_keys,
     from_bytes,
     shared_plan,
 )
@@ -60,8 +60,9 @@ def agreed_before(job: JobFile, files: Mapping[str, bytes]) -> Earlier | None:
     different = differing_keys(kept.facts.plan, shared_plan(job.plan()))
     if different:
         raise ConfigError(
-            f"method.from_job names job {kept.facts.job}, from which this one differs: {'; '.join(different[:10])}. "
-            "Take the file of that job, give the clients that join in cohort.clients, and add from_job"
+            f"method.from_job names job {kept.facts.job}, from which this one differs: "
+            f"{'; '.join(different[:MOST_TOLD])}. Take the file of that job, give the clients that join in "
+            "cohort.clients, and add from_job"
         )
     task = TASKS[job.data.task] if job.data is not None else None
     told = len(kept.mean) if task is None or task.has_classes else None

@@ -70,7 +70,7 @@ def _warn_few_rows(setup: Setup, run: Run) -> None:
 async def _auto(problem: _Problem) -> Array | None:
     run, rounds = problem.run, problem.plan.rounds
     solver: BlockConjugateGradients | None = None
-    weights: Array | None = None
+    weights = problem.first_weights()
     members: Members = problem.clients
     if run.resumed:
         solver, recorded = BlockConjugateGradients.from_arrays(run.resumed), run.resumed.names("members")
@@ -139,7 +139,8 @@ async def _start(problem: _Problem, weights: Array | None, members: Members) -> 
 
 async def _paper(problem: _Problem) -> Array | None:
     run = problem.run
-    solver: PaperNewton | None = None
+    first = problem.first_weights()
+    solver = None if first is None else PaperNewton(first, _NO_MOMENT, eps=problem.eps)
     members, last_good = problem.clients, None
     if run.resumed:
         solver, recorded = PaperNewton.from_arrays(run.resumed), run.resumed.names("members")
@@ -208,6 +209,11 @@ class _Problem:
     plan: NewtonPlan
     cohort: Cohort
     run: Run
+
+    def first_weights(self) -> Array | None:
+        """Those of another job that this one begins with; None: the one-shot average is better than nothing."""
+        shape = (self.setup.num_features, self.setup.num_outputs)
+        return self.run.first_weights(shape) if self.run.has_first else None
 
     @property
     def ridge(self) -> float:

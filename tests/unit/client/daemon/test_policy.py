@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,10 @@ from kernfed.jobs.job_file import parse_job
 from kernfed.methods.personalise.messages import StatisticsRequest
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
+from kernfed.pki.submission import Signed
 from kernfed_client.daemon.policy import Policy
+
+SIGNED = Signed("ann", "5e41a1", "ab" * 32, datetime(2026, 1, 2, tzinfo=UTC), bytes(32))
 
 
 def test_defaults_let_all_kinds_but_unlabelled_samples_pass() -> None:
@@ -71,6 +76,16 @@ def test_named_operators_and_methods_pass() -> None:
             policy.check(MeanEmbeddingRequest, operator, method, 99)
 
 
+def test_an_operator_signs_by_the_keys_that_the_policy_names() -> None:
+    """A key that the policy does not name is refused even where the federation's CA says whose it is."""
+    pinned = Policy(PolicySection(operator_keys={"ann": ["cd" * 32]}, unsigned="allow"))
+    with pytest.raises(SubmissionError, match=rf"operator ann with the key {'ab' * 32}, .*policy\.operator_keys"):
+        pinned.check_signed(SIGNED)
+    pinned.check_signed(replace(SIGNED, key_sha256="cd" * 32))
+    pinned.check_signed(replace(SIGNED, operator="bob"))  # of whom policy.operators decides
+    pinned.check_signed(None)
+
+
 @pytest.mark.parametrize(
     ("section", "refused"),
     [
@@ -79,13 +94,14 @@ def test_named_operators_and_methods_pass() -> None:
         (PolicySection(methods=["dkrr"]), True),
         (PolicySection(methods=["dkrr"], unsigned="allow"), False),
         (PolicySection(unsigned="refuse"), True),
+        (PolicySection(operator_keys={"ann": ["ab" * 32]}), True),
     ],
 )
 def test_a_policy_that_goes_by_names_wants_signed_jobs(section: PolicySection, refused: bool) -> None:
     """Where operators or methods are named, a job that is not signed, or cannot be read, is refused with the key."""
     policy = Policy(section)
-    policy.check_signed(True)
-    for signed, unread, why in ((False, "", "is not signed"), (True, "key x", "cannot read")):
+    policy.check_signed(SIGNED)
+    for signed, unread, why in ((None, "", "is not signed"), (SIGNED, "key x", "cannot read")):
         if refused:
             with pytest.raises(SubmissionError, match=f"{why}.*policy.unsigned"):
                 policy.check_signed(signed, unread)

@@ -10,7 +10,6 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection, StreamFile
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.reweight.points import test_rows as rows_of_test
 
 SCHEMA = DataSchema(
     task=LearningTask.REGRESSION,
@@ -61,29 +60,6 @@ def test_a_file_that_only_looks_different_is_the_same(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(path.read_text().replace("\n", "\r\n"))
     assert opened(tmp_path).load("d", SCHEMA).train.num_rows == 6
-
-
-def test_other_unlabelled_rows_after_a_restart_are_refused(tmp_path: Path) -> None:
-    """The unlabelled partition, which a job reads when it first needs it, is the same rows again, or refused."""
-
-    def opened_with_unlabelled() -> LocalJob:
-        parts = {name: PartitionFile(path=tmp_path / f"{name}.csv") for name in ("rows", "unlabelled")}
-        section = DatasetSection(train=parts["rows"], unlabelled=parts["unlabelled"])
-        job = LocalJob(
-            "job",
-            "ann",
-            ClientFile(state=tmp_path / "state", datasets={"d": section}, policy=PolicySection(min_rows=1)),
-        )
-        job.load("d", SCHEMA)
-        return job
-
-    write(tmp_path)
-    (tmp_path / "unlabelled.csv").write_text("a\n1\n2\n")
-    assert rows_of_test(opened_with_unlabelled()).shape == (2, 1)
-    assert rows_of_test(opened_with_unlabelled()).shape == (2, 1)
-    (tmp_path / "unlabelled.csv").write_text("a\n1\n3\n")
-    with pytest.raises(DataError, match="data set d: its unlabelled rows changed since"):
-        rows_of_test(opened_with_unlabelled())
 
 
 def test_the_history_of_a_stream_may_grow(tmp_path: Path) -> None:

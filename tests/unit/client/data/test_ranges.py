@@ -14,6 +14,7 @@ from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import ColumnRange, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
 from kernfed.jobs.job_file import data_schema
+from kernfed.methods.registry import METHODS
 from kernfed_client.data.partitions import load_local_data
 from kernfed_client.data.ranges import row_outside
 from kernfed_simulation.federation import Rows
@@ -74,7 +75,7 @@ def test_a_row_of_a_stream_is_judged_by_what_it_has() -> None:
     assert not row_outside(replace(wanted, ranges=()), np.array([11.0, 0]), 9.0)
 
 
-METHODS: dict[str, dict[str, Any]] = {
+TRIED: dict[str, dict[str, Any]] = {
     "local": {},
     "newton": {"rounds": 2},
     "fedavg": {"rounds": 2, "loss": "squared"},
@@ -83,17 +84,17 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sorted(TRIED.keys() & METHODS))
 def test_every_method_works_as_if_the_rows_outside_were_not_there(tmp_path: Path, method: str) -> None:
     """A row of 100 and a test row with a target of -900 at one client: the same bits as without them, and a note."""
     rows = regression_rows({"ant": 30, "bee": 30, "cat": 30})
-    clean = bench(rows, tmp_path / "a").run(make_job(method, **METHODS[method]))
+    clean = bench(rows, tmp_path / "a").run(make_job(method, **TRIED[method]))
     bee = rows["bee"]
     far = np.vstack([bee.x_train[:7], [[0.1, 100.0, 0.2]], bee.x_train[7:]])
     rows["bee"] = Rows(
         far, np.insert(bee.y_train, 7, 0.0), np.vstack([bee.x_test, bee.x_test[:1]]), np.append(bee.y_test, -900)
     )
-    job = make_job(method, data='ranges = { "x[0:3]" = [-20, 20], y = [-50, 50] }', **METHODS[method])
+    job = make_job(method, data='ranges = { "x[0:3]" = [-20, 20], y = [-50, 50] }', **TRIED[method])
     ranged = bench(rows, tmp_path / "b").run(job)
     assert ranged.metrics[-1] == clean.metrics[-1]
     note = "bee left out 2 rows outside of data.ranges: x1 (1, not -20 to 20), y (1, not -50 to 50)"

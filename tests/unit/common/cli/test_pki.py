@@ -48,6 +48,11 @@ def test_life_of_a_federation(kernfed: Run, tmp_path: Path) -> None:
     kernfed("pki", "sign", "site/request.csr", "--as", "client/hungary", "--days", "5")
     installed = kernfed("install-cert", "hungary.pem", "--identity", "site", main="kernfed_client.cli")
     assert "client/hungary of hearts" in installed.stdout
+    (operator,) = (path.name for path in (tmp_path / "pki").glob("operator-*"))
+    pinned = kernfed("pki", "key").stdout
+    kernfed("pki", "renew", operator.replace("-", "/", 1))
+    assert json.loads(kernfed("pki", "key", "--json").stdout)["key_sha256"] == pinned.strip()
+    assert len(pinned.strip()) == 64
     kernfed("pki", "renew", "coordinator", "--host", "new.org")
     listed = json.loads(kernfed("pki", "list", "--json").stdout)
     states = {(c["role"], c["via"]): c["state"] for c in listed["certificates"]}

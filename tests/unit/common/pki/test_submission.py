@@ -6,9 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from kernfed.errors import IdentityError, SubmissionError
 from kernfed.pki.authority import Authority
+from kernfed.pki.folder import key_sha256
 from kernfed.pki.identity import Identity, Role
 from kernfed.pki.submission import MAX_STATEMENT_BYTES, prove, sha256_of, sign_job, signed_job_id
 from kernfed.v1 import task_pb2
@@ -33,6 +36,9 @@ def test_proves_operator_and_text(ids: Identities, ann: Identity) -> None:
     once, again = sign_job(TEXT, ann, NOW), sign_job(TEXT, ann, NOW)
     signed = prove(once, TEXT, ids.pki.authority.certificate, "hearts", NOW)
     assert (signed.operator, signed.serial, signed.signed_at) == ("ann", ann.serial, NOW)
+    key = load_pem_private_key(ann.key_pem, None).public_key()
+    assert isinstance(key, EllipticCurvePublicKey)
+    assert signed.key_sha256 == key_sha256(key)
     assert signed.sha256 == sha256_of(once) != sha256_of(again)
     assert signed_job_id("demo", signed.sha256) != signed_job_id("demo", sha256_of(again))
     assert signed_job_id("demo", signed.sha256) == signed_job_id("demo", sha256_of(once))

@@ -14,7 +14,6 @@ from kernfed.errors import InvalidTensorError, WireError
 from kernfed.federation.messages.base import Message, fields_of, validate
 from kernfed.federation.messages.data import DataDescription, DescribeDataRequest, StandardiseRequest
 from kernfed.federation.messages.evaluation import Evaluation, MetricSums
-from kernfed.methods.reweight.mixture_messages import ClassCounts
 from kernfed.methods.ridge.messages import GradientRequest, LocalModel
 from kernfed.v1 import data_pb2, evaluation_pb2, ridge_pb2, tensor_pb2
 from kernfed.wire.codec import decode, decode_header, encode
@@ -117,21 +116,6 @@ def test_not_finite(value: float, bits: int) -> None:
     payload = encode(LocalModel(num_rows=3, weights=weights), bits)
     with pytest.raises(InvalidTensorError, match="NaN or infinity"):
         decode(LocalModel, payload.header, memoryview(payload.body()))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        (np.array([1.0, 2.0]), "want whole numbers, got float64"),
-        (np.array([-1, 3]), "outside of"),
-        (np.array([2**62, 2**62]), "outside of"),
-    ],
-)
-def test_counts_are_whole_and_have_sums(numbers: Any, text: str) -> None:
-    """Counts that are floats, below 0, or so large that their sum overflows are refused."""
-    validate(ClassCounts(num_rows=3, counts=np.array([1, 2])), {})
-    with pytest.raises(InvalidTensorError, match=text):
-        validate(ClassCounts(num_rows=3, counts=numbers), {})
 
 
 def test_statistics_are_floats() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from kernfed.wire.outgoing import payload_to_proto
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits
-from kernfed_server.federation.sessions import SessionRegistry
+from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, SessionRegistry
 
 LIMIT_S = 60.0
 
@@ -263,7 +264,8 @@ async def test_counted_replies_are_known_until_the_job_ends(registry: SessionReg
     await asked.result()
     assert registry.counted(TASK, "a") == counted
     assert registry.counted(TASK, "b") is None
-    registry.report_second_reply(TASK, "a")
+    for _ in range(100):
+        registry.report_second_reply(TASK, "a")
     assert [client for client, text in asked.of(EventKind.NOTE) if "the first one counts" in text] == ["a"]
     registry.end_job("job", "over")
     assert registry.counted(TASK, "a") is None
@@ -328,6 +330,35 @@ async def test_change_wakes_who_waits(registry: SessionRegistry) -> None:
     await asyncio.sleep(0)
     session = connect(registry, "a")
     await asyncio.wait_for(waiting, LIMIT_S)
-    registry.report_device(session, "cpu" * 1000)
+    registry.report_device(session, "cpu" * 1000, "")
     assert len(registry.clients()["a"].device) == 200
     await registry.wait_change(0.01)
+
+
+def test_a_client_was_last_seen_when_it_was_last_heard(registry: SessionRegistry) -> None:
+    """Neither when it connected, nor when its stream was given up: its silence before that counts."""
+    session = connect(registry, "a")
+    session.last_heard -= 3600
+    connected_at = datetime.now(UTC)
+    seen = registry.clients()["a"].last_seen_at
+    assert seen is not None
+    assert timedelta(minutes=59) < connected_at - seen < timedelta(minutes=61)
+    registry.heard(session)
+    seen = registry.clients()["a"].last_seen_at
+    assert seen is not None
+    assert seen >= connected_at
+    session.last_heard -= 20
+    registry.closed(session)
+    seen = registry.clients()["a"].last_seen_at
+    assert seen is not None
+    assert timedelta(seconds=15) < datetime.now(UTC) - seen < timedelta(seconds=90)
+
+
+async def test_a_client_that_tells_its_device_over_and_over_is_not_heard(registry: SessionRegistry) -> None:
+    """A few reports of a session count, for each is stored and looked at; a new session has its own."""
+    session = connect(registry, "a")
+    for n in range(1000):
+        registry.report_device(session, f"cpu {n}", "why")
+    assert registry.clients()["a"].device == f"cpu {MAX_DEVICE_REPORTS - 1}"
+    registry.report_device(connect(registry, "a"), "cuda:0", "")
+    assert registry.clients()["a"].device == "cuda:0"

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import DataError, InvalidReplyError
+from kernfed.errors import DataError, InvalidReplyError, InvalidTensorError
+from kernfed.federation.messages.base import validate
 from kernfed.maths.triangles import pack
 from kernfed.methods.reweight.mixture import (
     FACTORS,
@@ -21,6 +22,7 @@ from kernfed.methods.reweight.mixture import (
     fit,
     mean_range,
 )
+from kernfed.methods.reweight.mixture_messages import ClassCounts
 
 
 def phi(x: Any, scale: float, num: int = 60) -> Any:
@@ -174,3 +176,18 @@ def test_class_ratios_are_those_of_all_rows() -> None:
     assert uncovered == pytest.approx(0.125)
     with pytest.raises(DataError, match="no client has a training row of a class"):
         class_ratios(np.array([[0.0, 0.0, 0.0, 1.0]]), counts, {"ant": 40.0, "bee": 60.0})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        (np.array([1.0, 2.0]), "want whole numbers, got float64"),
+        (np.array([-1, 3]), "outside of"),
+        (np.array([2**62, 2**62]), "outside of"),
+    ],
+)
+def test_counts_are_whole_and_have_sums(numbers: Any, text: str) -> None:
+    """Counts that are floats, below 0, or so large that their sum overflows are refused."""
+    validate(ClassCounts(num_rows=3, counts=np.array([1, 2])), {})
+    with pytest.raises(InvalidTensorError, match=text):
+        validate(ClassCounts(num_rows=3, counts=numbers), {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernfed.errors import ConfigError
+from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed_testing.in_process import make_job
 from kernfed_testing.reweight import (
     SHARING,
     reweight_job,
@@ -29,3 +31,20 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         with pytest.raises(ConfigError, match=text):
             reweight_job(**settings)
     assert SHARING["allow"]
+
+
+def test_the_plan_of_a_job_lists_what_acts() -> None:
+    """Defaults are in it; other variants' keys and unused tables are not."""
+    plan = make_job("reweight", frequencies=None, trainer="adam").plan()
+    assert plan["method"]["step_size"] == 1e-3
+    assert plan["method"]["ratios"]["num_frequencies"] == 200
+    assert not {"learning_rate", "tolerance", "ridge"} & plan["method"].keys()
+    assert "features" not in plan
+    assert plan["data"]["test_fraction"] == 0.25
+
+
+def test_a_scope_of_a_table_below_is_a_condition_too() -> None:
+    """A key may depend on a key of a table within its own."""
+    settings = ReweightSettings.model_validate({"name": "reweight", "ratios": {"source": "labels"}})
+    assert {"num_points", "on_refusal"} <= settings.idle_keys().keys()
+    assert not {"num_points", "on_refusal"} & ReweightSettings(name="reweight").idle_keys().keys()

@@ -1,0 +1,162 @@
+"""Jobs that begin from another one's artifacts, in a simulation: its weights, and all that its clients agreed on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from kernfed.artifact_names import CHECKPOINT
+from kernfed.errors import ConfigError, DataError
+from kernfed.federation.events import EventKind
+from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.named_files import attach_files
+from kernfed_simulation.federation import from_rows
+from kernfed_simulation.run import Simulated, simulate
+from kernfed_testing.in_process import regression_rows
+
+ROWS = regression_rows({"a": 60, "b": 40}, shift=0.3)
+OTHERS = regression_rows({"a": 50, "b": 50}, shift=1.0, seed=7)
+STREAMS: dict[str, dict[str, Any]] = {
+    "online": {},
+    "ofskl": {"learning_rate": 0.1},
+    "ofmkl-avg": {"learning_rate": 0.1},
+    "vm-kofl": {"learning_rate": 0.1, "weight_learning_rate": 0.1},
+    "em-kofl": {"learning_rate": 0.1, "weight_learning_rate": 0.1},
+    "perfedavg": {"hidden": 4},
+}
+
+
+def job_text(method: str, start_from: str = "", *, seed: int = 5, features: str = "", **settings: Any) -> str:
+    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    table = "" if method in STREAMS else f"[features]\nnum_frequencies = 20\n{features}"
+    return f"""
+name = "test"
+seed = {seed}
+start_from = {json.dumps(start_from)}
+report = false
+[method]
+name = "{method}"
+{lines}
+[data]
+task = "regression"
+target = "y"
+features = ["x0", "x1", "x2"]
+{table}
+"""
+
+
+def run(folder: Path, name: str, text: str, rows: object = ROWS) -> Simulated:
+    """A job, whose artifacts are in `folder/name`."""
+    job, text, files = attach_files(parse_job(text), text, folder)
+    done = simulate(job, from_rows(rows, (), folder / "state"), text=text, files=files, out=folder / name)  # type: ignore[arg-type]  # a dict of rows
+    assert done.error is None, done.error
+    return done
+
+
+def notes(done: Simulated) -> str:
+    return "\n".join(e.event.message for e in done.events if e.event.kind is EventKind.NOTE)
+
+
+def test_federated_averaging_goes_on_from_its_own_model(tmp_path: Path) -> None:
+    """Five rounds and five more are ten: weights, scales and features are those of the first job."""
+    ten = run(tmp_path, "ten", job_text("fedavg", rounds=10))
+    run(tmp_path, "five", job_text("fedavg", rounds=5))
+    more = run(tmp_path, "more", job_text("fedavg", "five", rounds=5))
+    assert ten.model is not None
+    assert more.model is not None
+    np.testing.assert_allclose(more.model.weights, ten.model.weights, rtol=1e-10, atol=1e-12)
+    assert "begins with the model of job" in notes(more)
+    assert json.loads((tmp_path / "more" / "job.json").read_text())["settings"]["start_from"] == "five"
+
+
+def test_what_was_agreed_on_is_taken_over(tmp_path: Path) -> None:
+    """On other rows and with another seed the job has the first one's scales, lengthscale and frequencies."""
+    first = run(tmp_path, "first", job_text("fedavg", rounds=3)).model
+    alone = run(tmp_path, "alone", job_text("newton", seed=6, rounds=1), OTHERS).model
+    taken = run(tmp_path, "taken", job_text("newton", "first", seed=6, rounds=1), OTHERS).model
+    assert first is not None
+    assert alone is not None
+    assert taken is not None
+    for name in ("mean", "deviation", "feature_mean", "target_mean"):
+        np.testing.assert_array_equal(getattr(taken, name), getattr(first, name))
+    assert taken.spec == first.spec != alone.spec
+
+
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [
+        *((method, {}) for method in ("newton", "fedavg", "fedprox")),
+        *((method, {"loss": "squared"}) for method in ("newton", "fedavg", "fedprox", "fedsophia", "fednew")),
+    ],
+)
+def test_every_method_with_a_global_model_begins_from_one(tmp_path: Path, method: str, loss: dict[str, Any]) -> None:
+    """A job without a chance to move far is near the model that it began with, and not near zero."""
+    run(tmp_path, "first", job_text("newton", rounds=8, **loss))
+    weights = load_file(tmp_path / "first" / CHECKPOINT)["weights"]
+    still: dict[str, Any] = {"newton": {}, "fednew": {"step_size": 1e-6}}.get(method, {"learning_rate": 1e-9})
+    if method == "fedprox":
+        still = {"proximal": 1e6} if not loss else {"learning_rate": 1e-9, "proximal": 0.1}
+    done = run(tmp_path, "next", job_text(method, "first", rounds=1, **loss, **still))
+    left = load_file(tmp_path / "next" / CHECKPOINT)["weights"]
+    assert np.linalg.norm(left - weights) < 0.2 * np.linalg.norm(weights)
+    assert "begins with the model of job" in notes(done)
+
+
+@pytest.mark.parametrize("method", STREAMS)
+def test_parameters_of_streams_go_on(tmp_path: Path, method: str) -> None:
+    """What all clients share goes on; a simulation keeps nothing at clients, which then begin anew, as is told."""
+    small = {"metrics_every": 10, **STREAMS[method]} | ({} if method == "perfedavg" else {"num_frequencies": 4})
+    run(tmp_path, "first", job_text(method, rounds=15, **small))
+    done = run(tmp_path, "more", job_text(method, "first", rounds=18, **small))
+    assert done.info.round_num == 18
+    assert "goes on from job" in notes(done)
+    assert "a has nothing left of job" in notes(done)
+    name, file = ("weights", CHECKPOINT) if method == "perfedavg" else ("theta", "online.safetensors")
+    one, two = (load_file(tmp_path / job / file) for job in ("first", "more"))
+    assert one[name].shape == two[name].shape
+    assert 0 < np.linalg.norm(two[name] - one[name]) < np.linalg.norm(one[name])
+
+
+def test_what_differs_is_named(tmp_path: Path) -> None:
+    """A former job of another kind, without a state, or none at all is refused before anything is asked."""
+    run(tmp_path, "first", job_text("fedavg", rounds=2))
+    for text, said in (
+        (
+            job_text("newton", "first", features='kernel = "laplace"'),
+            r"features.kernel = 'laplace' \(there 'gaussian'\)",
+        ),
+        (job_text("newton", "first", loss="squared"), r"method.loss = 'squared'"),
+        (job_text("online", "first"), "is of method fedavg.*name one of the same method"),
+        (job_text("newton", "nothing"), "start_from names their folder"),
+        (job_text("dkrr", "first"), "start_from belongs to .*fedavg"),
+        (job_text("personalise", "first"), "start_from belongs to"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=said):
+            run(tmp_path, "next", text)
+    run(tmp_path, "stream", job_text("online", rounds=4, num_frequencies=4))
+    for text, said in (
+        (job_text("online", "stream", num_frequencies=5), r"method.num_frequencies = 5 \(there 4\)"),
+        (job_text("online", "stream", num_frequencies=4, seed=6), r"seed = 6 \(there 5\)"),
+        (job_text("online", "stream", num_frequencies=4, rounds=4), "ended behind round 4"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            run(tmp_path, "next", text)
+
+
+def test_a_state_that_is_no_state_is_refused(tmp_path: Path) -> None:
+    """Numbers that are not finite, and a file that is none, are told of with the remedy."""
+    run(tmp_path, "first", job_text("fedavg", rounds=2))
+    path = tmp_path / "first" / CHECKPOINT
+    arrays = load_file(path)
+    save_file({**arrays, "weights": arrays["weights"] * np.nan}, path)
+    job, text, files = attach_files(parse_job(job_text("newton", "first")), job_text("newton", "first"), tmp_path)
+    done = simulate(job, from_rows(ROWS, (), tmp_path / "state"), text=text, files=files)
+    assert "not finite" in str(done.error)
+    path.write_bytes(b"no state")
+    with pytest.raises(DataError, match="kernfed job fetch"):
+        run(tmp_path, "next", job_text("newton", "first"))
