@@ -13,14 +13,16 @@ from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
 from kernfed.jobs.client_file import StreamFile
 from kernfed.pki import folder as files
-from kernfed.pki.authority import make_csr, new_key, public_key_of_csr
+from kernfed.pki.authority import make_csr, new_key, public_key_of_csr, utc_now
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import principal_of
+from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_client.daemon import connection
+from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.streams import Position
@@ -52,6 +54,19 @@ def identity_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
         for name in (files.CERT, files.KEY, files.CA, files.ABOUT)
     }
     readers["certificate"] = ((good.joinpath(files.CERT).read_bytes(),), certificate)
+    text = 'name = "demo"\n[method]\nname = "probe"\n'
+    signed = sign_job(text, Identity.load(identities.operator), utc_now())
+    job_id = signed_job_id("demo", sha256_of(signed))
+    told = task_pb2.JobSubmission(job_id=job_id, job_toml=text, submission=signed)
+
+    def submission(data: bytes) -> None:
+        client = Submissions(Identity.load(good))
+        parsed = connection.parse(data).submission
+        client.told(parsed)
+        digest = sha256_of(parsed.submission)
+        client.proven(task_pb2.Task(job_id=parsed.job_id, submitted_by="ann", method="probe", submission_sha256=digest))
+
+    readers["submission"] = ((pb.ConnectResponse(submission=told).SerializeToString(),), submission)
     readers["signing-request"] = ((make_csr(new_key(), "a"),), public_key_of_csr)
     return readers
 

@@ -37,6 +37,7 @@ NAMES = [
     "signing-request",
     "stream-csv",
     "stream-jsonl",
+    "submission",
     "task-frame",
     "token",
 ]

@@ -18,7 +18,6 @@ from kernfed.wording import clean
 from kernfed_client.daemon.audit import AUDIT_FILE, REFUSED
 from kernfed_client.daemon.audit_chain import END_FILE, digest, find_files, num_missing, read_line, verify
 
-
 NOT_PROVEN = " (not proven)"
 
 
