@@ -50,7 +50,7 @@ test-profile: setup ## tests of maths with the kernels of an older processor: no
 test-integration: setup ## tests with real sockets and a test CA
 	$(PYTEST) tests/integration $(ARGS)
 
-soak: setup ## thirty jobs of every method, each with a kill, a cut or a restart, e.g. make soak ARGS="--jobs 5 --seed 2"
+soak: setup ## jobs of every method, each met by several faults, e.g. make soak ARGS="--jobs 17 --seed 2"
 	$(PY) tests/soak/soak.py $(ARGS)
 
 cross-version: setup ## this tree in one federation with another revision, to the same bits, e.g. make cross-version REV=HEAD~20

@@ -1,10 +1,9 @@
-"""A client with a valid certificate that breaks the protocol hurts itself only."""
+"""A client with a valid certificate whose replies break the protocol hurts itself only."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,30 +14,25 @@ import pytest_asyncio
 import structlog
 
 from kernfed.arrays import Floats
-from kernfed.errors import VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
 from kernfed_testing.federation import Federation
+from kernfed_testing.hostile import STEP, TRIO, Logs, hostile_federation, job, mallory, with_reply
 from kernfed_testing.nodes import LIMIT_S, until
 from kernfed_testing.scripted_client import Misbehave, ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Logs = list[MutableMapping[str, Any]]
-"""Lines of a log."""
-TRIO = ["a", "b", "mallory"]
-STEP = "ridge.local_solve"
 BODY_SIZE = 160
 """Weights of 20 features and one output."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
-    root = tmp_path_factory.mktemp("hostile")
-    async with Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"], heartbeat_s=(0.3, 30.0)) as fed:
+    async with hostile_federation(tmp_path_factory.mktemp("hostile")) as fed:
         yield fed
 
 
@@ -48,25 +42,6 @@ def no_trace() -> Iterator[Logs]:
     with structlog.testing.capture_logs() as logs:
         yield logs
     assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
-
-
-@contextlib.asynccontextmanager
-async def mallory(
-    fed: Federation, misbehave: Misbehave | None = None, **settings: Any
-) -> AsyncIterator[ScriptedClient]:
-    """A scripted client; only the step under test is tampered with."""
-
-    async def at_step(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
-        return await misbehave(client, task, reply) if task.step == STEP and misbehave else True
-
-    folder = fed.client_folder("mallory")
-    async with ScriptedClient(folder, fed.ports.federation, misbehave=at_step, **settings) as client:
-        yield client
-    await fed.wait_disconnected("mallory")
-
-
-def job(fed: Federation) -> str:
-    return fed.job("dkrr", TRIO, cohort_min_clients=2, cohort_deadline_s=0.5)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -82,16 +57,6 @@ async def expected(fed: Federation) -> str:
         ended = await fed.run(job(fed))
     assert [(e.reason, e.message) for e in ended.of(EventKind.CLIENT_FAILED)] == [("STEP_FAILED", "cannot")]
     return await fed.model_sha256(ended)
-
-
-def with_reply(change: Callable[[Any], Reply]) -> Misbehave:
-    """Answer with a changed reply."""
-
-    async def misbehave(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
-        await client.send_reply(task.task_id, change(reply))
-        return False
-
-    return misbehave
 
 
 def with_payload(**changes: Any) -> Misbehave:
@@ -307,95 +272,3 @@ async def test_second_different_reply(fed: Federation, expected: str) -> None:
     async with mallory(fed):
         honest = await fed.run(job(fed))
     assert await fed.model_sha256(ended) == await fed.model_sha256(honest) != expected
-
-
-async def test_more_under_way_than_allowed(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who announces more bytes than may be under way ends its session, before any of them is read."""
-    limits = replace(fed.sessions.limits, max_inflight_bytes=10_000_000)
-    monkeypatch.setattr(fed.sessions, "limits", limits)
-
-    async def announce(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
-        await client.announce(task.task_id, replace(reply, values=np.ones(1_500_000)), 5)
-        return False
-
-    folder = fed.client_folder("mallory")
-    async with ScriptedClient(folder, fed.ports.federation, misbehave=announce) as client:
-        ended = await fed.run(
-            fed.job("probe", TRIO, payload_bytes=6_000_000, rounds=1, cohort_min_clients=2, cohort_deadline_s=0.5)
-        )
-        error = await asyncio.wait_for(client.over, LIMIT_S)
-    await fed.wait_disconnected("mallory")
-    assert isinstance(error, WireError)
-    assert "max_inflight_bytes" in str(error)
-    assert ended.info.state is JobState.SUCCEEDED
-    assert not list((fed.root / "data" / "spool").iterdir())
-
-
-async def test_flood_of_frames(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames above the allowed rate wait at their sender; others' rounds go on meanwhile."""
-    monkeypatch.setattr(fed.sessions, "limits", replace(fed.sessions.limits, max_frames_per_s=100.0))
-    async with mallory(fed) as client:
-        await fed.wait_connected("mallory")
-        failure = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id="x", reason="R"))
-        for _ in range(400):
-            await client.send(failure)
-        begun = asyncio.get_running_loop().time()
-        ended = await fed.run(fed.job("probe", ["a", "b"], payload_bytes=800, rounds=20, cohort_min_clients=2))
-        await until(lambda: len(client.acks) == 400)
-        took = asyncio.get_running_loop().time() - begun
-        assert not client.over.done()
-    assert ended.info.state is JobState.SUCCEEDED
-    assert took > 1.5
-
-
-async def test_wrong_version_is_refused(fed: Federation) -> None:
-    """Another protocol version is told to install a matching release."""
-    async with mallory(fed, first=hello(protocol_version=99)) as client:
-        error = await asyncio.wait_for(client.over, LIMIT_S)
-    assert isinstance(error, VersionMismatchError)
-    assert "install matching releases" in str(error)
-
-
-async def test_no_hello(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not say hello is not waited for."""
-    async with mallory(fed, first=pb.ConnectRequest(heartbeat=pb.Heartbeat())) as client:
-        assert isinstance(await asyncio.wait_for(client.over, LIMIT_S), WireError)
-
-    monkeypatch.setattr("kernfed_server.services.federation.HELLO_TIMEOUT_S", 0.3)
-    async with mallory(fed, says_hello=False) as client:
-        error = await asyncio.wait_for(client.over, LIMIT_S)
-    assert isinstance(error, WireError)
-    assert "no hello" in str(error)
-
-
-async def test_client_that_asks_and_never_reads(
-    fed: Federation, monkeypatch: pytest.MonkeyPatch, no_trace: Logs
-) -> None:
-    """Acknowledgements for a client that does not read are bounded, for its session ends."""
-    monkeypatch.setattr("kernfed_server.services.federation.MAX_BACKLOG", 2000)
-    async with mallory(fed, reads=False) as client:
-        await fed.wait_connected("mallory")
-        session = fed.sessions.get("mallory")
-        assert session is not None
-        failure = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id="x" * 4000, reason="R"))
-        async with asyncio.timeout(LIMIT_S):
-            while "mallory" in fed.sessions.present():
-                await client.send(failure)
-    [ended] = [e["error"] for e in no_trace if e["event"] == "session ended: protocol violated"]
-    assert ended == "the client asks for more answers than it reads"
-    assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
-
-
-async def test_revoked_client_that_does_not_read(fed: Federation, no_trace: Logs) -> None:
-    """A revoked client is cut off though the coordinator is stuck in writing to it, and though it sends heartbeats."""
-    async with ScriptedClient(fed.client_folder("eve"), fed.ports.federation, reads=False):
-        await fed.wait_connected("eve")
-        text = fed.job("probe", ["a", "b", "eve"], rounds=1, payload_bytes=8_000_000, cohort_min_clients=2)
-        submitted = await fed.submit(text)
-        await fed.event(submitted.job_id, EventKind.CLIENT_ANSWERED, client="b")
-        await asyncio.to_thread(fed.identities.pki.revoke, "client/eve")
-        async with asyncio.timeout(LIMIT_S):
-            await fed.wait_disconnected("eve")
-        assert (await fed.end(submitted.job_id)).info.state is JobState.SUCCEEDED  # a step waits for no revoked client
-    assert [(e["client"], e["reason"]) for e in no_trace if e["event"] == "session cut"] == [("eve", "REVOKED")]
-    assert fed.sessions.present() >= {"a", "b"}

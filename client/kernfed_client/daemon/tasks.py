@@ -48,6 +48,10 @@ class Answered:
 
     payload: Payload
     compute_s: float
+    place: int = 0
+    """Of the last setup step that it stands on, in the order of the job's; its own where it is one."""
+    setup: bool = False
+    """Whether it is the answer to a setup step: what was computed on top of an earlier answer to it is void."""
 
 
 class TaskRunner:
@@ -91,9 +95,9 @@ class TaskRunner:
         return sorted(self._requests)
 
     def moves_state(self, step: str) -> bool:
-        """Whether a step moves what this client keeps of the job, so that it must not be computed twice."""
+        """Whether a step makes or moves what this client keeps of the job, or tells of it."""
         request = self._requests.get(step)
-        return request is not None and request.once
+        return request is not None and (request.once or request.setup)
 
     @functools.cached_property
     def _steps(self) -> Mapping[type[Request[Any]], StepFunction]:
@@ -149,7 +153,9 @@ class TaskRunner:
             raise StepFailedError(
                 f"{task.step}: unexpected {type(err).__name__}; the client's log has the trace"
             ) from err
-        return Answered(payload, time.perf_counter() - started)
+        return Answered(
+            payload, time.perf_counter() - started, self._jobs[task.job_id][1].place(task.step), request.setup
+        )
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         if task.job_id not in self._jobs:

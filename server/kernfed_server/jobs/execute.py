@@ -74,7 +74,7 @@ async def execute(
     setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
-    weights = workflow.weights(setup)
+    weights = workflow.weights(setup, job.method)
     if weights is not None:
         run.weighs(*weights)
     if workflow.baseline is not None:

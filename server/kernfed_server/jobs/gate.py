@@ -35,14 +35,16 @@ class Gate:
         Args:
             request: What to ask.
             check: Raises a KernfedError where a reply does not hold up.
-            clients: Whom, where not all are asked; the quorum then counts among these.
+            clients: Whom, where not all are asked; the quorum then counts among these. Those left out before are not.
             fresh: As in `Cohort.ask`.
             later: As `check`, for clients that are asked later; unset: the same.
         """
-        asked = self._cohort.clients if clients is None else tuple(clients)
+        asked = self._cohort.clients
+        if clients is not None:
+            asked = tuple(client for client in clients if client not in self._cohort.excluded)
         replies = await self._cohort.ask(
             request,
-            clients=clients,
+            clients=None if clients is None else asked,
             everyone=self._strict,
             drawn=clients is not None,
             fresh=fresh,

@@ -101,7 +101,6 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
-        self._loud: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
@@ -398,15 +397,18 @@ class Run:
     def tell_loudest(self) -> None:
         """Note the client whose numbers were the farthest beyond all others', though they counted; once for each."""
         loud = self._cohort.loudest
-        if loud is not None and loud.client not in self._loud:
-            self._loud.add(loud.client)
-            self.note(loud.words)
+        if loud is not None:
+            self.note_first(f"loud {loud.client}", loud.words)
+
+    def note_first(self, subject: str, message: str) -> None:
+        """Tell the operator the first that there is of a subject."""
+        if subject not in self._told:
+            self._told.add(subject)
+            self.note(message)
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""
-        if message not in self._told:
-            self._told.add(message)
-            self.note(message)
+        self.note_first(message, message)
 
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""

@@ -39,7 +39,7 @@ from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.base import Workflow
+from kernfed_server.methods.base import Workflow, alike
 from kernfed_server.methods.distill.former import begun_with
 from kernfed_server.methods.distill.state import Iteration
 from kernfed_server.methods.distill.targets import AgreedTargets, agree_targets, check_points
@@ -358,8 +358,4 @@ class _Distillation:
         )
 
 
-def _alike(setup: Setup) -> tuple[Mapping[str, float], str]:
-    return dict.fromkeys(setup.num_rows, 1.0), "the same for each client"
-
-
-WORKFLOWS = {"distill": Workflow(run, weights=_alike)}
+WORKFLOWS = {"distill": Workflow(run, weights=alike)}

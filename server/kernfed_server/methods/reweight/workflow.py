@@ -51,4 +51,4 @@ _COMPARED = (
     Against("global", "own", "the model with each client's own ratios"),
     Against("global", WEIGHTED, "the model with weights"),
 )
-WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED, weights=lambda _: None)}
+WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED, weights=lambda *_: None)}

@@ -8,6 +8,7 @@ from typing import Literal
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -24,6 +25,7 @@ class FedAvgPlan:
     local_steps: int
     batch_size: int | None
     client_fraction: float
+    rule: MeanRule
 
 
 async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -65,5 +67,6 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         request,
         rounds=plan.rounds,
         client_fraction=plan.client_fraction,
+        rule=plan.rule,
         all_rows=not plan.batch_size,
     )
