@@ -37,7 +37,6 @@ NAMES = [
     "signing-request",
     "stream-csv",
     "stream-jsonl",
-    "submission",
     "task-frame",
     "token",
 ]
