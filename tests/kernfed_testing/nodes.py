@@ -94,6 +94,8 @@ class Process:
         self._news = asyncio.Condition()
         self.log: list[dict[str, Any]] = []
         """Log events since the last start."""
+        self.traces: list[str] = []
+        """Tracebacks that any of its lives wrote."""
 
     @property
     def pid(self) -> int:
@@ -125,6 +127,8 @@ class Process:
                 event = json.loads(line)
             except ValueError:
                 event = {"event": line.decode(errors="replace").rstrip(), "level": "text"}
+            if "exception" in event or event["event"].startswith("Traceback "):
+                self.traces.append(f"{event['event']}\n{event.get('exception', '')}".rstrip())
             async with self._news:
                 self.log.append(event)
                 self._news.notify_all()

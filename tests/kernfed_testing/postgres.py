@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,42 +23,54 @@ class Cluster:
 
     def __init__(self, binaries: Path, folder: Path) -> None:
         self._binaries = binaries
-        self._folder = folder
+        self.folder = folder
         self._numbers = itertools.count(1)
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs, as the user `postgres` where the tests run as root, who may not."""
         user = "postgres" if os.geteuid() == 0 else None
         # Output goes to a file: the server inherits it, so that a pipe would not end.
-        with (self._folder / "out").open("ab") as out:
+        with (self.folder / "out").open("ab") as out:
             done = subprocess.run(
                 (str(self._binaries / program), *arguments),
                 user=user,
                 group=user,
                 extra_groups=() if user else None,
-                cwd=self._folder,
+                cwd=self.folder,
                 timeout=_LIMIT_S,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
                 check=False,
             )
-        assert done.returncode == 0, (self._folder / "out").read_text(errors="replace")[-2000:]
+        assert done.returncode == 0, (self.folder / "out").read_text(errors="replace")[-2000:]
 
     def start(self) -> None:
         """Start the server."""
-        options = f"-k {self._folder} -c listen_addresses= -c fsync=off"
+        options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
         self.run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
 
     def stop(self, how: str = "fast") -> None:
         """Stop the server; `immediate` is as a crash."""
         self.run("pg_ctl", "-D", "data", "-w", "-m", how, "stop")
 
+    def kill(self) -> None:
+        """SIGKILL to the server, as the kernel does that is out of memory; its children end of themselves."""
+        pid = int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(pid, signal.SIGKILL)
+        while any(map(_alive, [pid, *map(int, children)])):
+            time.sleep(0.01)
+        # Where nobody collects the exit status of orphans the dead server still looks alive.
+        for lock in (self.folder / "data" / "postmaster.pid", self.folder / ".s.PGSQL.5432.lock"):
+            lock.unlink(missing_ok=True)
+
     def new_database(self) -> str:
         """URL of a new, empty database."""
         name = f"kernfed{next(self._numbers)}"
-        self.run("createdb", "-h", str(self._folder), "-U", "kernfed", name)
-        return f"postgresql+psycopg://kernfed@/{name}?host={self._folder}"
+        self.run("createdb", "-h", str(self.folder), "-U", "kernfed", name)
+        return f"postgresql+psycopg://kernfed@/{name}?host={self.folder}"
 
 
 def binaries() -> Path | None:
@@ -64,6 +78,13 @@ def binaries() -> Path | None:
     if (found := shutil.which("initdb")) is not None:
         return Path(found).resolve().parent
     return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name), default=None)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextmanager

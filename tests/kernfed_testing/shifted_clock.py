@@ -1,4 +1,7 @@
-"""A library that, preloaded into a process, steps its wall clock while it runs; monotonic clocks stay as they are."""
+"""A library that, preloaded into a process, steps its wall clock while it runs; monotonic clocks stay as they are.
+
+It steps once, at a time that was told before, or as often as a file in the process's folder is written.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,25 @@ import pytest
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
+
+static long told(const char *name) {
+    char text[32];
+    int file = open(name, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    long size = read(file, text, sizeof text - 1);
+    close(file);
+    text[size > 0 ? size : 0] = 0;
+    return atol(text);
+}
 
 static long shift(void) {
+    if (getenv("CLOCK_FILE")) return told(getenv("CLOCK_FILE"));
+    if (!getenv("CLOCK_STEP_S")) return 0;
     static int (*real)(clockid_t, struct timespec *);
     static long begun, by, after;
     struct timespec now;
@@ -54,12 +71,25 @@ time_t time(time_t *out) {
 """
 
 
+FILE = ".clock"
+"""In the folder that a process runs in: seconds by which its wall clock is ahead."""
+
+
 def stepped(folder: Path, step_s: int, after_s: int) -> dict[str, str]:
     """Environment of a process whose wall clock jumps by `step_s` seconds, `after_s` seconds after its start."""
+    return {"LD_PRELOAD": _library(folder), "CLOCK_STEP_S": str(step_s), "CLOCK_STEP_AFTER_S": str(after_s)}
+
+
+def set_by_file(folder: Path) -> dict[str, str]:
+    """Environment of processes whose wall clocks follow the file `FILE` in their own folders."""
+    return {"LD_PRELOAD": _library(folder), "CLOCK_FILE": FILE}
+
+
+def _library(folder: Path) -> str:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler, which makes the clock that jumps")
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(_SOURCE)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
-    return {"LD_PRELOAD": str(library), "CLOCK_STEP_S": str(step_s), "CLOCK_STEP_AFTER_S": str(after_s)}
+    return str(library)

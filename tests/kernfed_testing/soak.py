@@ -1,16 +1,20 @@
-"""Jobs of every method in a federation of processes, each disturbed at a random moment and compared with its twin.
+"""Jobs of every method in a federation of processes, each met by several faults and compared with its twin.
 
-A twin is the same job left in peace. Compared is the SHA-256 of every model that a job leaves.
+A twin is the same job left in peace. A job has to end with the SHA-256 of its twin's models; or with others, and say
+why; or failed, and say why. It may not hang, and no process may write a traceback.
+
 Every draw comes from one seed, but for the moment at which a fault meets a running job, which depends on the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import enum
 import json
 import random
-import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,42 +22,82 @@ from typing import Any
 import numpy as np
 
 from kernfed.artifact_names import CHECKPOINT
-from kernfed.federation.events import EventKind, JobState
+from kernfed.errors import KernfedError
+from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.info import JobInfo
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
+from kernfed_client.daemon.audit_chain import verify
 from kernfed_server.methods.registry import WORKFLOWS
-from kernfed_testing.federation import COLUMNS, Ended, Federation
-from kernfed_testing.proxy import Direction
+from kernfed_testing import nodes
+from kernfed_testing.faults import Fault, Faults
+from kernfed_testing.federation import COLUMNS, Federation
 
 CLIENTS = ("a", "b", "c")
 ONLINE = {"online", "ofskl", "ofmkl-avg", "vm-kofl", "em-kofl", "perfedavg"}
-ITERATIVE = {"newton", "fedavg", "fedprox"}
+ROUNDS = {"newton": 12, "fedavg": 40, "fedprox": 40, "fedsophia": 20, "fednew": 20, "probe": 8}
+FAULTS_PER_JOB = 8
 LINE_DELAY_S = 0.01
 """Per piece on every line, so that a small job lasts long enough to be disturbed."""
+ABSENCE = {EventKind.CLIENT_MISSING, EventKind.CLIENT_FAILED, EventKind.CLIENT_JOINED}
+"""Events by which a job says that a round was another than its twin's."""
 
 Say = Callable[[str], None]
+
+
+class End(enum.StrEnum):
+    """How a job ended."""
+
+    SAME = "same"
+    TOLD = "told"
+    """Otherwise than its twin, and it said why."""
+    FAILED = "failed"
+    """It said why, and a fault had taken what it needs."""
+    WRONG = "WRONG"
 
 
 @dataclass
 class Result:
     """What a soak came to."""
 
-    finished: int = 0
-    faults: list[str] = field(default_factory=list)
-    different: list[str] = field(default_factory=list)
-    """Jobs that ended otherwise than their twins."""
+    ends: Counter[End] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    """By the first words of their names."""
+    wrong: list[str] = field(default_factory=list)
 
-    def line(self, jobs: int) -> str:
+    @property
+    def num_faults(self) -> int:
+        """Things that broke while a job was under way."""
+        return sum(self.faults.values())
+
+    def add(self, other: Result) -> None:
+        """Take in what another soak came to."""
+        self.ends += other.ends
+        self.faults += other.faults
+        self.wrong += other.wrong
+
+    def line(self, seed: int) -> str:
         """The one line that counts."""
-        same = "every final model has the SHA-256 of its undisturbed twin"
-        told = same if not self.different else f"DIFFERENT: {'; '.join(self.different)}"
-        return f"{self.finished} of {jobs} jobs finished, {len(self.faults)} faults injected, {told}"
+        same, told, failed, wrong = (self.ends[end] for end in End)
+        return (
+            f"{self.ends.total()} jobs, {self.num_faults} faults, seed {seed}: {same} ended with the SHA-256 of their "
+            f"undisturbed twins, {told} otherwise and said why, {failed} failed and said why, {wrong} WRONG"
+        )
 
 
-def federation(root: Path) -> Federation:
+def federation(root: Path, database: str | None = None) -> Federation:
     """Three clients behind proxies and a coordinator, all processes."""
     settings = dict.fromkeys(CLIENTS, "[policy]\nmin_rows = 1")
-    return Federation(root, CLIENTS, processes=True, proxied=CLIENTS, settings=settings, heartbeat_s=(0.2, 2.0))
+    coordinator = "" if database is None else f'database = "{database}"'
+    return Federation(
+        root,
+        CLIENTS,
+        processes=True,
+        proxied=CLIENTS,
+        settings=settings,
+        heartbeat_s=(0.2, 2.0),
+        coordinator=coordinator,
+    )
 
 
 def is_model(name: str) -> bool:
@@ -61,17 +105,21 @@ def is_model(name: str) -> bool:
     return name.endswith(".safetensors") and name != CHECKPOINT
 
 
-async def job_text(fed: Federation, method: str) -> str:
-    """A small job of a method; what it names is uploaded."""
+async def job_text(fed: Federation, method: str, least: int = 3) -> str:
+    """A small job of a method, whose rounds need so many clients; what it names is uploaded."""
+    cohort: dict[str, Any] = {"cohort_min_clients": least}
+    if least < len(CLIENTS):
+        cohort |= {"cohort_deadline_s": 4.0, "cohort_grace_s": 1.0, "cohort_min_fraction": 0.1}
     if method in ONLINE or method == "distill":
-        lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 8"]
+        lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 40"]
         if method == "online":
             lines += ["num_kernels = 5", "kernels_per_round = 2", "num_frequencies = 8"]
         if method == "distill":
             lines += ['public = "public.csv"', "tolerance = 0.0"]
-        cohort = ["[cohort]", f"clients = {json.dumps(CLIENTS)}", "min_clients = 3"]
+        lines += ["[cohort]", f"clients = {json.dumps(CLIENTS)}"]
+        lines += [f"{key.removeprefix('cohort_')} = {value}" for key, value in cohort.items()]
         data = ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
-        text = "\n".join([*lines, *cohort, *data]) + "\n"
+        text = "\n".join([*lines, *data]) + "\n"
         if method == "distill":
             points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
             rows = [",".join(map(repr, point)) for point in points.tolist()]
@@ -80,130 +128,151 @@ async def job_text(fed: Federation, method: str) -> str:
             for content in files.values():
                 await fed.operator.upload(content)
         return text
-    settings: dict[str, Any] = {"rounds": 12} if method in ITERATIVE else {}
+    settings: dict[str, Any] = {"rounds": ROUNDS[method]} if method in ROUNDS else {}
     if method == "reweight":
-        settings = {"scope": "own"}  # these clients' policies let no samples leave
+        settings["scope"] = "own"  # these clients' policies let no samples leave
     if method in ("fedsophia", "fednew"):
-        settings = {"rounds": 12, "loss": "squared"}
+        settings["loss"] = "squared"
     if method == "probe":
-        settings = {"rounds": 4, "payload_bytes": 400_000}
-    return fed.job(method, cohort_min_clients=3, **settings)
+        settings["payload_bytes"] = 400_000
+    return fed.job(method, **cohort, **settings)
 
 
 class Soak:
     """One soak over a federation that is up."""
 
-    def __init__(self, fed: Federation, seed: int, say: Say) -> None:
+    def __init__(self, fed: Federation, faults: Faults, seed: int, say: Say) -> None:
         self._fed = fed
-        self._random = random.Random(seed)
+        self._faults = faults
+        self._seed = seed
         self._say = say
-        self._twins: dict[str, tuple[dict[str, str], float]] = {}
+        self._twins: dict[str, Mapping[str, str]] = {}
         self.result = Result()
 
-    async def run(self, num_jobs: int, methods: tuple[str, ...] = tuple(WORKFLOWS)) -> Result:
-        """Run jobs, the methods in turn."""
+    async def run(self, numbers: Sequence[int], methods: tuple[str, ...] = tuple(WORKFLOWS)) -> Result:
+        """Run the jobs of these numbers, the methods in turn."""
         for proxy in self._fed.proxies.values():
             proxy.delay_s = LINE_DELAY_S
-        for i in range(num_jobs):
-            method = methods[i % len(methods)]
+        for number in numbers:
+            method = methods[number % len(methods)]
             if method not in self._twins:
-                began = time.monotonic()
-                twin = await self._end(await self._submit(method))
-                self._twins[method] = await self._digests(twin), time.monotonic() - began
-                if twin.info.state is not JobState.SUCCEEDED:
-                    raise AssertionError(f"{method} fails undisturbed: {twin.info.error_message}")
-            await self._disturbed(i + 1, method)
+                info = await self._end(await self._submit(method, len(CLIENTS)))
+                if info.state is not JobState.SUCCEEDED:
+                    raise AssertionError(f"{method} fails undisturbed: {info.error_message}")
+                self._twins[method] = await self._digests(info)
+            await self._disturbed(number, method)
         return self.result
 
     async def _disturbed(self, number: int, method: str) -> None:
-        twin, took_s = self._twins[method]
-        for attempt in range(4):
-            name, fault = self._draw()
-            job_id = await self._submit(method)
-            await asyncio.sleep(self._random.uniform(0.0, 0.8) * took_s / 2**attempt)
-            hit = not (await self._fed.operator.get(job_id)).state.finished
-            await fault()
-            ended = await self._end(job_id)
-            if hit:
+        draw = random.Random(f"{self._seed} {number}")
+        least = draw.choice([len(CLIENTS), len(CLIENTS), len(CLIENTS) - 1])
+        planned = draw.randint(2, FAULTS_PER_JOB)
+        loses_checkpoint = draw.random() < 0.03
+        pauses_s = [draw.expovariate(1 / 0.4) for _ in range(planned)]
+        job_id = await self._submit(method, least)
+        met: list[Fault] = []
+        for i in range(planned):
+            await asyncio.sleep(pauses_s[i])
+            if (await self._get(job_id)).state.finished:
                 break
-        found = await self._digests(ended)
-        same = ended.info.state is JobState.SUCCEEDED and found == twin and self._once(ended)
-        self.result.finished += ended.info.state is JobState.SUCCEEDED
-        if hit:
-            self.result.faults.append(name)
-        if not same:
-            self.result.different.append(f"job {number} ({method}, {name}): {ended.info.error_message or found}")
-        self._say(f"{number:3} {method:10} {name:28} {'same' if same else 'DIFFERENT'}{'' if hit else ' (missed)'}")
+            last = i == planned - 1
+            fault = self._faults.draw(f"{self._seed} {number} {i}")
+            if last and loses_checkpoint:
+                fault = self._faults.lose_checkpoint()
+            met.append(fault)
+            await fault.inflict()
+        end, why = await self._judged(job_id, method, least, met)
+        self.result.ends[end] += 1
+        for fault in met:
+            self.result.faults[" ".join(fault.name.split()[:2])] += fault.num
+        names = "; ".join(fault.name for fault in met)
+        told = f"{number:4} {method:10} of {least}: {end}{f' ({why})' if why else ''} | {names}"
+        if end is End.WRONG:
+            self.result.wrong.append(told)
+        self._say(f"{told} [{self.result.num_faults}]")
+        self._faults.forget_backups()
 
-    @staticmethod
-    def _once(ended: Ended) -> bool:
-        answered = [e for e in ended.of(EventKind.NOTE) if "second, different reply" in e.message]
-        return not answered
+    async def _judged(self, job_id: str, method: str, least: int, met: Sequence[Fault]) -> tuple[End, str]:
+        """How a job ended, and why so."""
+        try:
+            info = await self._end(job_id)
+        except TimeoutError:
+            info = await self._get(job_id)
+            with contextlib.suppress(KernfedError):
+                await self._fed.operator.cancel(job_id)
+            return End.WRONG, f"hangs: {info.state.value} in round {info.round_num}, {info.waiting_for}"
+        if traces := self._traces():
+            return End.WRONG, f"traceback: {traces[0]}"
+        for name in CLIENTS:
+            try:
+                await asyncio.to_thread(verify, self._fed.client_folder(name) / "state" / "audit.jsonl")
+            except KernfedError as err:
+                return End.WRONG, f"audit log: {err}"
+        if info.state is not JobState.SUCCEEDED:
+            good = any(fault.may_fail for fault in met) and info.error_reason not in ("", KernfedError.reason)
+            first = info.error_message.splitlines()[0]
+            return (End.FAILED if good else End.WRONG), f"{info.state.value}: {info.error_reason}: {first}"
+        events = [numbered.event for numbered in await self._fed.operator.events(job_id)]
+        twice = _counted_twice(events)
+        if twice:
+            return End.WRONG, f"counted twice: {twice}"
+        if await self._digests(info) == self._twins[method]:
+            return End.SAME, ""
+        absent = [e for e in events if e.kind in ABSENCE]
+        lost = [e.message for e in events if e.kind is EventKind.NOTE and "learned again" in e.message]
+        away = [e.message for e in events if e.kind is EventKind.NOTE and "goes on without it" in e.message]
+        may_tell = any(fault.may_tell for fault in met)
+        if away and least < len(CLIENTS):
+            return End.TOLD, away[0]
+        if lost and may_tell:
+            return End.TOLD, lost[0]
+        if absent and least < len(CLIENTS):
+            first_absent = absent[0]
+            return End.TOLD, f"{first_absent.kind.value} {first_absent.client} in round {first_absent.round_num}"
+        return End.WRONG, f"another model, and no word: {[e.text for e in absent]}, {_notes(events)}"
 
-    def _draw(self) -> tuple[str, Callable[[], Awaitable[None]]]:
-        """A fault and whom it meets."""
-        fed, draw = self._fed, self._random
-        name = draw.choice(CLIENTS)
-        line = fed.proxies[name]
-        direction = draw.choice(list(Direction))
-        num_bytes = draw.randrange(0, 20_000)
-        pause_s = draw.uniform(0.0, 1.0)
+    def _traces(self) -> list[str]:
+        found = []
+        for node in (self._fed.coordinator, *self._fed.clients.values()):
+            found += node.traces
+            node.traces = []
+        return found
 
-        async def kill_client() -> None:
-            await fed.clients[name].kill()
-            await asyncio.sleep(pause_s)
-            await fed.clients[name].start()
+    async def _submit(self, method: str, least: int) -> str:
+        return (await self._fed.submit(await job_text(self._fed, method, least))).job_id
 
-        async def restart_client() -> None:
-            await fed.clients[name].stop()
-            await fed.clients[name].start()
+    async def _get(self, job_id: str) -> JobInfo:
+        """A job, whose coordinator may just have been started."""
+        async with asyncio.timeout(nodes.LIMIT_S):
+            while True:
+                try:
+                    return await self._fed.operator.get(job_id)
+                except KernfedError as err:
+                    if not err.reason == "UNAVAILABLE":
+                        raise
+                    await asyncio.sleep(0.2)
 
-        async def kill_coordinator() -> None:
-            await fed.coordinator.kill()
-            await asyncio.sleep(pause_s)
-            await fed.start_coordinator()
+    async def _end(self, job_id: str) -> JobInfo:
+        """A job at its end; not by watching, for a coordinator that was restored numbers events anew."""
+        async with asyncio.timeout(nodes.LIMIT_S):
+            while not (info := await self._get(job_id)).state.finished:
+                await asyncio.sleep(0.1)
+        return info
 
-        async def restart_coordinator() -> None:
-            await fed.coordinator.stop()
-            await fed.start_coordinator()
-
-        async def cut() -> None:
-            line.cut()
-
-        async def cut_in_mid_transfer() -> None:
-            line.cut_after(direction, num_bytes)
-
-        async def half_close() -> None:
-            line.half_close(direction)
-
-        async def lose_a_direction() -> None:
-            line.stall(direction)
-            await asyncio.sleep(1.0 + 2 * pause_s)
-            line.resume()
-
-        faults = {
-            f"kill {name}": kill_client,
-            f"restart {name}": restart_client,
-            "kill coordinator": kill_coordinator,
-            "restart coordinator": restart_coordinator,
-            f"cut line of {name}": cut,
-            f"cut {direction.value} of {name} at {num_bytes}": cut_in_mid_transfer,
-            f"half-close {direction.value} of {name}": half_close,
-            f"lose {direction.value} of {name}": lose_a_direction,
-        }
-        return draw.choice(list(faults.items()))
-
-    async def _submit(self, method: str) -> str:
-        return (await self._fed.submit(await job_text(self._fed, method))).job_id
-
-    async def _end(self, job_id: str) -> Ended:
-        return await self._fed.end(job_id)
-
-    async def _digests(self, ended: Ended) -> dict[str, str]:
+    async def _digests(self, info: JobInfo) -> Mapping[str, str]:
         """Digests of the models that a job left; where it leaves none, of its metrics.
 
         Beside a model metrics are not compared: some count bytes. Those of a probe are times; it compares its numbers.
         """
-        left = {a.name: a.sha256 for a in await self._fed.operator.artifacts(ended.info.job_id)}
+        left = {a.name: a.sha256 for a in await self._fed.operator.artifacts(info.job_id)}
         models = {name: digest for name, digest in left.items() if is_model(name)}
-        return models or ({} if ended.info.method == "probe" else {"metrics.csv": left.get("metrics.csv", "")})
+        return models or ({} if info.method == "probe" else {"metrics.csv": left.get("metrics.csv", "")})
+
+
+def _counted_twice(events: Sequence[JobEvent]) -> str:
+    """A second, different reply to a task."""
+    return next((e.message for e in events if e.kind is EventKind.NOTE and "second, different reply" in e.message), "")
+
+
+def _notes(events: Sequence[JobEvent]) -> list[str]:
+    return [e.message for e in events if e.kind is EventKind.NOTE]

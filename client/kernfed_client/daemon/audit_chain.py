@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import structlog
 
-from kernfed.errors import DataError
+from kernfed.errors import DataError, UnavailableError
 from kernfed.journal import append, boot_id
 
 log = structlog.get_logger(__name__)
@@ -116,8 +116,11 @@ class Chain:
 
         Raises:
             OSError: The line could not be written; the log is as before.
+            UnavailableError: The log is closed.
         """
         with self._lock:
+            if self._file < 0:
+                raise UnavailableError("this client stops; what it was asked is computed by its next life")
             self._look()
             month = self._now().strftime("%Y-%m")
             if self._begun and (self._size >= self._file_bytes or (self._monthly and self._month < month)):

@@ -53,6 +53,10 @@ class KeptSetup:
             raise self.unreadable() from err
         return list(itertools.takewhile(lambda task: task.step != step, kept))
 
+    def place(self, step: str) -> int:
+        """Place of a setup step; of another one, that of the last setup step: it stands on all of them."""
+        return self._places.get(step, max(self._places.values(), default=-1))
+
     def keep(self, task: task_pb2.Task) -> None:
         """Keep a request, in place of an earlier one of its step.
 

@@ -2,11 +2,13 @@
 
 Of steps that move what the client keeps of a job, only the last answer is here: it belongs to the state that there is.
 A coordinator that fell back asks for an earlier one. The client then computes it from the state before it, and answers
-that came after it belong to a state that is gone.
+that came after it belong to a state that is gone. When a setup step is computed anew, so do all answers that were given
+on top of it, those of later setup steps too: they have to be done again.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kernfed.v1 import federation_service_pb2 as pb
@@ -40,6 +42,8 @@ class Entry:
     """Of an earlier life of the daemon, and not asked for in this one: whether it is wanted is not known."""
     once: bool = False
     """Whether the step moved what the client keeps."""
+    place: float = math.inf
+    """Of the last setup step that it stands on; of an earlier life: not known."""
     transfer: int = 0
     """Number of the fragments under which the reply was last sent; 0: without fragments."""
 
@@ -53,9 +57,20 @@ class Outbox:
         """Delivered replies, oldest first: their jobs and bytes."""
         self._transfers = 0
 
-    def add_reply(self, task: task_pb2.Task, payload: Payload, compute_s: float, *, once: bool = False) -> None:
-        """Keep a reply until it is acknowledged; `once`: the step moved what the client keeps of the job."""
-        self._entries[task.task_id] = Entry(task.job_id, payload, None, compute_s, task.request_sha256, once=once)
+    def add_reply(
+        self, task: task_pb2.Task, payload: Payload, compute_s: float, *, once: bool = False, place: int = 0
+    ) -> None:
+        """Keep a reply until it is acknowledged.
+
+        Args:
+            task: The task.
+            payload: Of the reply.
+            compute_s: Seconds that it took.
+            once: Whether the step moved what the client keeps of the job.
+            place: Of the last setup step of the job that the answer stands on.
+        """
+        entry = Entry(task.job_id, payload, None, compute_s, task.request_sha256, once=once, place=place)
+        self._entries[task.task_id] = entry
 
     def restore(self, found: Restored) -> None:
         """Take in a reply of an earlier life of the daemon: it is sent when its task is asked again, not before."""
@@ -86,9 +101,19 @@ class Outbox:
         """Digest of the request that a kept answer is for."""
         return self._entries[task_id].request_sha256
 
-    def superseded(self, task: task_pb2.Task) -> list[str]:
-        """Answers of this life that belong to a state which the step of this task has replaced."""
-        return [t for t, e in self._entries.items() if e.once and e.job_id == task.job_id and t != task.task_id]
+    def superseded(self, task: task_pb2.Task, *, once: bool, place: int | None) -> list[str]:
+        """Answers that belong to a state which the step of this task has replaced.
+
+        Args:
+            task: It was computed.
+            once: Whether its step moved what the client keeps of the job.
+            place: Of its step among the setup steps of the job; None: it is none.
+        """
+
+        def gone(entry: Entry) -> bool:
+            return (once and entry.once) or (place is not None and entry.place >= place)
+
+        return [t for t, e in self._entries.items() if e.job_id == task.job_id and t != task.task_id and gone(e)]
 
     def drop(self, task_id: str) -> None:
         """Forget the answer to another request of a task."""

@@ -320,10 +320,10 @@ class ClientSession:
             elif answer is None:
                 raise error or RuntimeError("a step ended without an answer")
             else:
-                once = self._runner.moves_state(task.step)
-                for task_id in self._outbox.superseded(task) if once else ():
+                once = self._runner.moves_state(task.step) and not answer.setup
+                for task_id in self._outbox.superseded(task, once=once, place=answer.place if answer.setup else None):
                     self._drop_answer(task_id)
-                self._outbox.add_reply(task, answer.payload, answer.compute_s, once=once)
+                self._outbox.add_reply(task, answer.payload, answer.compute_s, once=once, place=answer.place)
                 self._send_answer(task.task_id)
 
         def answer() -> Answered:

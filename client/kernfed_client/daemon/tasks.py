@@ -48,6 +48,10 @@ class Answered:
 
     payload: Payload
     compute_s: float
+    place: int = 0
+    """Of the last setup step that it stands on, in the order of the job's; its own where it is one."""
+    setup: bool = False
+    """Whether it is the answer to a setup step: what was computed on top of an earlier answer to it is void."""
 
 
 class TaskRunner:
@@ -84,6 +88,8 @@ class TaskRunner:
         self._state = state
         self._max_body_bytes = max_body_bytes
         self._jobs: OrderedDict[str, tuple[Any, KeptSetup]] = OrderedDict()
+        self.waits = ""
+        """What a step waits for that is under way, for people; empty: nothing."""
 
     @property
     def step_names(self) -> list[str]:
@@ -91,9 +97,9 @@ class TaskRunner:
         return sorted(self._requests)
 
     def moves_state(self, step: str) -> bool:
-        """Whether a step moves what this client keeps of the job, so that it must not be computed twice."""
+        """Whether a step makes or moves what this client keeps of the job, or tells of it."""
         request = self._requests.get(step)
-        return request is not None and request.once
+        return request is not None and (request.once or request.setup)
 
     @functools.cached_property
     def _steps(self) -> Mapping[type[Request[Any]], StepFunction]:
@@ -130,12 +136,12 @@ class TaskRunner:
         try:
             request = incoming.message()
             assert isinstance(request, Request)  # noqa: S101  # `incoming` was made for a request class
-            reply = _until_kept(lambda: self._run(task, request), "the job's state", wanted)
+            reply = self._until_kept(lambda: self._run(task, request), "the job's state", wanted)
             payload = encode(reply, task.float_bits or 64)
-            _until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
+            self._until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
         except PolicyError as err:
             refusal = err
-            _until_kept(lambda: self._refuse(task, refusal), "the audit log", wanted)
+            self._until_kept(lambda: self._refuse(task, refusal), "the audit log", wanted)
             raise
         except KernfedError:
             raise
@@ -149,7 +155,50 @@ class TaskRunner:
             raise StepFailedError(
                 f"{task.step}: unexpected {type(err).__name__}; the client's log has the trace"
             ) from err
-        return Answered(payload, time.perf_counter() - started)
+        return Answered(
+            payload, time.perf_counter() - started, self._jobs[task.job_id][1].place(task.step), request.setup
+        )
+
+    def _until_kept(self, attempt: Callable[[], T], what: str, wanted: Callable[[], bool]) -> T:
+        """Do what writes to the disk; while that is full, wait, say so in the log, and do it again.
+
+        Args:
+            attempt: May be repeated after it failed.
+            what: What is to be written, for the texts.
+            wanted: Whether anybody still waits for the result.
+
+        Raises:
+            JobCancelledError: Nobody waits any more.
+            StepFailedError: No space for `LONGEST_WAIT_S`.
+            OSError: Another fault of the disk.
+        """
+
+        def cause(err: Exception) -> str | None:
+            if not isinstance(err, OSError) or not is_full(err):
+                return None
+            if not wanted():
+                raise JobCancelledError(f"the task was cancelled while {what} waited for space on the disk") from err
+            return what
+
+        def tell(_: str, err: Exception | None) -> None:
+            if err is None:
+                self.waits = ""
+                log.info("space on the disk again: the step goes on", what=what)
+            else:
+                self.waits = (
+                    f"a step waits for disk: {what} cannot be written ({err}); make space, and it goes on by itself"
+                )
+                log.error("disk full: the step waits for space", what=what, error=str(err))
+
+        def give_up(_: str, __: Exception, waited_s: float) -> Exception:
+            return StepFailedError(
+                f"{what} cannot be written: the client's disk has been full for {waited_s:.0f} s; make space there"
+            )
+
+        try:
+            return until_kept(attempt, DiskWait(LONGEST_WAIT_S, cause, tell, give_up))
+        finally:
+            self.waits = ""
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         if task.job_id not in self._jobs:
@@ -218,41 +267,6 @@ def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:
     complete.payload.transfer = 0
     complete.payload.inline_body = payload.body()
     return complete
-
-
-def _until_kept(attempt: Callable[[], T], what: str, wanted: Callable[[], bool]) -> T:
-    """Do what writes to the disk; while that is full, wait, say so in the log, and do it again.
-
-    Args:
-        attempt: May be repeated after it failed.
-        what: What is to be written, for the texts.
-        wanted: Whether anybody still waits for the result.
-
-    Raises:
-        JobCancelledError: Nobody waits any more.
-        StepFailedError: No space for `LONGEST_WAIT_S`.
-        OSError: Another fault of the disk.
-    """
-
-    def cause(err: Exception) -> str | None:
-        if not isinstance(err, OSError) or not is_full(err):
-            return None
-        if not wanted():
-            raise JobCancelledError(f"the task was cancelled while {what} waited for space on the disk") from err
-        return what
-
-    def tell(_: str, err: Exception | None) -> None:
-        if err is None:
-            log.info("space on the disk again: the step goes on", what=what)
-        else:
-            log.error("disk full: the step waits for space", what=what, error=str(err))
-
-    def give_up(_: str, __: Exception, waited_s: float) -> Exception:
-        return StepFailedError(
-            f"{what} cannot be written: the client's disk has been full for {waited_s:.0f} s; make space there"
-        )
-
-    return until_kept(attempt, DiskWait(LONGEST_WAIT_S, cause, tell, give_up))
 
 
 def _rows_of(job: Any) -> int | None:

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.robust import AggregateName, MeanRule
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, make_network_spec
-from kernfed.section import Only, Section, Unused
+from kernfed.section import MethodSection, Only, Section, Unused
 
 BY_ROWS: Literal["by-rows"] = "by-rows"
 """The ridge follows from the feature map and the training rows once clients are prepared."""
@@ -30,6 +31,31 @@ ONE_ROUND = Unused("evaluate_every", "measures its models once")
 MAX_SHARE = "cohort.max_share"
 ROW_QUORUM = "cohort.min_rows_fraction"
 NO_RIDGE_ALONE = Unused("local_shared", "compares itself with no ridge model of each client")
+
+
+class AveragedSettings(MethodSection):
+    """Keys of methods that make one update of those of all clients, which the coordinator sees."""
+
+    aggregate: AggregateName = Field(
+        "mean",
+        description="Of the clients' weights: mean by training rows; median, entry by entry, of clients that count "
+        "alike; trimmed: the mean without the largest and smallest of each entry.",
+    )
+    trim: Annotated[float, Only(aggregate="trimmed")] = Field(
+        0.2, gt=0, lt=0.5, description="Part of the clients that is left out at either end, rounded up."
+    )
+    max_norm: Annotated[float | None, Only(aggregate="mean")] = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="No update counts with more than so many times the median norm of the round's updates; unset: all "
+        "count as they are.",
+    )
+
+    @property
+    def rule(self) -> MeanRule:
+        """The three as one."""
+        return MeanRule(self.aggregate, self.trim, self.max_norm)
 
 
 class NetworkSection(Section):

@@ -1007,6 +1007,8 @@ class StreamTold(google.protobuf.message.Message):
     REPLACED_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     WAITS_FOR_DISK_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
+    AHEAD_FIELD_NUMBER: builtins.int
     text: builtins.int
     """Rows with text, or no finite number, where a number is needed. From 0 to 2^53."""
     gap: builtins.int
@@ -1027,6 +1029,14 @@ class StreamTold(google.protobuf.message.Message):
     """Lines that name the columns again, in another order. From 0 to 2^53."""
     waits_for_disk: builtins.bool
     """Whether there are rows at hand that the client cannot write down, now."""
+    behind: builtins.int
+    """Times that the coordinator had counted rows which this client's state did not know, and it learned them again. From
+    0 to 2^53.
+    """
+    ahead: builtins.int
+    """Times that the coordinator fell back behind all states that this client keeps: it does not learn again what came
+    after. From 0 to 2^53.
+    """
     def __init__(
         self,
         *,
@@ -1040,7 +1050,9 @@ class StreamTold(google.protobuf.message.Message):
         replaced: builtins.int = ...,
         header: builtins.int = ...,
         waits_for_disk: builtins.bool = ...,
+        behind: builtins.int = ...,
+        ahead: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gap", b"gap", "header", b"header", "no_key", b"no_key", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "no_key", b"no_key", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
 
 Global___StreamTold: typing_extensions.TypeAlias = StreamTold

@@ -108,9 +108,7 @@ class OpenCall:
         return self._task(request, payload, self._sha256(payload))
 
     def _sha256(self, payload: Payload) -> bytes:
-        """Digest of all that an answer depends on; empty where it counts by the task's id."""
-        if self._call.request.once:
-            return b""
+        """Digest of all that an answer depends on."""
         bits, length = self._call.float_bits.to_bytes(1, "little"), len(payload.header).to_bytes(4, "little")
         digest = hashlib.sha256(bits + length + payload.header)
         for segment in payload.segments():

@@ -65,7 +65,7 @@ async def execute(
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     former = former_of(job, files)
-    earlier = workflow.earlier(job, files)
+    earlier = await asyncio.to_thread(workflow.earlier, job, files)
     if former is not None and method_of(job.method).begins is Begins.STATE:
         run.go_on_from(former)
     elif former is not None:
@@ -74,7 +74,7 @@ async def execute(
     setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))
-    weights = workflow.weights(setup)
+    weights = workflow.weights(setup, job.method)
     if weights is not None:
         run.weighs(*weights)
     if workflow.baseline is not None:

@@ -20,7 +20,7 @@ from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed.methods.shares import ClientShare, SharesFinding
 from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.agreed import AgreedValues
-from kernfed_server.jobs.arrival import Arrival, settling
+from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")
@@ -101,7 +101,6 @@ class Run:
         self._round = resumed.round_num if resumed else 0
         self._kept: Callable[[], Model | None] | None = None
         self._told: set[str] = set()
-        self._loud: set[str] = set()
         self.measured = RoundMetrics()
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
@@ -277,15 +276,17 @@ class Run:
         """Say how the job ended; best before its last round is recorded, which then keeps it through a crash."""
         self.arrival = arrival
 
-    def settled(self, rounds: int, *, whole: bool, what: str = "the weights") -> Arrival:
+    def settled(self, rounds: int, *, whole: bool, what: str = "the weights", limit: str = "") -> Arrival:
         """How a job ended that runs all its rounds, by how far the last ones moved; a round at least.
 
         Args:
             rounds: All of them.
             whole: Whether each round had all clients and all their rows.
             what: Moves.
+            limit: What the limit is, in words, where that is not what the method's name promises.
         """
-        return settling(self._movements, rounds, whole=whole, what=what)
+        rounding = max(ROUNDING, 4.0 * self._cohort.float_epsilon)
+        return settling(self._movements, rounds, whole=whole, what=what, rounding=rounding, limit=limit)
 
     def went_back(self, metrics: RoundMetrics) -> None:
         """Close the round in which the run diverged with the metrics of the model that the job leaves."""
@@ -398,15 +399,18 @@ class Run:
     def tell_loudest(self) -> None:
         """Note the client whose numbers were the farthest beyond all others', though they counted; once for each."""
         loud = self._cohort.loudest
-        if loud is not None and loud.client not in self._loud:
-            self._loud.add(loud.client)
-            self.note(loud.words)
+        if loud is not None:
+            self.note_first(f"loud {loud.client}", loud.words)
+
+    def note_first(self, subject: str, message: str) -> None:
+        """Tell the operator the first that there is of a subject."""
+        if subject not in self._told:
+            self._told.add(subject)
+            self.note(message)
 
     def note_once(self, message: str) -> None:
         """Tell the operator something that may be found again in later rounds; it is told the first time."""
-        if message not in self._told:
-            self._told.add(message)
-            self.note(message)
+        self.note_first(message, message)
 
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""

@@ -11,7 +11,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.shared_settings import ridge_of
+from kernfed.methods.shared_settings import AveragedSettings, ridge_of
 from kernfed.methods.shares import ROWS
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.agreement import Agreement, Earlier
@@ -42,6 +42,18 @@ def spread_by_ridge(settings: Any) -> float:
     return max(SPREAD, 1e3 / ridge) if isinstance(ridge, float) and ridge > 0 else SPREAD
 
 
+def by_rows(setup: Setup, settings: Any) -> tuple[Mapping[str, float], str]:
+    """Clients count by their training rows, unless the settings have a rule by which they count alike."""
+    if isinstance(settings, AveragedSettings) and settings.rule.alike:
+        return alike(setup, settings)
+    return setup.num_rows, ROWS
+
+
+def alike(setup: Setup, _settings: Any) -> tuple[Mapping[str, float], str]:
+    """Each client counts the same."""
+    return dict.fromkeys(setup.num_rows, 1.0), "the same for each client"
+
+
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """A method at the coordinator; `kernfed.methods.base.Method` says what a job of it needs."""
@@ -67,9 +79,9 @@ class Workflow:
     feature_copies: Callable[[Any], int] = lambda _settings: 0
     """(settings) -> matrices of all training rows' features that a client keeps at once; 0: it sums over blocks of
     rows, and keeps what ridge problems need. A client that has no room for them refuses before round 1."""
-    weights: Callable[[Setup], tuple[Mapping[str, float], str] | None] = lambda setup: (setup.num_rows, ROWS)
-    """(setup) -> by what clients count in the method's means: each one's weight, and what that is in words; both empty
-    where it forms none. None: its workflow says so itself, by `Run.weighs`."""
+    weights: Callable[[Setup, Any], tuple[Mapping[str, float], str] | None] = by_rows
+    """(setup, settings) -> by what clients count in the method's means: each one's weight, and what that is in words;
+    both empty where it forms none. None: its workflow says so itself, by `Run.weighs`."""
     former: Callable[[JobFile, Run], Agreement | None] = lambda _job, _run: None
     """(job as its clients are prepared for it, its run, which goes on) -> what its clients agreed on, where an earlier
     release kept that in a place of the method's own; None: it kept nothing, and they agree anew."""

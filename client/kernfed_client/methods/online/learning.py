@@ -236,9 +236,9 @@ class OnlineClient:
         if len(request.weights) != online_meta.num_weights(len(self._job.mean), hidden):
             raise InvalidTensorError(f"{request.step}: {len(request.weights)} weights do not fit this network")
         digest = answers.digest(b"meta", request.round_num, request.weights, request.batch_rows)
-        newest = self.keeper.newest
-        if newest.round_num == request.round_num and newest.request == digest:
-            return MetaStep(**answers.fields(newest.reply))
+        kept = self.keeper.answered(request.round_num, digest, request.uncounted_from)
+        if kept is not None:
+            return MetaStep(**answers.fields(kept))
         state = self.keeper.before(request.round_num, request.uncounted_from)
 
         def adapted(weights: Floats, last: Array) -> Floats:
@@ -284,11 +284,12 @@ class OnlineClient:
         digest = answers.digest(
             kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows
         )
-        newest = keeper.newest
-        if newest.round_num == request.round_num and newest.request == digest:
-            return answers.fields(newest.reply)
+        kept = keeper.answered(request.round_num, digest, request.uncounted_from)
+        if kept is not None:
+            return answers.fields(kept)
         state = self._with_parameters(keeper.before(request.round_num, request.uncounted_from), request)
         if state is None:
+            newest = keeper.newest
             numbers = answers.numbers(0, len(newest.waiting), newest.left_out, whole=True)
             return answers.fields({"numbers": numbers, **empty})
 
@@ -359,6 +360,7 @@ class OnlineClient:
         counted = len(taken.y) > 0
         after = ClientState(
             round_num=round_num if counted else state.round_num,
+            after=state.round_num if counted else state.after,
             request=digest if counted else state.request,
             position=taken.position,
             left_out=taken.left_out,
@@ -375,7 +377,7 @@ class OnlineClient:
         return answer
 
     def _open_keeper(self, learner: Learner, theta: Array) -> None:
-        start = ClientState(0, "", {}, LeftOut(), learner, theta, -1, {}, {})
+        start = ClientState(0, 0, "", {}, LeftOut(), learner, theta, -1, {}, {})
         if self._folder is not None and self.continues:
             take_over(self._former, self._folder)
         self._keeper = StateKeeper(start, self._folder)

@@ -39,8 +39,9 @@ def pooled_step(client: OnlineClient, request: PooledStepRequest) -> PooledStep:
         np.array([request.evidence, request.num_evident]),
         request.batch_rows,
     )
-    if newest.round_num == request.round_num and newest.request == digest:
-        return _reply(newest.reply)
+    kept = client.keeper.answered(request.round_num, digest, request.uncounted_from)
+    if kept is not None:
+        return _reply(kept)
     common = CommonRidges(np.array(request.theta, dtype=np.float64), np.array(request.rows, dtype=np.float64))
     before = client.keeper.before(request.round_num, request.uncounted_from)
     learner = before.learner.beside(_others(request, before))

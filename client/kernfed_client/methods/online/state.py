@@ -2,7 +2,8 @@
 
 After a crash of the client the newest state is read back, and a task that is asked again gets the answer that is kept
 with it. A coordinator that lost the round it had open, the one whose checkpoint it was writing, and the one before,
-finds the state before all three.
+finds the state before all three in memory. For one that was restored from a backup the file is searched, which holds
+those of many rounds.
 
 States are records at the end of one file, each with its length and checksum; one that a crash cut off does not count.
 A round is a single write, for opening and renaming files would take longer than learning the row. When the file has
@@ -34,7 +35,7 @@ FOLDER = "online"
 """Of these states in a job's folder. It stays when the job is over, so that another job can go on from it."""
 STATE_FILE = "rounds.state"
 MAX_FILE_BYTES = 16 << 20
-"""A file that is larger gives way to one with the states that are kept."""
+"""A file that is larger gives way to one with the last states, half as large."""
 
 _FRAMING = Framing(b"KFS1", "Q")
 
@@ -78,6 +79,10 @@ class LeftOut:
     """Files that changed, by `kernfed_client.streams.faults.FileChange`."""
     replaced: int = 0
     header: int = 0
+    behind: int = 0
+    """Times that the coordinator had counted rows which this state does not know: they are learned again."""
+    ahead: int = 0
+    """Times that the coordinator fell back behind all states that are kept: what was learned since is not repeated."""
 
     def and_more(
         self, faults: Mapping[RowFault, int], changes: Mapping[FileChange, int], far: int, repeated: int
@@ -94,6 +99,8 @@ class ClientState:
 
     round_num: int
     """Last round whose rows are counted here; 0: none."""
+    after: int
+    """The same of the state that it was learned from; -1: not known, for an earlier release wrote it."""
     request: str
     """Digest of what that round asked."""
     position: Position
@@ -140,8 +147,15 @@ class StateKeeper:
         """After the last round."""
         return self._kept[-1] if self._kept else self._start
 
+    def answered(self, round_num: int, request: str, uncounted_from: int = 0) -> Mapping[str, Array] | None:
+        """The answer that is kept, where it is to this question and was computed from the state that counts."""
+        newest = self.newest
+        if newest.round_num != round_num or newest.request != request:
+            return None
+        return newest.reply if not uncounted_from or newest.after < uncounted_from else None
+
     def before(self, round_num: int, uncounted_from: int = 0) -> ClientState:
-        """The newest state before a round; where none is kept so far back, the newest there is.
+        """The state before a round; where there is none, the newest, which takes its place and counts so.
 
         Args:
             round_num: The round.
@@ -149,17 +163,34 @@ class StateKeeper:
                 arrived there; 0: not known.
         """
         limit = min(round_num, uncounted_from) if uncounted_from else round_num
-        earlier = [s for s in self._kept if s.round_num < limit]
-        if earlier:
-            return earlier[-1]
-        if not self._kept or self._kept[0].round_num <= 1 or limit <= 1:
-            return self._start
-        log.warning(
-            "the coordinator fell back further than this client keeps states; going on from the newest",
-            round_num=round_num,
-            newest=self.newest.round_num,
-        )
-        return self.newest
+        found = _before(self._kept, limit, self._start)
+        if found is None and self._path is not None:
+            found = _before(self._on_disk(self._path), limit, self._start)
+        if found is None:
+            log.warning(
+                "the coordinator fell back further than this client keeps states; going on from the newest",
+                round_num=round_num,
+                newest=self.newest.round_num,
+            )
+            told = self.newest.left_out
+            found = replace(self.newest, round_num=limit - 1, left_out=replace(told, ahead=told.ahead + 1))
+            self.keep(found)
+        elif found.round_num < uncounted_from - 1:
+            log.warning(
+                "the coordinator counted rows that this client's state does not know; they are learned again",
+                round_num=round_num,
+                newest=found.round_num,
+                counted=uncounted_from - 1,
+            )
+            found = replace(found, left_out=replace(found.left_out, behind=found.left_out.behind + 1))
+        return found
+
+    def _on_disk(self, path: Path) -> list[ClientState]:
+        """All states of the file."""
+        kept: list[ClientState] = []
+        for (body,) in Journal(path, _FRAMING).read() if path.is_file() else ():
+            kept = _with(kept, _decode(body))
+        return kept
 
     def touch(self, state: ClientState) -> None:
         """Keep in memory what changed without a row being counted."""
@@ -177,15 +208,30 @@ class StateKeeper:
         self._remember(state)
 
     def _remember(self, state: ClientState) -> None:
-        earlier = [s for s in self._kept if s.round_num < state.round_num]
-        self._kept = [*earlier[1 - KEPT_STATES :], state]
+        self._kept = _with(self._kept, state)[-KEPT_STATES:]
 
     def _fresh_journal(self, path: Path) -> Journal:
-        """A journal with the states that are kept, in place of the one there."""
+        """A journal with the last states of the one there, in its place."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        records = list(map(_record, self._on_disk(path)))
+        sizes = np.cumsum([len(record) for record in reversed(records)])
+        fit = max(int((sizes <= MAX_FILE_BYTES // 2).sum()), KEPT_STATES)
         # Durable, so that a loss of power costs at most the states of the last seconds, whose rows are then read again.
-        files.replace(path, b"".join(map(_record, self._kept)), durable=True, mode=0o600)
+        files.replace(path, b"".join(records[-fit:]), durable=True, mode=0o600)
         return Journal(path, _FRAMING)
+
+
+def _with(kept: list[ClientState], state: ClientState) -> list[ClientState]:
+    """With a state in place of those of its round or later."""
+    return [*(s for s in kept if s.round_num < state.round_num), state]
+
+
+def _before(kept: list[ClientState], limit: int, start: ClientState) -> ClientState | None:
+    """The newest state before a round; None where those that are kept do not reach so far back."""
+    found = next((s for s in reversed(kept) if s.round_num < limit), None)
+    if found is None and (not kept or kept[0].after == 0 or kept[0].round_num <= 1 or limit <= 1):
+        return start
+    return found
 
 
 def has_state(folder: Path) -> bool:
@@ -214,6 +260,7 @@ def _record(state: ClientState) -> bytes:
         arrays["waiting.told"] = np.array([w.told for w in state.waiting.values()])
     facts = {
         "round": state.round_num,
+        "after": state.after,
         "request": state.request,
         "position": dict(state.position),
         "left_out": asdict(state.left_out),
@@ -240,6 +287,7 @@ def _decode(body: bytes) -> ClientState:
     }
     return ClientState(
         round_num=facts["round"],
+        after=facts.get("after", -1),
         request=facts["request"],
         position=facts["position"],
         left_out=LeftOut(**facts.get("left_out", {"faulty": facts.get("skipped", 0)})),  # formerly one number

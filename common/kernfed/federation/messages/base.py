@@ -160,8 +160,8 @@ class Request(Message, Generic[R_co]):
         reply: Type of the answer.
         kinds: What the answer lets out of the site; the client's policy must allow each.
         setup: Whether the client keeps this request to rebuild its state for the job after a restart.
-        once: Whether the step moves what the client keeps, so that an answer that was given counts by the task's id,
-            even if a coordinator that was restarted words the request otherwise.
+        once: Whether the step moves what the client keeps, or tells of what such steps moved: an answer from memory
+            belongs to the state that there was, and counts only while no other of these steps was computed.
     """
 
     step: ClassVar[str]

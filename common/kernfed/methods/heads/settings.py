@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernfed.methods.shared_settings import BY_ROWS, Ridge, Rounds
+from kernfed.methods.shared_settings import BY_ROWS, AveragedSettings, Ridge, Rounds
 from kernfed.section import Above, MethodSection, Only
 
 ClientFraction = Annotated[
@@ -138,7 +138,7 @@ class NewtonSettings(MethodSection):
         return 1e-3 if has_head(self) else 1e-8
 
 
-class FedAvgSettings(MethodSection):
+class FedAvgSettings(AveragedSettings):
     """Federated averaging of local gradient steps, on the ridge objective or on a head."""
 
     name: Literal["fedavg"]
@@ -158,7 +158,7 @@ class FedAvgSettings(MethodSection):
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
-class FedProxSettings(MethodSection):
+class FedProxSettings(AveragedSettings):
     """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
 
     name: Literal["fedprox"]
@@ -176,7 +176,7 @@ class FedProxSettings(MethodSection):
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
-class FedSophiaSettings(MethodSection):
+class FedSophiaSettings(AveragedSettings):
     """FedSophia on a head: clipped local steps, preconditioned by estimates of the Hessian's diagonal."""
 
     name: Literal["fedsophia"]

@@ -155,6 +155,11 @@ class StreamTold(Message):
     """Files that shrank or became others, the former ones being gone: rows at their end may be missing."""
     header: Count = 0
     """Lines that name the columns again, in another order."""
+    behind: Count = 0
+    """Times that the coordinator had counted rows which this client's state did not know, and it learned them again."""
+    ahead: Count = 0
+    """Times that the coordinator fell back behind all states that this client keeps: it does not learn again what came
+    after."""
     waits_for_disk: bool = False
     """Whether there are rows at hand that the client cannot write down, now."""
 
@@ -366,3 +371,4 @@ class StreamMetricsRequest(Request[StreamMetrics]):
     step = "online.metrics"
     reply = StreamMetrics
     kinds = (Kind.METRIC,)
+    once = True

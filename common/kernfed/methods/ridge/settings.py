@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, ONE_ROUND, Ridge
+from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, ONE_ROUND, AveragedSettings, Ridge
 from kernfed.section import MethodSection, Unused
 
 
@@ -17,7 +17,7 @@ class LocalSettings(MethodSection):
     ridge: Ridge = BY_ROWS
 
 
-class DkrrSettings(MethodSection):
+class DkrrSettings(AveragedSettings):
     """One-shot average of local ridge solutions."""
 
     unused = (ONE_ROUND,)

@@ -15,6 +15,7 @@ from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import names_array
+from kernfed_server.jobs.updating import updated
 from kernfed_server.methods.heads.problem import HeadProblem, open_head
 
 LEARNING_RATE = 0.01
@@ -152,9 +153,10 @@ async def _averaged(
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
         seed = problem.round_seed(settings.name, round_num)
-        reply, _ = await problem.mean(request(weights, seed), asked)
-        problem.moved(round_num, settings.rounds, weights, reply.weights, whole=False)
-        weights = reply.weights
+        replies = await problem.ask(request(weights, seed), asked)
+        before = weights
+        weights = await updated(cohort, run, replies, problem.rows, settings.rule, before)
+        problem.moved(round_num, settings.rounds, before, weights, whole=False)
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
     return problem.whole(weights)
 

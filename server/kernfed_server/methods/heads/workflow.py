@@ -48,6 +48,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
         local_steps=settings.local_steps,
         batch_size=settings.batch_size,
         client_fraction=settings.client_fraction,
+        rule=settings.rule,
     )
     return await ridge_fedavg.run(setup, plan, cohort, run)
 
@@ -56,7 +57,7 @@ async def run_fedprox(setup: Setup, settings: FedProxSettings, cohort: Cohort, r
     """FedProx, by the loss of the job."""
     if has_head(settings):
         return await rounds.run_fedprox(setup, settings, cohort, run)
-    plan = FedProxPlan(ridge_of(settings), settings.rounds, settings.proximal, settings.client_fraction)
+    plan = FedProxPlan(ridge_of(settings), settings.rounds, settings.proximal, settings.client_fraction, settings.rule)
     return await ridge_fedprox.run(setup, plan, cohort, run)
 
 

@@ -27,12 +27,14 @@ from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.faulty_data import FaultyData
 from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
-from kernfed_server.methods.online.row_notes import EmptyStreams, LeftOutNotes
+from kernfed_server.methods.online.row_notes import Absences, EmptyStreams, LeftOutNotes
 
+_HELD = "held"
 _LONGEST_WAIT_S = 10.0
 _END = 2_000_000_000
 
@@ -66,6 +68,10 @@ class StreamLoop:
         self._cohort = cohort
         self._run = run
         self._held: dict[str, int] = {}
+        """Round whose request brought each client what it holds. In checkpoints, so that a run that resumes asks in the
+        words of before: all parameters would take the place of those that a client moves by itself."""
+        if run.resumed is not None and _HELD in run.resumed:
+            self._held = run.resumed.json(_HELD)
         self._counted = Counted(run.resumed)
         self._ended: set[str] = set()
         self._num_rows = 0
@@ -74,6 +80,7 @@ class StreamLoop:
         self._answers = 0
         self._left_out = LeftOutNotes(run, settings.outlier_spans)
         self._empty = EmptyStreams(run)
+        self._absences = Absences(run)
         self._measured = 0
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
@@ -152,7 +159,8 @@ class StreamLoop:
             self._writing = None
 
     def _state(self, method: Method) -> dict[str, Array]:
-        return {**method.to_arrays(), "num_rows": np.array([self._num_rows]), **self._counted.to_arrays()}
+        rows = np.array([self._num_rows])
+        return {**method.to_arrays(), "num_rows": rows, _HELD: json_array(self._held), **self._counted.to_arrays()}
 
     def _all_ended(self) -> bool:
         return self._ended.issuperset(self._cohort.clients)
@@ -184,6 +192,8 @@ class StreamLoop:
             }
             self._empty.note(asked, rows=bool(replies))
             if replies:
+                not_away = {*asked, *self._ended, *self._newcomers.late, *self._cohort.faults}
+                self._absences.note(round_num, frozenset(self._cohort.clients) - not_away)
                 return replies
             wait_s = min(max(self._settings.wait_s, wait_s * 1.5), _LONGEST_WAIT_S)
 

@@ -1,4 +1,4 @@
-"""Notes on the rows of streams: those that clients left out, and those that do not come."""
+"""Notes on the rows of streams: those that clients left out, and those that do not come, from streams or clients."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ _CHANGES = {
     "rotated": "a file of its stream was rotated, and read to its end before the new one",
     "replaced": "a file of its stream was cut off or replaced: the new one is read from its header, and rows at the "
     "end of the former one may be missing",
+    "behind": "its state is older than the coordinator's, as after a restore from a backup: rows that were learned are "
+    "learned again",
+    "ahead": "the coordinator was restored from a backup that is older than the states that this client keeps: its "
+    "rows since then are not in the model, and it does not learn them again",
     "header": "a line of its stream names the columns in another order, and holds for the rows below it",
 }
 
@@ -129,6 +133,24 @@ class LeftOutNotes:
         elif not waits and client in self._waiting:
             self._waiting.discard(client)
             self._run.note(f"{client}: its stream goes on, there is disk again")
+
+
+class Absences:
+    """Tells which clients a round goes on without, since they have no session; of one that comes and goes ever less."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._times: dict[str, int] = {}
+        self._absent: frozenset[str] = frozenset()
+
+    def note(self, round_num: int, absent: frozenset[str]) -> None:
+        """Look at who was not asked in a round that closes. Mostly costs nothing."""
+        for client in sorted(absent - self._absent):
+            times = self._times[client] = self._times.get(client, 0) + 1
+            if times & (times - 1) == 0:
+                again = "" if times == 1 else f" (the {times}. time)"
+                self._run.note(f"{client} is not connected: round {round_num} goes on without it{again}")
+        self._absent = absent
 
 
 class EmptyStreams:

@@ -21,7 +21,7 @@ def _on_streams(run: Callable[[Any, Any, Cohort, Run], Awaitable[Model | None]])
         adapt=lambda job, _: adapted(job),
         former=former_agreement,
         spread=lambda _: math.inf,
-        weights=lambda _: None,
+        weights=lambda *_: None,
     )
 
 

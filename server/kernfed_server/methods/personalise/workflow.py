@@ -111,6 +111,6 @@ WORKFLOWS = {
         adapt=adapted,
         earlier=agreed_before,
         feature_copies=lambda _settings: 2,
-        weights=lambda _: None,
+        weights=lambda *_: None,
     )
 }

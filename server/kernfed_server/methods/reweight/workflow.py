@@ -36,7 +36,7 @@ async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run
     await weigh(job)
     if settings.trainer == "newton":
         return await train_linear(job)
-    await use(job, (*job.variants, *job.apart))
+    await use(job, (*job.variants, *job.apart), "trained")
     return await train_networks(job)
 
 
@@ -51,4 +51,4 @@ _COMPARED = (
     Against("global", "own", "the model with each client's own ratios"),
     Against("global", WEIGHTED, "the model with weights"),
 )
-WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED, weights=lambda _: None)}
+WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED, weights=lambda *_: None)}

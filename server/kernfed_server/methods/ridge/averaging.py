@@ -7,11 +7,16 @@ from collections.abc import Callable
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Request
+from kernfed.maths.robust import MeanRule
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.ridge.messages import LocalModel
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.updating import updated
+
+AVERAGED = "the limit is that of averaged local models, and not the pooled solution where clients differ"
+"""What the rounds come to where clients take several steps."""
 
 
 async def averaged(
@@ -22,9 +27,11 @@ async def averaged(
     *,
     rounds: int,
     client_fraction: float,
+    rule: MeanRule,
     all_rows: bool = True,
+    limit: str = AVERAGED,
 ) -> Array:
-    """Average, weighted by training rows, from W = 0 or where an earlier life of the run had come to.
+    """Average, by training rows or another rule of the job, from W = 0 or where an earlier life of the run had come to.
 
     Args:
         setup: The prepared job.
@@ -33,17 +40,20 @@ async def averaged(
         request: (W, round number) -> what a client is asked.
         rounds: All of them.
         client_fraction: Part of the clients that a round asks.
+        rule: How one update is made of all.
+        limit: What the rounds come to, in words; empty: the pooled solution.
         all_rows: Whether a client's step is on all of its rows.
     """
     weights = run.resumed["weights"] if run.resumed else run.first_weights((setup.num_features, setup.num_outputs))
     drawn = client_fraction < 1
     async for round_num in run.rounds(rounds):
         asked = sample_clients(cohort.clients, client_fraction, setup.schema.seed, round_num)
-        reply = await cohort.mean(request(weights, round_num), clients=asked, drawn=drawn)
-        before, weights = weights, reply.weights
+        replies = await cohort.ask(request(weights, round_num), clients=asked, drawn=drawn)
+        before = weights
+        weights = await updated(cohort, run, replies, setup.num_rows, rule, before)
         run.moved(before, weights)
         if round_num == rounds:
-            run.ends(run.settled(rounds, whole=all_rows and not drawn))
+            run.ends(run.settled(rounds, whole=all_rows and not drawn, limit=limit))
         metrics = None
         if run.evaluates(round_num, rounds):
             metrics = await evaluate(setup, cohort, run, weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import LocalSolveRequest
@@ -11,10 +13,11 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.updating import updated
 
 
 async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) -> Array | None:
-    """W = Σ p_j H_j⁻¹ c_j, weighted by training rows.
+    """W = Σ p_j H_j⁻¹ c_j, weighted by training rows, or another mean of these.
 
     What leaves a client: its own model, once. The coordinator learns each client's model.
 
@@ -25,7 +28,8 @@ async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) ->
         request = LocalSolveRequest(
             ridge=ridge_of(settings), num_features=setup.num_features, num_outputs=setup.num_outputs
         )
-        weights = (await cohort.mean(request)).weights
+        nothing = np.zeros((setup.num_features, setup.num_outputs))
+        weights = await updated(cohort, run, await cohort.ask(request), setup.num_rows, settings.rule, nothing)
         run.ends(Arrival("one round, as the method has: the mean of the clients' own solutions, not the pooled one"))
         await run.record(round_num, {"weights": weights}, await evaluate(setup, cohort, run, weights))
     return weights

@@ -8,10 +8,11 @@ from typing import Literal
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.ridge.averaging import averaged
+from kernfed_server.methods.ridge.averaging import AVERAGED, averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class FedAvgPlan:
     local_steps: int
     batch_size: int | None
     client_fraction: float
+    rule: MeanRule
 
 
 async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -58,6 +60,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
             seed=rng.seed(setup.schema.seed, "fedavg", str(round_num)),
         )
 
+    one_step = plan.local_steps == 1 and plan.rule.plain
     return await averaged(
         setup,
         cohort,
@@ -65,5 +68,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         request,
         rounds=plan.rounds,
         client_fraction=plan.client_fraction,
+        rule=plan.rule,
         all_rows=not plan.batch_size,
+        limit="" if one_step else AVERAGED,
     )

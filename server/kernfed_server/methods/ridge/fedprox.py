@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import ProximalSolveRequest
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -20,6 +21,7 @@ class FedProxPlan:
     rounds: int
     proximal: float
     client_fraction: float
+    rule: MeanRule
 
 
 async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -37,4 +39,6 @@ async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Arra
         del round_num
         return ProximalSolveRequest(ridge=plan.ridge, weights=weights, proximal=plan.proximal)
 
-    return await averaged(setup, cohort, run, request, rounds=plan.rounds, client_fraction=plan.client_fraction)
+    return await averaged(
+        setup, cohort, run, request, rounds=plan.rounds, client_fraction=plan.client_fraction, rule=plan.rule
+    )

@@ -6,6 +6,6 @@ from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.ridge import dkrr, local
 
 WORKFLOWS = {
-    "local": Workflow(local.run, local_ridge, weights=lambda _: ({}, "")),
+    "local": Workflow(local.run, local_ridge, weights=lambda *_: ({}, "")),
     "dkrr": Workflow(dkrr.run, local_ridge),
 }

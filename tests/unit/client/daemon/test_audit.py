@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernfed.errors import DataError
+from kernfed.errors import DataError, UnavailableError
 from kernfed.federation.messages.base import Kind, Request
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.federation.messages.data import (
@@ -191,6 +191,16 @@ def test_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Monke
     log.close()
     assert [line["task"] for line in lines(path)] == ["t1", "t2"]
     assert verify(path) == 2
+
+
+def test_a_log_that_is_closed_says_that_the_client_stops(tmp_path: Path) -> None:
+    """A step that ends after its daemon was told to stop writes nothing, and is no fault of the disk."""
+    log = AuditLog(tmp_path / "audit.jsonl")
+    record(log)
+    log.close()
+    with pytest.raises(UnavailableError, match="this client stops"):
+        record(log)
+    assert verify(tmp_path / "audit.jsonl") == 1
 
 
 def test_a_refusal_is_a_line_of_the_chain(tmp_path: Path) -> None:

@@ -107,3 +107,52 @@ def test_a_task_that_is_asked_again_at_once_is_answered_from_memory() -> None:
     asking = Asking()
     assert [asking.ask(r) for r in (1, 2, 2)] == [1, 2, 2]
     assert asking.runner.rows == {1: 1, 2: 2}
+
+
+class Preparing:
+    """A runner whose steps are prepared on top of each other, as a client's data are: each needs those before it."""
+
+    step_names = ("read", "scale", "measure", "centre", "train")
+    setup = ("read", "scale", "centre")
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def moves_state(self, step: str) -> bool:
+        return step in self.setup
+
+    def incoming(self, task: task_pb2.Task) -> Any:
+        return None
+
+    def answer(self, task: task_pb2.Task, incoming: Any, wanted: Any) -> Answered:
+        del incoming, wanted
+        is_setup = task.step in self.setup
+        if is_setup:
+            place = self.setup.index(task.step)
+            self.done = [step for step in self.done if self.setup.index(step) < place] + [task.step]
+        else:
+            place = len(self.done) - 1
+        return Answered(encode(Echo(num_rows=1, values=np.zeros(1))), 0.0, place, is_setup)
+
+
+def test_a_setup_step_that_is_done_again_takes_later_ones_along() -> None:
+    """Reading the data anew undoes what was done on top: it is done again too, and not answered from memory."""
+    runner = Preparing()
+    session = session_of(runner)
+
+    def ask(step: str) -> bool:
+        """Whether it was computed."""
+        task = task_pb2.Task(task_id=f"job/0/{step}", job_id="job", step=step, request_sha256=b"1")
+        incoming = session.begin(task)
+        computed = task.task_id in session.busy_task_ids
+        if computed:
+            session.compute(task, incoming)  # type: ignore[arg-type]  # the runner takes none
+        session.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
+        return computed
+
+    steps = ("read", "scale", "measure", "centre", "train")
+    assert [ask(step) for step in steps] == [True] * 5
+    assert [ask(step) for step in steps] == [False] * 5
+    session._outbox.drop("job/0/scale")  # as one of many answers is that were given since
+    assert [ask(step) for step in steps] == [False, True, True, True, True]
+    assert runner.done == ["read", "scale", "centre"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ def state(round_num: int, size: int = 3) -> ClientState:
     rules = LearnerRules(Mixing.ADAPTIVE, Loss.SQUARED, 0.0, 2, 1.0, 0.0)
     return ClientState(
         round_num=round_num,
+        after=round_num - 1,
         request=f"r{round_num}",
         position={"file": "a.csv", "offset": 7 * round_num},
         left_out=LeftOut(faulty=1),
@@ -30,8 +32,8 @@ def state(round_num: int, size: int = 3) -> ClientState:
 
 def same(a: ClientState, b: ClientState) -> bool:
     return (
-        (a.round_num, a.request, dict(a.position), a.left_out, a.version)
-        == (b.round_num, b.request, dict(b.position), b.left_out, b.version)
+        (a.round_num, a.after, a.request, dict(a.position), a.left_out, a.version)
+        == (b.round_num, b.after, b.request, dict(b.position), b.left_out, b.version)
         and a.theta.tobytes() == b.theta.tobytes()
         and a.learner.weights().tobytes() == b.learner.weights().tobytes()
         and {k: v.tobytes() for k, v in a.reply.items()} == {k: v.tobytes() for k, v in b.reply.items()}
@@ -49,7 +51,40 @@ def test_the_last_states_come_back(tmp_path: Path) -> None:
     assert same(again.newest, state(6))
     assert same(again.before(6), state(4))
     assert same(again.before(3), state(2))
-    assert again.before(2).round_num == 6  # none is kept so far back
+    assert same(again.before(2), state(1))  # from the file
+
+
+def test_a_state_that_nobody_keeps_any_more_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that falls back behind all states gets the newest, in their place; asked again, the same."""
+    monkeypatch.setattr(online_state, "MAX_FILE_BYTES", 5000)
+    keeper = StateKeeper(state(0), tmp_path)
+    for r in range(1, 60):
+        keeper.keep(state(r))
+    found = keeper.before(5, 5)
+    assert (found.round_num, found.left_out.ahead) == (4, 1)
+    assert found.position == state(59).position
+    keeper.keep(replace(state(5), left_out=found.left_out, after=4))
+    assert same(keeper.before(5, 5), found)
+
+
+def test_rows_that_counted_and_are_not_known_are_told(tmp_path: Path) -> None:
+    """A client whose state is older than the coordinator's learns rows again, and counts so."""
+    keeper = StateKeeper(state(0), tmp_path)
+    keeper.keep(state(1))
+    assert keeper.before(2, 2).left_out.behind == 0
+    assert keeper.before(5, 5).left_out.behind == 1
+    assert keeper.before(5, 0).left_out.behind == 0  # nobody says what counted
+
+
+def test_an_answer_counts_for_the_state_that_it_was_learned_from(tmp_path: Path) -> None:
+    """Where the coordinator lost the round before, its rows are learned again, though the question is the same."""
+    keeper = StateKeeper(state(0), tmp_path)
+    for r in (1, 2, 3):
+        keeper.keep(state(r))
+    assert keeper.answered(3, "r3", 3) is keeper.newest.reply
+    assert keeper.answered(3, "r3") is keeper.newest.reply
+    assert keeper.answered(3, "r3", 2) is None
+    assert keeper.answered(3, "other", 3) is None
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40, 300])

@@ -13,8 +13,8 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.messages import StreamTold
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.run import Run
-from kernfed_server.methods.online.row_notes import LeftOutNotes
+from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.methods.online.row_notes import Absences, LeftOutNotes
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 
 
@@ -95,4 +95,19 @@ def test_what_a_client_met_in_its_stream_is_noted_by_kind() -> None:
         "a: a file of its stream was cut off or replaced: the new one is read from its header, and rows at the end of "
         "the former one may be missing",
         "a: its stream goes on, there is disk again",
+    ]
+
+
+def test_a_job_names_those_that_its_rounds_go_on_without() -> None:
+    """A client that has no session is named with the round; one that comes and goes ever less."""
+    journal = MemoryJournal()
+    absences = Absences(Run(cast("Any", None), journal))
+    for round_num in range(1, 20):
+        absences.note(round_num, frozenset("b" if round_num % 2 else "") | ({"c"} if round_num > 10 else set()))
+    assert [e.message for e in journal.events] == [
+        "b is not connected: round 1 goes on without it",
+        "b is not connected: round 3 goes on without it (the 2. time)",
+        "b is not connected: round 7 goes on without it (the 4. time)",
+        "c is not connected: round 11 goes on without it",
+        "b is not connected: round 15 goes on without it (the 8. time)",
     ]

@@ -1,0 +1,429 @@
+"""A federation whose every frame, computation and crash a test decides: real sessions, steps and workflows, no sockets.
+
+Both ends are the product's: at a client session, outbox, reply store, kept setup and steps on its files; at the
+coordinator sessions, exchange, step states, cohort, workflow and checkpoint files. The line between them holds frames
+until they are delivered. What a store's rows would say is held here, one entry for each checkpoint, so that the last
+write can be lost and older books can come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from kernfed.arrays import Array
+from kernfed.errors import KernfedError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.in_process import InProcessExchange
+from kernfed.federation.messages.catalogue import request_classes
+from kernfed.jobs.client_file import load_client_file
+from kernfed.jobs.job_file import parse_job
+from kernfed_client.daemon.connection import LineDownError
+from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.session import ClientSession, Offer
+from kernfed_client.daemon.tasks import TaskRunner
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
+from kernfed_server.federation.exchange import RemoteExchange
+from kernfed_server.federation.session import SessionLimits
+from kernfed_server.federation.sessions import SessionRegistry
+from kernfed_server.jobs.execute import execute
+from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
+from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
+from kernfed_server.services.federation import FederationServicer
+
+JOB = "job"
+LIMIT_S = 30.0
+"""A federation that does nothing for so long, of which all is delivered, hangs."""
+TOLD = ("learned again", "learn them again", "goes on without it", "out of the pooled problem")
+"""Words of notes by which a job says that its model is another one."""
+_LONG_S = 1e8
+
+
+class Stream:
+    """One end of a line: frames that were delivered are read here, and those written wait for their delivery."""
+
+    def __init__(self, ways: deque[bytes]) -> None:
+        self._ways = ways
+        self.arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def write(self, frame: bytes) -> None:
+        """As grpc's."""
+        self._ways.append(frame)
+
+    async def read(self) -> bytes | None:
+        """As grpc's; None: the line is down."""
+        return await self.arrived.get()
+
+    def peer(self) -> str:
+        """As grpc's context."""
+        return "memory"
+
+
+class Line:
+    """A line between a client and the coordinator, and what is on its way."""
+
+    def __init__(self) -> None:
+        self.up: deque[bytes] = deque()
+        self.down: deque[bytes] = deque()
+        self.client, self.coordinator = Stream(self.up), Stream(self.down)
+
+    def cut(self) -> None:
+        """Lose what is on its way; both ends notice."""
+        self.up.clear()
+        self.down.clear()
+        self.client.arrived.put_nowait(None)
+        self.coordinator.arrived.put_nowait(None)
+
+
+class Later:
+    """A worker without a thread: computations wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
+
+    def submit(self, compute: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """As `kernfed_client.daemon.worker.Worker`."""
+        self.waiting.append((compute, done))
+
+    def compute(self) -> bool:
+        """Do the next; False where there is none."""
+        if not self.waiting:
+            return False
+        compute, done = self.waiting.popleft()
+        result, error = None, None
+        try:
+            result = compute()
+        except Exception as err:  # handed on, as the worker does
+            error = err
+        done(result, error)
+        return True
+
+
+@dataclass
+class Client:
+    """A client of one life."""
+
+    folder: Path
+    session: ClientSession
+    worker: Later
+    store: ReplyStore
+    runner: TaskRunner
+    line: Line | None = None
+    ends: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Book:
+    """What a coordinator's store says after a checkpoint."""
+
+    file: tuple[str, str] | None
+    round_num: int
+    events: tuple[JobEvent, ...]
+
+
+class Explored:
+    """A job on clients `a` and `b`, from one decision to the next."""
+
+    def __init__(self, root: Path, files: Mapping[str, Path], text: str) -> None:
+        """Start all; nothing is delivered yet.
+
+        Args:
+            root: Empty folder.
+            files: Client files, by client.
+            text: Of the job.
+        """
+        self._root = root
+        self._files = files
+        self._job = parse_job(text)
+        self.books = [Book(None, 0, ())]
+        self.events: list[JobEvent] = []
+        self.clients: dict[str, Client] = {}
+        self._backups: dict[str, Path] = {}
+        self.left: Any = None
+        self.task: asyncio.Task[Any] | None = None
+        self.registry: SessionRegistry
+
+    # Coordinator.
+
+    def event(self, event: JobEvent) -> None:
+        """See `kernfed_server.jobs.run.Journal`."""
+        self.events.append(event)
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `kernfed_server.jobs.run.Journal`."""
+        written = write_checkpoint(self._root / "checkpoints", JOB, checkpoint)
+        self.books.append(Book(written, checkpoint.round_num, tuple(self.events)))
+
+    def start_coordinator(self) -> None:
+        """A life of the coordinator, from its last book."""
+        book = self.books[-1]
+        self.events = list(book.events)
+        resumed = None
+        if book.file is not None:
+            name, sha256 = book.file
+            resumed = read_checkpoint(self._root / "checkpoints" / name, book.round_num, sha256)
+        self.registry = SessionRegistry(SessionLimits(_LONG_S, _LONG_S), self._root)
+        section = self._job.cohort
+        exchange = RemoteExchange(self.registry, "ann", self._job.method.name)
+        cohort = Cohort(exchange, self._files, job_id=JOB, quorum=section.quorum, observe=self.event)
+        run = Run(cohort, self, resumed, self._job.evaluate_every)
+        self.task = asyncio.ensure_future(execute(self._job, cohort, run))
+
+    async def kill_coordinator(self, lost: int = 0) -> None:
+        """End it, and all lines; the last writes never came to the disk."""
+        for name in self.clients:
+            self.cut(name)
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+        self.task = None
+        await self.settle()
+        del self.books[max(len(self.books) - lost, 1) :]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.task is not None and self.task.done()
+
+    def close_without(self) -> None:
+        """The deadline of the step that is open passes."""
+        for call in self.registry._calls.values():
+            call._state._deadline = time.monotonic() - 1.0
+            call.wake()
+
+    # Clients.
+
+    def start_client(self, name: str) -> None:
+        """A life of a client."""
+        folder = self._root / name
+        folder.mkdir(exist_ok=True)
+        file = load_client_file(self._files[name])
+        store, worker = ReplyStore(folder / "outbox", ""), Later()
+
+        def pass_all(*_: Any) -> None:
+            pass
+
+        runner = TaskRunner(
+            request_classes(),
+            lambda: STEPS,
+            lambda job_id, job_folder: LocalJob(job_id, name, file, folder=job_folder),
+            pass_all,
+            pass_all,
+            pass_all,
+            folder,
+            max_body_bytes=1 << 20,
+        )
+
+        def identity() -> Any:
+            raise AssertionError("nobody dials")
+
+        offer = Offer("1", (("default", ("train",)),))
+        session = ClientSession(identity, None, offer, runner, worker, store=store)  # type: ignore[arg-type]  # a worker
+        self.clients[name] = Client(folder, session, worker, store, runner)
+
+    async def kill_client(self, name: str) -> None:
+        """End it and its line."""
+        self.cut(name)
+        await self.settle()
+        self.clients.pop(name).store.close()
+
+    def connect(self, name: str) -> None:
+        """Dial, where there is no line."""
+        client = self.clients[name]
+        if client.line is not None or self.task is None:
+            return
+        line = client.line = Line()
+        context: Any = _Context(line.coordinator, name)
+        serving = FederationServicer(self.registry).connect(None, context)
+        client.ends = [asyncio.ensure_future(_quiet(c)) for c in (serving, _converse(client.session, line.client))]
+
+        def hung_up(_: object) -> None:
+            if client.line is line:
+                self.cut(name)
+
+        for end in client.ends:
+            end.add_done_callback(hung_up)
+
+    def cut(self, name: str) -> None:
+        """Cut a line."""
+        client = self.clients.get(name)
+        if client is not None and client.line is not None:
+            client.line.cut()
+            client.line = None
+
+    def keep(self, name: str) -> None:
+        """Back up a client that is down."""
+        backup = self._backups[name] = self._root / f"{name}.backup"
+        shutil.rmtree(backup, ignore_errors=True)
+        shutil.copytree(self._root / name, backup)
+
+    def put_back(self, name: str) -> bool:
+        """Restore a client that is down; False where there is no backup."""
+        if name not in self._backups:
+            return False
+        shutil.rmtree(self._root / name)
+        shutil.copytree(self._backups[name], self._root / name)
+        return True
+
+    # Steps.
+
+    async def settle(self) -> None:
+        """Let both ends do what they can do without another frame."""
+        for _ in range(25):
+            await asyncio.sleep(0)
+
+    async def deliver(self, name: str, way: str, *, twice: bool = False) -> bool:
+        """The next frame arrives, or comes to be computed; False where nothing is on its way."""
+        client = self.clients.get(name)
+        if client is None:
+            return False
+        if way == "compute":
+            moved = client.worker.compute()
+        elif client.line is None:
+            return False
+        else:
+            ways, end = (
+                (client.line.up, client.line.coordinator) if way == "up" else (client.line.down, client.line.client)
+            )
+            moved = bool(ways)
+            if moved:
+                frame = ways.popleft()
+                for _ in range(1 + twice):
+                    end.arrived.put_nowait(frame)
+        await self.settle()
+        return moved
+
+    async def progress(self, names: str, steps: int) -> None:
+        """So many deliveries and computations of these clients, in turn."""
+        done = 0
+        while done < steps:
+            before = done
+            for name in names:
+                for way in ("down", "compute", "up"):
+                    done += await self.deliver(name, way)
+            if done == before:
+                return
+
+    async def finish(self) -> None:
+        """All come back, and all is delivered, until the job is over.
+
+        Raises:
+            AssertionError: It hangs.
+        """
+        for name in self._files:
+            if name not in self.clients:
+                self.start_client(name)
+        if self.task is None:
+            self.start_coordinator()
+        idle_since = time.monotonic()
+        for _ in range(100_000):
+            if self.ended:
+                break
+            moved = 0
+            for name in self._files:
+                self.connect(name)
+                await self.settle()
+                for way in ("down", "compute", "up"):
+                    moved += await self.deliver(name, way)
+            if moved:
+                idle_since = time.monotonic()
+            else:
+                await asyncio.sleep(0.001)  # something goes on in a thread
+            assert time.monotonic() - idle_since < LIMIT_S, f"hangs: {self.events[-3:]}, {self.registry._calls}"
+        assert self.task is not None
+        self.left = await self.task
+
+    async def close(self) -> None:
+        """End all."""
+        await self.kill_coordinator()
+        for name in list(self.clients):
+            await self.kill_client(name)
+
+    # What came of it.
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """The last checkpoint, without what tells how quickly the run moved."""
+        book = self.books[-1]
+        assert book.file is not None
+        name, sha256 = book.file
+        return dict(read_checkpoint(self._root / "checkpoints" / name, book.round_num, sha256).state)
+
+    @property
+    def told(self) -> list[str]:
+        """What the job's history says of rounds that were others than those of an undisturbed run."""
+        absent = {EventKind.CLIENT_MISSING, EventKind.CLIENT_FAILED, EventKind.CLIENT_JOINED}
+        return [
+            f"{e.kind}: {e.client} {e.step} {e.round_num} {e.text}"
+            for e in self.events
+            if e.kind in absent or (e.kind is EventKind.NOTE and any(words in e.message for words in TOLD))
+        ]
+
+
+async def undisturbed(root: Path, files: Mapping[str, Path], text: str) -> dict[str, Array]:
+    """The last checkpoint of the job left in peace."""
+    job, journal = parse_job(text), MemoryJournal()
+    jobs = {n: LocalJob(JOB, n, load_client_file(f), folder=root / n) for n, f in files.items()}
+    cohort = Cohort(InProcessExchange(STEPS, jobs), files, job_id=JOB, quorum=job.cohort.quorum)
+    await execute(job, cohort, Run(cohort, journal, None, job.evaluate_every))
+    assert journal.last is not None
+    return dict(journal.last.state)
+
+
+def differs(found: Mapping[str, Array], want: Mapping[str, Array]) -> list[str]:
+    """Names of the arrays that are not the same bits."""
+    both = found.keys() & want.keys()
+    return sorted((found.keys() ^ want.keys()) | {n for n in both if found[n].tobytes() != want[n].tobytes()})
+
+
+class _Context(SimpleNamespace):
+    """grpc's context of a stream, as far as the service uses it."""
+
+    def __init__(self, end: Stream, name: str) -> None:
+        super().__init__(read=end.read, write=end.write, peer=end.peer, name=name)
+
+
+def caller(context: Any, *_roles: object) -> Any:
+    """Stands in for `kernfed.pki.identity.require`: a line in memory has no certificate."""
+    valid = SimpleNamespace(not_valid_after_utc=datetime(2030, 1, 1, tzinfo=UTC))
+    return SimpleNamespace(name=context.name, serial=context.name, certificate=valid)
+
+
+@contextlib.contextmanager
+def in_memory() -> Iterator[None]:
+    """Lines need no certificates."""
+    with mock.patch("kernfed_server.services.federation.require", caller):
+        yield
+
+
+class _Ended:
+    async def end(self) -> Any:
+        raise LineDownError("the line was cut")
+
+
+async def _converse(session: ClientSession, stream: Stream) -> None:
+    """As `ClientSession._serve`, without dialling."""
+    ended: Any = _Ended()
+    end: Any = stream
+    try:
+        welcome = await session._greet(end, ended)
+        await session._converse(end, ended, welcome)
+    finally:
+        session._outgoing = None
+
+
+async def _quiet(serving: Coroutine[Any, Any, None]) -> None:
+    with contextlib.suppress(LineDownError, KernfedError):
+        await serving

@@ -1,0 +1,159 @@
+"""Frames that are lost, late or sent twice, crashes, and books that come back older: the same model, or a word.
+
+Searched by machine: sequences of decisions on a federation in one process (`kernfed_testing.explored`), of a method
+that forgets and of methods with a memory at their clients. `--hypothesis-profile thorough` searches much longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernfed.arrays import Array
+from kernfed_testing.explored import Explored, differs, in_memory, undisturbed
+from kernfed_testing.federation import COLUMNS, make_csv
+
+NUM_ROWS, NUM_TRAIN = 14, 2 * 12
+"""Rows of each client's file, and of both clients' training rows together: a job has fewer rounds than these."""
+METHODS = {
+    "fedavg": "",
+    "ofskl": "num_frequencies = 4",
+    "em-kofl": "num_frequencies = 4",
+    "perfedavg": "hidden = 3",
+}
+ACTIONS = (
+    *("both", "both", "one", "one", "down", "twice"),
+    *("cut", "leave", "close", "kill client", "kill coordinator", "kill both"),
+    *("lose a write", "lose writes", "back up client", "restore client"),
+)
+QUICK = settings.default is None or settings.default.max_examples <= 100
+
+Action = tuple[str, str, int]
+"""What, whom it meets, and how many deliveries follow."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two clients' files."""
+    found = {}
+    for name in "ab":
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "train.csv").write_text(make_csv(name, NUM_ROWS))
+        found[name] = folder / "client.toml"
+        found[name].write_text(
+            'coordinator = "localhost:1"\ndevice = "cpu"\nthreads = 1\n'
+            '[datasets.default.train]\npath = "train.csv"\n[policy]\nmin_rows = 1\n'
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def twins(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Array]]:
+    """The last checkpoint of each method's job, left in peace."""
+    return {m: asyncio.run(undisturbed(tmp_path_factory.mktemp("twin"), files, job_text(m))) for m in METHODS}
+
+
+def job_text(method: str) -> str:
+    lines = ['name = "explored"', "seed = 3", "[method]", f'name = "{method}"', "rounds = 6", METHODS[method]]
+    lines += ["[cohort]", 'clients = ["a", "b"]', "min_clients = 1", "deadline_s = 1e6", "grace_s = 1e6"]
+    lines += ["[data]", 'task = "regression"', 'target = "y"', f"features = {list(COLUMNS)}".replace("'", '"')]
+    lines += ["[features]", "num_frequencies = 4"] if method == "fedavg" else []
+    return "\n".join(lines) + "\n"
+
+
+async def act(world: Explored, action: Action) -> None:
+    """Do what an action says, then let some frames through."""
+    what, name, steps = action
+    names = "ab"
+    if what in ("kill coordinator", "kill both", "lose a write", "lose writes"):
+        await world.kill_coordinator({"lose a write": 1, "lose writes": 3}.get(what, 0))
+    if what in ("kill client", "kill both", "back up client", "restore client"):
+        await world.kill_client(name)
+        if what == "back up client":
+            world.keep(name)
+        elif what == "restore client":
+            world.put_back(name)
+        world.start_client(name)
+    if world.task is None:
+        world.start_coordinator()
+    if what in ("cut", "leave"):
+        world.cut(name)
+    if what == "close":
+        world.close_without()
+    await world.settle()
+    for other in "ab":
+        if what != "leave" or other != name:
+            world.connect(other)
+    if what == "twice":
+        await world.deliver(name, "up", twice=True)
+    if what in ("one", "leave"):
+        names = name if what == "one" else {"a": "b", "b": "a"}[name]
+    if what == "down":
+        await world.deliver(name, "down")
+        return
+    await world.progress(names, steps)
+
+
+async def run(root: Path, files: dict[str, Path], method: str, actions: Sequence[Action]) -> Explored:
+    """A job under these actions, to its end."""
+    world = Explored(root, files, job_text(method))
+    for name in files:
+        world.start_client(name)
+    world.start_coordinator()
+    try:
+        for action in actions:
+            if world.ended:
+                break
+            await act(world, action)
+        await world.finish()
+        return world
+    finally:
+        await world.close()
+
+
+@pytest.fixture(autouse=True)
+def _in_memory() -> Iterator[None]:
+    with in_memory():
+        yield
+
+
+def faults(files: dict[str, Path], twin: dict[str, Array], method: str, actions: Sequence[Action]) -> list[str]:
+    """What is wrong with a job: other numbers without a word, an answer that counts twice, rows that do."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = asyncio.run(run(Path(folder), files, method, actions))
+        state = world.state
+    found = [e.text for e in world.events if "second, different reply" in e.text]
+    if not world.told:
+        found += [f"another {name}" for name in differs(state, twin)]
+    if "num_rows" in state and "again" not in str(world.told) and state["num_rows"] > NUM_TRAIN:
+        found.append(f"{state['num_rows']} rows were learned of {NUM_TRAIN}")
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(
+    max_examples=15 if QUICK else 500,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    actions=st.lists(
+        st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.integers(0, 24)), min_size=2, max_size=12
+    )
+)
+def test_the_same_model_or_a_word(
+    files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str, actions: list[Action]
+) -> None:
+    """A job whose rounds were those of its twin leaves its twin's numbers; one whose rounds were not says so."""
+    assert faults(files, twins[method], method, actions) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_left_in_peace(files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str) -> None:
+    """Over lines in memory a job ends as in one process."""
+    assert faults(files, twins[method], method, []) == []
