@@ -18,6 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = (
+    "0"  # read as grpc is loaded: its handlers kill programs that run as other users
+)
 
 from kernfed_testing import forked, nodes, postgres, soak
 from kernfed_testing.faults import Faults
