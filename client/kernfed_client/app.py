@@ -185,7 +185,7 @@ class ClientDaemon:
             lambda: session.connected,
             lambda: session.idle_cuts.text,
             lambda: NOTICES.text(folders),
-            lambda: NOTICES.waiting(folders),
+            lambda: "; ".join(filter(None, (NOTICES.waiting(folders), self._runner.waits))),
         )
         renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [

@@ -23,7 +23,7 @@ from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc, task_pb2
-from kernfed.wire.channel import SERVER_OPTIONS, address, split_address
+from kernfed.wire.channel import ENROLMENT_OPTIONS, SERVER_OPTIONS, address, split_address
 from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits, ToldSubmission
@@ -182,7 +182,7 @@ class Coordinator:
 
     @contextlib.asynccontextmanager
     async def _serving_enrolment(self) -> AsyncIterator[int]:
-        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor()])
+        server = grpc.aio.server(options=ENROLMENT_OPTIONS, interceptors=[StatusInterceptor()])
         enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
         self._health.add_to(server, with_watch=False)
         credentials = enrolment_server_credentials(self._pki.coordinator_folder)

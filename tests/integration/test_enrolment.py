@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import ssl
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from kernfed.errors import (
     IdentityError,
     TokenError,
 )
+from kernfed.federation.events import JobState
 from kernfed.pki.authority import make_csr, new_key, serial_of
 from kernfed.pki.identity import (
     Identity,
@@ -33,8 +35,10 @@ from kernfed.pki.tokens import Token, decode_token, encode_token
 from kernfed.status import error_from_rpc
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
+from kernfed.wire.channel import ENROLMENT_OPTIONS
 from kernfed_client.enrol import enrol
 from kernfed_testing.bare_coordinator import Coordinator, serving
+from kernfed_testing.federation import Federation
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.nodes import LIMIT_S
 
@@ -100,15 +104,46 @@ async def test_lost_answer(coordinator: Coordinator, ids: Identities, tmp_path: 
     assert (again.serial, again.key_pem) == (first.serial, first.key_pem)
 
 
-async def test_guessing_is_slowed_down(coordinator: Coordinator, ids: Identities, tmp_path: Path) -> None:
-    """After a few wrong tokens a peer must wait."""
-    token = decode_token(ids.pki.make_token("a"))
-    forged = changed(token, secret="guess")
-    for _ in range(5):
-        with pytest.raises(TokenError):
-            await enrol(forged, tmp_path / "site")
+@pytest.mark.redteam
+async def test_guessing_is_slowed_down_and_locks_nobody_out(
+    coordinator: Coordinator, ids: Identities, tmp_path: Path
+) -> None:
+    """After a few wrong tokens an address must wait with more of them; a right one behind the same address passes."""
+    text = ids.pki.make_token("a")
+    credentials = enrolment_channel_credentials(ids.pki.authority.certificate_pem)
+    refused = []
+    async with grpc.aio.secure_channel(f"localhost:{coordinator.enrolment_port}", credentials) as channel:
+        for number in range(40):
+            guess = pb.EnrolRequest(client="a", secret=f"guess {number}", csr_pem=make_csr(new_key(), "a").decode())
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await rpc.EnrolmentServiceStub(channel).Enrol(guess, timeout=LIMIT_S)
+            refused.append(type(error_from_rpc(caught.value)))
+    assert refused == [TokenError] * 5 + [BusyError] * 35
     with pytest.raises(BusyError, match="wait"):
-        await enrol(forged, tmp_path / "site")
+        await enrol(changed(decode_token(text), secret="guess"), tmp_path / "wrong")
+    assert (await enrol(text, tmp_path / "site")).name == "a"
+
+
+@pytest.mark.redteam
+async def test_strangers_who_finish_the_handshake_are_shown_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may connect to the port of enrolment; who does nothing there is shut out, and sessions go on."""
+    shorter = {"grpc.max_connection_idle_ms": 300, "grpc.max_connection_age_ms": 1000}
+    options = tuple({**dict(ENROLMENT_OPTIONS), **shorter}.items())
+    monkeypatch.setattr("kernfed_server.app.ENROLMENT_OPTIONS", options)
+    async with Federation(tmp_path, ["a"]) as fed:
+        trust = ssl.create_default_context(cafile=str(fed.identities.operator / "ca.pem"))
+        trust.set_alpn_protocols(["h2"])
+        strangers = [await asyncio.open_connection("localhost", fed.ports.enrolment, ssl=trust) for _ in range(50)]
+        job = await fed.submit(fed.job("probe", rounds=3, cohort_min_clients=1))
+        async with asyncio.timeout(LIMIT_S):
+            for reader, _ in strangers:
+                while await reader.read(1 << 16):
+                    pass
+        assert (await fed.end(job.job_id)).info.state is JobState.SUCCEEDED
+        for _, writer in strangers:
+            writer.close()
 
 
 @pytest.mark.redteam

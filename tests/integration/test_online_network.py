@@ -168,6 +168,23 @@ async def test_a_faulty_file_is_waited_for(tmp_path: Path) -> None:
     assert load_file(tmp_path / "left" / "online.safetensors")
 
 
+async def test_a_corrected_file_is_read_while_the_others_are_silent(tmp_path: Path) -> None:
+    """A client that was left out for a faulty file is asked again by itself: nobody else has to have a row."""
+    async with Federation(tmp_path, ABC, settings=dict.fromkeys(ABC, STREAM)) as fed:
+        sensors = Sensors(fed, 80)
+        sensors.tell(5)
+        job = await fed.submit(job_text())
+        await rows_counted(fed, job.job_id, 15)
+        later = sensors.paths["a"].parent / "tomorrow.csv"
+        later.write_text("q,z\n1,2\n")
+        sensors.tell(1, "b", "c")
+        await fed.event(job.job_id, EventKind.CLIENT_FAILED, client="a")
+        later.write_text("\n".join(sensors.lines["a"][:61]) + "\n")
+        await rows_counted(fed, job.job_id, 17 + 60)
+        assert (await fed.operator.get(job.job_id)).state is JobState.RUNNING
+        await fed.operator.cancel(job.job_id)
+
+
 async def test_a_client_joins_a_running_job(tmp_path: Path) -> None:
     """One that comes in mid-stream learns with the others, also after a restart; one with other columns stays out."""
     settings = {**dict.fromkeys(ABC, STREAM), "misfit": STREAM}

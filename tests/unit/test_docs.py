@@ -101,6 +101,15 @@ def test_every_kind_is_explained() -> None:
     assert rows == [kind.value for kind in Kind]
 
 
+def test_every_step_says_what_it_lets_out() -> None:
+    """client-file.md lists each step that tells anything of a client's rows, and the guard that it is under."""
+    rows = [line for line in page("client-file.md").splitlines() if re.match(r"\| `\w+\.\w+`", line)]
+    named = {step for row in rows for step in re.findall(r"`(\w+\.\w+)`", row.split("|")[1])}
+    told = {request.step for request in STEPS if request.kinds}
+    assert told <= named, told - named
+    assert named <= {request.step for request in STEPS}
+
+
 def test_every_method_is_described(reference: ModuleType) -> None:
     """Each method that the coordinator runs has a row in the table of methods, keys in jobs.md, and a page."""
     assert set(reference.METHODS) == set(WORKFLOWS)

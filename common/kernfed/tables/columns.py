@@ -45,6 +45,8 @@ def locate_columns(source: Source, present: Sequence[str], wanted: Sequence[str]
             close = difflib.get_close_matches(name.casefold(), [p.casefold() for p in places], n=1, cutoff=0.7)
             near = [p for p in places if close and p.casefold() == close[0]]
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            if near and not (near[0] + name).isascii():  # they may look the same
+                hint += f" It is written {near[0]!a} there, and {name!a} in the job."
             problems.append(f"{source.shown(column)} is missing{hint}")
             public.append(f"column {column!r} is missing")
         elif len(at) > 1:

@@ -38,10 +38,21 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_INTERVAL_S * 500),
     # Whoever connects and says nothing is shut out soon: each holds a descriptor.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * 1000),
+    # Of one connection; unset, there is no bound. A client has one session, an operator a few calls.
+    ("grpc.max_concurrent_streams", 100),
     # A second coordinator on the same port must fail to start, not share its clients.
     ("grpc.so_reuseport", 0),
 )
 """For every server."""
+
+ENROLMENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    *SERVER_OPTIONS,
+    # Anybody can connect here, without a certificate: whoever has what it came for, or does nothing, is shown out.
+    ("grpc.max_connection_idle_ms", 15_000),
+    ("grpc.max_connection_age_ms", 60_000),
+    ("grpc.max_connection_age_grace_ms", 10_000),
+)
+"""For the port of enrolment."""
 
 
 def address(host: str, port: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -16,6 +17,8 @@ from kernfed_server.keeping.store import Store
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 1.0
+_SEEN_EVERY = timedelta(minutes=1)
+"""How far the time when a client was last heard may lie behind in the store."""
 
 
 class Sessions(Protocol):
@@ -89,12 +92,25 @@ class ClientBook:
         """Until cancelled: store what changes, and tell of it."""
         while True:
             current = dict(self._sessions.clients())
-            changed = [client for name, client in current.items() if self._noted.get(name) != client]
+            changed = [client for name, client in current.items() if _worth_noting(client, self._noted.get(name))]
             if changed:
-                self._noted = current
-                on_change()
+                if any(_timeless(client) != _timeless(self._noted.get(client.name)) for client in changed):
+                    on_change()
+                self._noted |= {client.name: client for client in changed}
                 try:
                     await self._store.save_clients(changed)
                 except UnavailableError as err:
                     log.error("clients not stored", error=str(err))
             await self._sessions.wait_change(_LOOK_S)
+
+
+def _timeless(client: ClientInfo | None) -> ClientInfo | None:
+    return client and replace(client, last_seen_at=None)
+
+
+def _worth_noting(client: ClientInfo, noted: ClientInfo | None) -> bool:
+    """Whether a client changed, or was heard a good while after what is noted."""
+    if noted is None or _timeless(client) != _timeless(noted):
+        return True
+    seen, before = client.last_seen_at, noted.last_seen_at
+    return seen is not None and (before is None or seen - before >= _SEEN_EVERY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from kernfed.jobs.info import ClientInfo, JobInfo
@@ -80,6 +81,11 @@ class Session:
     def name(self) -> str:
         """Name in the client's certificate."""
         return self.info.name
+
+    @property
+    def heard_at(self) -> datetime:
+        """When the last frame of the client came in."""
+        return datetime.now(UTC) - timedelta(seconds=time.monotonic() - self.last_heard)
 
     def send(self, frame: pb.ConnectResponse) -> None:
         """Queue a small frame."""

@@ -130,7 +130,7 @@ class SessionRegistry:
         if self._sessions.get(session.name) is session:
             del self._sessions[session.name]
             self._left[session.name] = time.monotonic()
-            self._seen[session.name] = replace(session.info, connected=False, last_seen_at=datetime.now(UTC))
+            self._seen[session.name] = replace(session.info, connected=False, last_seen_at=session.heard_at)
             self._changed()
 
     def heard(self, session: Session) -> None:
@@ -175,8 +175,12 @@ class SessionRegistry:
             call.on_revoked(name)
 
     def clients(self) -> Mapping[str, ClientInfo]:
-        """Every client that is connected or was, since the coordinator started."""
-        return dict(sorted(self._seen.items()))
+        """Every client that is connected or was, since the coordinator started, and when it was last heard."""
+        return {name: self._as_heard(name) for name in sorted(self._seen)}
+
+    def _as_heard(self, name: str) -> ClientInfo:
+        session = self._sessions.get(name)
+        return self._seen[name] if session is None else replace(self._seen[name], last_seen_at=session.heard_at)
 
     def revoked(self) -> Collection[str]:
         """Names of the clients whose certificates were revoked, and who did not connect with a new one."""

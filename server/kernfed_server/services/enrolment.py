@@ -10,7 +10,9 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import IPv6Address, IPv6Network
 from typing import Any
+from urllib.parse import unquote
 
 import grpc.aio
 import structlog
@@ -31,6 +33,8 @@ log = structlog.get_logger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _MAX_SECRET = 256
+_AT_ONCE = 4
+"""Enrolments that are looked at together: a flood of them keeps no thread from sessions and jobs."""
 
 
 class PeerLimit:
@@ -73,17 +77,21 @@ class EnrolmentServicer(rpc.EnrolmentServiceServicer):
 
     def __init__(self, pki: FederationPki) -> None:
         self._pki = pki
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._wrong_tokens = PeerLimit(burst=5, per_minute=6)
         self._questions = PeerLimit(burst=30, per_minute=30)
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         """Trade a token for a certificate."""
         peer = peer_host(context)
-        self._wrong_tokens.check(peer)
         try:
             if len(request.secret) > _MAX_SECRET:
                 raise TokenError(f"a token's secret has at most {_MAX_SECRET} characters: copy the token again")
-            pem = await asyncio.to_thread(self._pki.enrol, request.secret, request.client, request.csr_pem.encode())
+            async with self._at_once:
+                if not await asyncio.to_thread(self._pki.registry.knows_token, request.secret):
+                    # Many sites may share one address: guesses are slowed down there, and no token is kept waiting.
+                    self._wrong_tokens.check(peer)
+                pem = await asyncio.to_thread(self._pki.enrol, request.secret, request.client, request.csr_pem.encode())
         except (TokenError, CertificateError) as err:
             self._wrong_tokens.spend(peer)
             log.warning("enrolment refused", client=request.client[:64], peer=peer, error=str(err))
@@ -167,5 +175,10 @@ def _judge_own(pki: FederationPki, certificate: x509.Certificate, role: str) -> 
 
 
 def peer_host(context: Context) -> str:
-    """Address of a call's peer without its port."""
-    return str(context.peer()).rpartition(":")[0]
+    """Address of a call's peer without its port; of IPv6 the network, for one machine has all addresses of its own."""
+    host = unquote(str(context.peer()).rpartition(":")[0])
+    try:
+        at = IPv6Address(host.removeprefix("ipv6:").strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    return f"ipv4:{at.ipv4_mapped}" if at.ipv4_mapped else str(IPv6Network((at, 64), strict=False))

@@ -232,11 +232,11 @@ def _by_fold(request: TrainNetworksRequest) -> dict[int, Tensor | slice]:
 
 
 def _folds(job: LocalJob, num_folds: int) -> Integers:
-    """Fold of each training row, from 0 on, (n,); copies of a row lie in one.
+    """Fold of each training row, from 0 on, (n,); copies of a row, and whole blocks of rows, lie in one.
 
     Where a fold would hold fewer rows than an answer must stand for, no row is in any: -1.
     """
-    unit = personal(job).unit
+    unit = personal(job).unit if job.block is None else job.block
     order = rng.stream(job.schema.seed, "personalise", "judging", job.client).permutation(len(unit))
     fold = deal(order, unit, num_folds)
     least = max(1, job.file.policy.min_rows)

@@ -14,7 +14,28 @@ def test_good_names(name: str) -> None:
     assert check_name(name, "client") == name
 
 
-@pytest.mark.parametrize("name", ["", "-a", "A", "a_b", "a.b", "a/b", "../x", "x" * 64, "ä", "a\n", "a b", "a\x00"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "-a",
+        "A",
+        "a_b",
+        "a.b",
+        "a/b",
+        "../x",
+        "x" * 64,
+        "ä",
+        "a\u0308",
+        "\u0430",
+        "\uff41",
+        "\u0131",
+        "a\u200b",
+        "a\n",
+        "a b",
+        "a\x00",
+    ],
+)
 def test_bad_names(name: str) -> None:
     """Nothing that could be a path, a shell word or another name's look-alike."""
     with pytest.raises(ConfigError):

@@ -58,3 +58,14 @@ def test_columns_of_the_client_file_stand_once(present: list[str], expected: str
     """One that is missing or doubled is named with what it is for."""
     with pytest.raises(DataError, match=rf"column 'id', the key, .*{expected}"):
         locate_own(source(), present, "id", "key", "key")
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize(
+    ("there", "written"), [("gro\u0308\u00dfe", "gro\\\\u0308"), ("gr\u043e\u00dfe", "gr\\\\u043e")]
+)
+def test_names_that_look_the_same_are_told_apart(there: str, written: str) -> None:
+    """Letters with marks of their own, or of another alphabet, are no match, and are shown as they are written."""
+    with pytest.raises(DataError, match=f"is missing; did you mean .*{written}") as found:
+        locate_columns(source(), ["a", there], ("a", "gr\u00f6\u00dfe"))
+    assert "gr\\xf6\\xdfe" in str(found.value)

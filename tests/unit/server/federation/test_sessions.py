@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -332,6 +333,25 @@ async def test_change_wakes_who_waits(registry: SessionRegistry) -> None:
     registry.report_device(session, "cpu" * 1000, "")
     assert len(registry.clients()["a"].device) == 200
     await registry.wait_change(0.01)
+
+
+def test_a_client_was_last_seen_when_it_was_last_heard(registry: SessionRegistry) -> None:
+    """Neither when it connected, nor when its stream was given up: its silence before that counts."""
+    session = connect(registry, "a")
+    session.last_heard -= 3600
+    connected_at = datetime.now(UTC)
+    seen = registry.clients()["a"].last_seen_at
+    assert seen is not None
+    assert timedelta(minutes=59) < connected_at - seen < timedelta(minutes=61)
+    registry.heard(session)
+    seen = registry.clients()["a"].last_seen_at
+    assert seen is not None
+    assert seen >= connected_at
+    session.last_heard -= 20
+    registry.closed(session)
+    seen = registry.clients()["a"].last_seen_at
+    assert seen is not None
+    assert timedelta(seconds=15) < datetime.now(UTC) - seen < timedelta(seconds=90)
 
 
 async def test_a_client_that_tells_its_device_over_and_over_is_not_heard(registry: SessionRegistry) -> None:

@@ -1,11 +1,14 @@
-"""The limit on guesses."""
+"""The limit on guesses, and whom it counts."""
 
 from __future__ import annotations
+
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from kernfed.errors import BusyError
-from kernfed_server.services.enrolment import PeerLimit
+from kernfed_server.services.enrolment import PeerLimit, peer_host
 
 
 class Clock:
@@ -50,3 +53,20 @@ def test_memory_is_bounded() -> None:
         except BusyError:
             refused.append(n)
     assert refused == list(range(990, 1000))
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:10.0.0.1:5501", "ipv4:10.0.0.1"),
+        ("ipv6:%5B2001:db8::1%5D:5501", "2001:db8::/64"),
+        ("ipv6:[2001:db8:0:0:9::7]:5502", "2001:db8::/64"),
+        ("ipv6:%5Bfe80::1%25eth0%5D:1", "fe80::/64"),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:1", "ipv4:10.0.0.1"),
+        ("unix:", "unix"),
+    ],
+)
+def test_an_address_of_ipv6_counts_with_its_network(peer: str, host: str) -> None:
+    """One machine has 2^64 of them."""
+    context: Any = mock.Mock(peer=lambda: peer)
+    assert peer_host(context) == host

@@ -1,0 +1,66 @@
+"""Rows of earlier jobs: what differs from them by a few is refused, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.errors import PolicyError
+from kernfed.federation.messages.data import DataSchema
+from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
+from kernfed_client.data import row_sets
+from kernfed_client.data.partitions import load_local_data
+from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_testing.partitions import regression
+
+PLAIN = replace(regression(), test_fraction=0.0)
+
+
+def site(folder: Path, num: int, policy: PolicySection | None = None) -> ClientFile:
+    """A client whose file has so many rows; fewer of them are the first of more."""
+    drawn = np.random.default_rng(7).normal(size=(200, 3))[:num]
+    (folder / "rows.csv").write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in drawn.tolist()))
+    section = DatasetSection(train=PartitionFile(path=folder / "rows.csv"))
+    return ClientFile(state=folder / "state", datasets={"d": section}, policy=policy or PolicySection())
+
+
+def ask(file: ClientFile, schema: DataSchema = PLAIN) -> None:
+    """Prepare a job's rows, as a client does before it answers."""
+    refuse_near_sets(file, "d", schema, load_local_data(file, "d", schema, "va"))
+
+
+def test_the_same_rows_and_many_others_pass(tmp_path: Path) -> None:
+    """A job again, with other columns, with a quarter held out, and after ten rows came."""
+    for _ in range(2):
+        ask(site(tmp_path, 60))
+    ask(site(tmp_path, 60), replace(PLAIN, features=("a",)))
+    ask(site(tmp_path, 60), replace(PLAIN, test_fraction=0.25, by_content=True))
+    ask(site(tmp_path, 70))
+    assert len(list((tmp_path / "state" / "row-sets").glob("*/*"))) >= 3
+
+
+@pytest.mark.parametrize("num", [59, 61, 69])
+def test_a_few_rows_more_or_less_are_refused(tmp_path: Path, num: int) -> None:
+    """With the remedies, and no number; a policy may allow it."""
+    ask(site(tmp_path, 60))
+    with pytest.raises(PolicyError, match=r"differ from those of an earlier job.*policy\.near_jobs") as refused:
+        ask(site(tmp_path, num))
+    assert not any(char.isdigit() for char in str(refused.value))
+    for policy in (PolicySection(near_jobs="allow"), PolicySection(min_rows=1)):
+        ask(site(tmp_path, num, policy))
+
+
+def test_the_longest_unused_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sets take so much disk at most, and one is always kept; a broken one is passed over."""
+    monkeypatch.setattr(row_sets, "MOST_BYTES", 4000)
+    for num in (60, 80, 100, 120):
+        ask(site(tmp_path, num))
+    [folder] = (tmp_path / "state" / "row-sets").iterdir()
+    kept = list(folder.iterdir())
+    assert 1 <= len(kept) < 4
+    for path in kept:
+        path.write_bytes(b"broken")
+    ask(site(tmp_path, 61))
