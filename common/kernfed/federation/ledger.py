@@ -156,8 +156,8 @@ class Ledger:
         if len(found) < len(sizes) < 2 * len(far_off := sorted(found)):
             rest = listed(sorted(sizes.keys() - found.keys()))
             words = (
-                f"{name}: the numbers of most clients ({listed(far_off)}) lie far beyond those of {rest}: the iteration "
-                f"diverges, of itself or by what {rest} sent before"
+                f"{name}: the numbers of most clients ({listed(far_off)}) lie far beyond those of {rest}: the "
+                f"iteration diverges, of itself or by what {rest} sent before"
             )
             found |= {client: DivergedError(words) for client in far_off}
         for client in sizes.keys() - found.keys():
