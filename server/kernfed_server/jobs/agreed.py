@@ -51,6 +51,10 @@ class AgreedValues:
         if before is None or not np.array_equal(before, value):
             self._values[name], self.unwritten = value, True
 
+    def drop(self, name: str) -> None:
+        """Keep a value no more in checkpoints to come, if there is one."""
+        self._values.pop(name, None)
+
     async def once(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """A JSON value that the clients agree on once in the life of the job; later lives of the run ask nobody.
 

@@ -65,7 +65,7 @@ async def execute(
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     former = former_of(job, files)
-    earlier = workflow.earlier(job, files)
+    earlier = await asyncio.to_thread(workflow.earlier, job, files)
     if former is not None and method_of(job.method).begins is Begins.STATE:
         run.go_on_from(former)
     elif former is not None:

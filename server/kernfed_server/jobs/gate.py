@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
-from kernfed.errors import JobError, KernfedError
+from kernfed.errors import JobError, KernfedError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort, pass_all
 from kernfed.federation.exchange import NO_ANSWER, Fault
 from kernfed.federation.messages.base import R, Request
@@ -70,24 +70,43 @@ class Gate:
             _refuse(request.step, len(asked), absent)
         return replies
 
-    async def once(self, name: str, request: Request[R], check: Callable[[str, R], None] = pass_all) -> dict[str, R]:
-        """As `ask`, once in the life of the job: later lives of the run have the replies of then, and ask nobody.
+    async def once(
+        self,
+        name: str,
+        request: Request[R],
+        check: Callable[[str, R], None] = pass_all,
+        *,
+        fresh: bool = False,
+        anew: bool = False,
+    ) -> dict[str, R]:
+        """As `ask`, once in the life of the job: later lives of the run have the replies of then.
 
-        A client that lost its state is asked again when it says so, where the request sets up its state.
+        They ask nobody. A client that lost its state is asked again when it says so, where the request sets up its
+        state.
 
         Args:
             name: Of the replies among what the run keeps.
             request: What to ask.
             check: As in `ask`.
+            fresh: As in `ask`. In a later life those that are there are told it again, for an older checkpoint may lie
+                behind what they did last; what they answer does not count, and nobody is waited for or left out.
+            anew: Ask all the same; the new replies take the place of those of then.
         """
-        kept = self._run.agreed.get(name)
+        kept = None if anew else self._run.agreed.get(name)
         if kept is None:
-            replies = await self.ask(request, check)
+            replies = await self.ask(request, check, fresh=fresh)
             self._run.agreed.put(name, replies_array(replies, self._cohort.float_bits))
             return replies
-        if request.setup:
+        if not (fresh and await self._told(request, check)) and request.setup:
             self._cohort.recall(request, check)
         return replies_of(kept, request)
+
+    async def _told(self, request: Request[R], check: Callable[[str, R], None]) -> bool:
+        try:
+            await self._cohort.ask(request, fresh=True, check=check)
+        except QuorumNotMetError:
+            return False
+        return True
 
 
 def _refuse(step: str, num_clients: int, absent: Mapping[str, Fault]) -> NoReturn:

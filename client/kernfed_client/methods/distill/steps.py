@@ -93,7 +93,7 @@ def keep_public(job: LocalJob, request: KeepPublicSetRequest) -> PublicSetKept:
     content = np.ascontiguousarray(request.content, dtype=np.uint8).tobytes()
     if public_set.sha256(content) != request.sha256:
         raise WireError(f"{request.step}: the public set that arrived is not the one that its digest names")
-    points = public_set.unpack(content, len(job.schema.features))
+    points = public_set.unpack(content)  # its columns are looked at when it is used: this client may know no schema yet
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files.replace(path, content, durable=False)  # the coordinator sends it again; its digest tells damage
     return PublicSetKept(num_points=len(points))

@@ -55,8 +55,12 @@ def pack(points: Floats) -> bytes:
     return data
 
 
-def unpack(content: bytes, num_columns: int) -> Floats:
+def unpack(content: bytes, num_columns: int | None = None) -> Floats:
     """Points from bytes, shape (N_p, P).
+
+    Args:
+        content: The bytes.
+        num_columns: P; None: any.
 
     Raises:
         DataError: These are not the bytes of a public set with so many columns.
@@ -72,7 +76,7 @@ def unpack(content: bytes, num_columns: int) -> Floats:
     x = arrays.get("x")
     if len(arrays) != 1 or x is None or x.dtype != np.float64 or x.ndim != 2 or len(x) == 0:
         raise DataError("public set: it does not hold one array x of numbers, (points, columns); submit the job again")
-    if x.shape[1] != num_columns:
+    if num_columns is not None and x.shape[1] != num_columns:
         raise DataError(
             f"public set: {x.shape[1]} columns, but the job has {num_columns} feature columns; submit the job again "
             "without its [files] section"

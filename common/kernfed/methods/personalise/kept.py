@@ -9,6 +9,7 @@ models and T = Q (Q + 1)/2; R directions of the features.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from kernfed import files
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import GREATEST, Array, Floats
 from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.spec import FeatureSpec, check_spec
+from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
 from kernfed.jobs.plans import parts_of
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
@@ -148,6 +149,8 @@ _SHAPES: Final = {
 }
 """Shape of each array, a letter for a dimension; nothing: checked apart."""
 
+_ROUNDING, _FAR = 1e-6, 30.0
+"""Of shares; and in deviations of the targets, how far the mean of a part of the rows may lie from that of all."""
 _POSITIVE = ("deviation", "column_deviation", "embed_deviation", "num_rows")
 _NOT_NEGATIVE = ("bounds", "traces", "squares")
 _REMEDY = "fetch the job's artifacts again"
@@ -242,6 +245,8 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
             return f"{name} has shape {arrays[name].shape}, which does not fit the other parts"
     if arrays["bounds"].shape not in ((0,), (sizes["P"],)):
         return f"bounds has shape {arrays['bounds'].shape}, which does not fit the other parts"
+    if absurd := _absurd(facts, arrays):
+        return absurd
     if list(facts.clients) != sorted(set(facts.clients)) or not facts.clients:
         return "its clients are not in order, or there are none"
     columns = facts.plan.get("data", {}).get("features")
@@ -255,6 +260,31 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
     if (facts.grid is None) != (not facts.decisions):
         return "it has candidates without a decision, or the reverse"
     return ""
+
+
+def _absurd(facts: Facts, arrays: Mapping[str, Array]) -> str:
+    """Which numbers cannot be those of a job's rows, though they are finite; empty where all can."""
+    for name, array in arrays.items():
+        if (np.abs(array) > GREATEST).any():
+            return f"{name} holds numbers beyond {GREATEST:g}"
+    targets, columns = arrays["target_mean"], len(arrays["mean"])
+    if facts.classes:
+        if ((targets < -_ROUNDING) | (targets > 1.0 + _ROUNDING)).any():
+            return f"target_mean holds {targets.max():g}, which is no share of a class"
+    elif targets.any():
+        centre, spread = arrays["column_mean"][columns:], arrays["column_deviation"][columns:]
+        far = np.abs(targets - centre) > _FAR * spread
+        if far.any():
+            place = int(np.argmax(far))
+            return f"target_mean is {targets[place]:g}, where the targets' mean is {centre[place]:g}"
+    if (own := _fingerprint(facts.features)) != facts.fingerprint:
+        named = f"its features have the fingerprint {facts.fingerprint[:12]!r}"
+        return f"{named}, and this release of kernfed draws {own[:12]!r} from what it says of them"
+    return ""
+
+
+_fingerprint = functools.lru_cache(4)(fingerprint)
+"""Drawn once for a file that is read several times."""
 
 
 def _first(err: Exception) -> str:

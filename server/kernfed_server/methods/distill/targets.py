@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,11 @@ class AgreedTargets:
         """The mean as it is sent; empty where it is not known."""
         return () if self.mean is None else tuple(self.mean.tolist())
 
+    @classmethod
+    def of_json(cls, values: Mapping[str, list[float]]) -> AgreedTargets:
+        """What `agree_targets` gave."""
+        return cls(**{name: np.array(numbers) for name, numbers in values.items()})
+
     def excludes(self, predictions: Floats) -> bool:
         """Whether predictions, (N_p, C), are too far off to be any."""
         if self.mean is None or self.deviation is None:
@@ -37,13 +42,16 @@ class AgreedTargets:
         return implausible(predictions, self.mean, self.deviation)
 
 
-async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets:
+async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, list[float]]:
     """Pool the clients' means and deviations, and find clients whose targets are of another scale.
 
     Those of at least half of the clients stand for all; with fewer there are none.
 
     Targets that spread `ALARM` times as much as the others', or lie so many of their deviations off, are noted. From
     `IMPLAUSIBLE` on the client does not pass: the job is refused, or goes on without it, as `cohort.preflight` says.
+
+    Returns:
+        The fields of `AgreedTargets`; none where they are not known.
 
     Raises:
         DataError: A client does not pass, and all have to, or of two nobody can say which one is wrong.
@@ -55,7 +63,7 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets
     if 2 * len(missing) > len(cohort.clients) or not replies:
         if replies:
             run.note(f"{otherwise}: {listed(missing)} tell no mean and deviation")
-        return AgreedTargets()
+        return {}
     if missing:
         run.note(f"{listed(missing)} tell no mean and deviation of their targets: those of the others stand for all")
     off = how_far({client: (reply.mean, reply.deviation) for client, reply in replies.items()})
@@ -80,7 +88,7 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> AgreedTargets
     total = sum(n for n, _ in taken)
     mean = sum(n / total * r.mean for n, r in taken)
     square = sum(n / total * (r.deviation**2 + (r.mean - mean) ** 2) for n, r in taken)
-    return AgreedTargets(np.asarray(mean), np.sqrt(square))
+    return {"mean": np.asarray(mean).tolist(), "deviation": np.sqrt(square).tolist()}
 
 
 def check_points(public: Floats, mean: Floats, deviation: Floats, names: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from kernfed.methods.distill.public_set import pack, sha256, unpack
 from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.evaluation import measured
+from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -45,6 +46,9 @@ from kernfed_server.methods.distill.state import Iteration
 from kernfed_server.methods.distill.targets import AgreedTargets, agree_targets, check_points
 from kernfed_server.methods.distill.tuning import Tuned, resumed, tune
 from kernfed_server.methods.distill.words import Ending, ending, kept_notes, public_set_notes
+
+_ROWS = "total rows"
+"""Name of the rows of all clients, among what is agreed on; it is agreed on last."""
 
 
 async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run) -> PublicConsensus:
@@ -133,39 +137,76 @@ class _Distillation:
         kernel = KernelSpec(settings.kernel, setup.spec.lengthscales, settings.penalised_intercept)
         check_kernel(kernel, self.public.shape[1])
         check_points(self.public, setup.mean, setup.deviation, setup.schema.features)
-        self.targets = await agree_targets(setup, self.cohort, self.run)
-        self.tuned = resumed(self.run.resumed) or await tune(
-            setup, settings, self.cohort, self.run, kernel, self.targets.deviation
+        agreed = self.run.agreed
+        begun = agreed.get(_ROWS) is not None
+        self.targets = AgreedTargets.of_json(
+            await agreed.once("targets", lambda: agree_targets(setup, self.cohort, self.run))
         )
+        self.tuned = await self._tune(kernel)
         kernel = self.tuned.kernel(kernel)
         self.kernel = kernel
         self.content = await asyncio.to_thread(pack, self.public)
         self.digest = await asyncio.to_thread(sha256, self.content)
         gate = Gate(self.cohort, self.run, strict=setup.strict)
-        known = await gate.ask(LookUpPublicSetRequest(sha256=self.digest))
-        await self._send(gate, [client for client, reply in known.items() if not reply.known])
+        await (self._look_again() if begun else self._hand_out(gate))
         alpha = 0.0 if isinstance(settings.alpha, str) else settings.alpha
         if alpha == 0.0 and len(self.cohort.clients) == 1:
             alpha = 0.5
             self.run.note("one client has no others to learn from: alpha is 0.5, since its share of the rows is all")
-        await gate.ask(
-            StartDistillationRequest(
-                sha256=self.digest,
-                kernel=kernel,
-                ridge=self.tuned.ridge,
-                alpha=alpha,
-                total_rows=sum(setup.num_rows[client] for client in self.cohort.clients),
-                seed=rng.seed(setup.schema.seed, "distill"),
-                free_intercept=settings.free_intercept,
-                pooled_penalty=self.tuned.pooled_penalty,
-                target_mean=self.targets.sent_mean if settings.free_intercept else (),
-            )
+
+        async def count() -> int:
+            return sum(setup.num_rows[client] for client in self.cohort.clients)
+
+        start = StartDistillationRequest(
+            sha256=self.digest,
+            kernel=kernel,
+            ridge=self.tuned.ridge,
+            alpha=alpha,
+            total_rows=await agreed.once(_ROWS, count),
+            seed=rng.seed(setup.schema.seed, "distill"),
+            free_intercept=settings.free_intercept,
+            pooled_penalty=self.tuned.pooled_penalty,
+            target_mean=self.targets.sent_mean if settings.free_intercept else (),
         )
-        self.baseline = await self._measure(
-            MeasureDistilledRequest(trained_round=0, targets=self.nothing, include_personal=False, include_local=True)
+        if begun:
+            self.cohort.recall(start)
+        else:
+            await gate.ask(start)
+        measure = MeasureDistilledRequest(
+            trained_round=0, targets=self.nothing, include_personal=False, include_local=True
         )
+        self.baseline = await measured_once(self.run, "models alone", lambda: self._measure(measure))
         if settings.deregularise == "paper":
             self.deregulariser = await asyncio.to_thread(self._factor, kernel)
+
+    async def _tune(self, kernel: KernelSpec) -> Tuned:
+        """Ridge and lengthscale, as an earlier life of the run took them or by what clients tell now."""
+        former = resumed(self.run.resumed)
+        if former is not None:
+            return former
+
+        async def ask() -> dict[str, Any]:
+            return asdict(await tune(self.setup, self.settings, self.cohort, self.run, kernel, self.targets.deviation))
+
+        return Tuned(**await self.run.agreed.once("tuned", ask))
+
+    async def _hand_out(self, gate: Gate) -> None:
+        """Send the public set to those who lack it."""
+        known = await gate.ask(LookUpPublicSetRequest(sha256=self.digest))
+        lacking = [client for client, reply in known.items() if not reply.known]
+        if lacking:
+            await gate.ask(self._public_set(), clients=lacking)
+        self.run.note(
+            f"public set of {len(self.public)} points, {self.digest[:12]}…: sent to {', '.join(lacking) or 'nobody'}"
+            + ("" if len(lacking) == len(self.cohort.clients) else "; the others have it")
+        )
+
+    async def _look_again(self) -> None:
+        """Behind a restart: those who are there and lost the public set get it; nobody is waited for."""
+        known = await self.run.optional(
+            self.cohort.ask(LookUpPublicSetRequest(sha256=self.digest)), "who has the public set is not known"
+        )
+        self.lost = tuple(client for client, reply in known.items() if not reply.known)
 
     async def predictions(self, state: Iteration, round_num: int) -> dict[str, PublicPredictions]:
         """One round's replies; with drawn clients, of those drawn."""
@@ -259,14 +300,6 @@ class _Distillation:
 
     def _public_set(self) -> KeepPublicSetRequest:
         return KeepPublicSetRequest(sha256=self.digest, content=np.frombuffer(self.content, dtype=np.uint8))
-
-    async def _send(self, gate: Gate, clients: list[str]) -> None:
-        if clients:
-            await gate.ask(self._public_set(), clients=clients)
-        self.run.note(
-            f"public set of {len(self.public)} points, {self.digest[:12]}…: sent to {', '.join(clients) or 'nobody'}"
-            + ("" if len(clients) == len(self.cohort.clients) else "; the others have it")
-        )
 
     async def _send_again(self) -> None:
         lost, self.lost = self.lost, ()

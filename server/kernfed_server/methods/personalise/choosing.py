@@ -9,12 +9,13 @@ from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
 from kernfed.methods.personalise.messages import SolveWeightsRequest
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
-from kernfed_server.methods.personalise.weights import Personalisation
+from kernfed_server.methods.personalise.weights import STATISTICS, Personalisation
 
 
 async def find_weights(job: Personalisation) -> None:
     """Hand on what was shared, and let every client find its weights."""
     await job.hand_on()
+    job.run.agreed.drop(STATISTICS)  # the round that is open ends with the weights
     if job.settings.weights == "crossfit":
         await _crossfit(job)
     else:

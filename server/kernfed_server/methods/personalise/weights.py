@@ -42,6 +42,7 @@ from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
 from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.kept_replies import replies_array, replies_of
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
@@ -55,6 +56,9 @@ from kernfed_server.methods.personalise.directions import (
 )
 from kernfed_server.methods.personalise.findings import finding_of, mean_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
+
+STATISTICS = "statistics"
+"""Name of the normal equations among what is agreed on, until the weights are found."""
 
 
 @dataclass
@@ -117,7 +121,8 @@ class Personalisation:
         setup, settings = self.setup, self.settings
         gate = Gate(self.cohort, self.run, strict=setup.strict)
         num_columns = len(setup.schema.features)
-        described = await gate.ask(
+        described = await gate.once(
+            "column moments",
             ColumnMomentsRequest(num_columns=num_columns + setup.num_outputs),
             check=lambda _, stated: check_moments(stated),
         )
@@ -181,7 +186,7 @@ class Personalisation:
         """Collect the embeddings that a request asks for."""
         gate = Gate(self.cohort, self.run, strict=self.setup.strict)
         self.embedded_by = request
-        self.embeddings = await gate.ask(request, check=lambda _, reply: check_embedding(reply, request))
+        self.embeddings = await gate.once("embeddings", request, check=lambda _, reply: check_embedding(reply, request))
 
     async def collect_statistics(self) -> None:
         """Ask for normal equations where weights or trainer need them; without them, fall back and say so."""
@@ -223,7 +228,12 @@ class Personalisation:
         if num_features <= limit:
             size = self.num_inputs
             request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
-            return await self.cohort.ask(request, everyone=True)
+            kept = self.run.agreed.get(STATISTICS)
+            if kept is not None:  # of a round 1 that was not closed
+                return replies_of(kept, request)
+            replies = await self.cohort.ask(request, everyone=True)
+            self.run.agreed.put(STATISTICS, replies_array(replies, self.cohort.float_bits))
+            return replies
         factors = await self.cohort.ask(FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs), everyone=True)
         self._pooled = pool_factors(factors)
         first = int(self.setup.intercept)

@@ -148,18 +148,25 @@ def _shown(metrics: RoundMetrics, *, job: Reweighting, variant: str, told: Mappi
 
 async def _centred(job: Reweighting, variant: str) -> Setup:
     """Have clients use a variant's weights, and subtract the means that belong to them."""
-    await use(job, (variant,))
-    setup = job.setup
+    await use(job, (variant,), "trained")
+    setup, gate = job.setup, job.gate
     if not setup.intercept:
         return setup
     # Means are taken where others were subtracted: from the same ones each time, or a resumed run has other last bits.
-    await job.gate.ask(CentreRequest(feature_mean=setup.feature_mean, target_mean=setup.target_mean), fresh=True)
-    found = await job.gate.ask(
-        MeanEmbeddingRequest(num_features=setup.num_features, num_outputs=setup.num_outputs), fresh=True
-    )
-    mean = job.cohort.weighted({c: found[c] for c in sorted(found)}, job.client_weights(variant))
-    await job.gate.ask(CentreRequest(feature_mean=mean.feature_mean, target_mean=mean.target_mean), fresh=True)
-    return replace(setup, feature_mean=mean.feature_mean, target_mean=mean.target_mean)
+    plain = CentreRequest(feature_mean=setup.feature_mean, target_mean=setup.target_mean)
+    await gate.once(f"uncentred for {variant}", plain, fresh=True)
+
+    async def agree() -> dict[str, list[float]]:
+        asked = MeanEmbeddingRequest(num_features=setup.num_features, num_outputs=setup.num_outputs)
+        found = await gate.ask(asked, fresh=True)
+        mean = job.cohort.weighted({c: found[c] for c in sorted(found)}, job.client_weights(variant))
+        return {"feature_mean": mean.feature_mean.tolist(), "target_mean": mean.target_mean.tolist()}
+
+    means = await job.run.agreed.once(f"means for {variant}", agree)
+    feature_mean, target_mean = np.array(means["feature_mean"]), np.array(means["target_mean"])
+    centre = CentreRequest(feature_mean=feature_mean, target_mean=target_mean)
+    await gate.once(f"centred for {variant}", centre, fresh=True)
+    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
 
 
 def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetrics], own: str) -> RoundMetrics:

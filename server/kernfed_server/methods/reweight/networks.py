@@ -167,8 +167,8 @@ class _Networks:
         if not lost:
             return
         self.job.run.note(f"{', '.join(lost)}: the density ratios were lost, and are found again")
-        await weigh(self.job)
-        await use(self.job, (*self.job.variants, *self.job.apart))
+        await weigh(self.job, anew=True)
+        await use(self.job, (*self.job.variants, *self.job.apart), "trained", anew=True)
 
     @property
     def result(self) -> Floats:

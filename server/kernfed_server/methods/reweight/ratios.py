@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from kernfed.errors import InvalidReplyError, JobError
+from kernfed.errors import InvalidReplyError, JobError, JobStateMissingError
 from kernfed.federation.exchange import Fault
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
@@ -31,9 +31,28 @@ _NEEDS = {False: "samples of unlabelled test rows", True: "sums over rows"}
 """By whether ratios are to the mixture."""
 
 
-async def weigh(job: Reweighting) -> None:
-    """Have every client hold ratios of all variants, and use them."""
+async def weigh(job: Reweighting, *, anew: bool = False) -> None:
+    """Have every client hold ratios of all variants, and use them.
+
+    Args:
+        job: The job.
+        anew: Also where an earlier life of the run, or this one, did so: a client has lost its ratios.
+    """
     _check(job)
+    recalled = not anew and job.recall()
+    if not recalled:
+        await _find(job)
+    weighted = [v for v in (*job.variants, *job.apart) if v.removesuffix(APART) != UNWEIGHTED]
+    for variant in weighted:
+        await use(job, (variant,), "weighed", anew=anew)
+    if not recalled:
+        _warn(job)
+    job.agree()
+    job.tell_weights()
+
+
+async def _find(job: Reweighting) -> None:
+    """Find the ratios of all variants that a client lacks."""
     ratios = job.settings.ratios
     sums = job.variant == MIXTURE if ratios.source == "matching" else ratios.pools_classifier
     job.looked = await job.gate.ask(
@@ -54,23 +73,41 @@ async def weigh(job: Reweighting) -> None:
                 await _mix(job)
             elif lacking:
                 await fit(job, variant, lacking, job.looked)
-    weighted = [v for v in (*job.variants, *job.apart) if v.removesuffix(APART) != UNWEIGHTED]
-    for variant in weighted:
-        await use(job, (variant,))
-    _warn(job)
-    job.tell_weights()
 
 
-async def use(job: Reweighting, variants: tuple[str, ...]) -> dict[str, RatioSummary]:
-    """Have clients weigh their rows by variants; a mixture that lost a client is found anew."""
+async def use(
+    job: Reweighting, variants: tuple[str, ...], purpose: str, *, anew: bool = False
+) -> dict[str, RatioSummary]:
+    """Have clients weigh their rows by variants; a mixture that lost a client is found anew.
+
+    Args:
+        job: The job.
+        variants: The first one weighs the rows of the linear model, and is told about.
+        purpose: What for: once for each in the life of the job, a later life goes on with what was told then.
+        anew: Also where it was told before.
+    """
+    request = UseRatiosRequest(variants=variants)
+    check, name = _check_summary(job, variants[0]), f"{purpose} by {' '.join(variants)}"
     while True:
-        found = await job.gate.ask(UseRatiosRequest(variants=variants), _check_summary(job, variants[0]), fresh=True)
+        found = await job.gate.once(name, request, check, fresh=True, anew=anew)
+        faults = {} if anew else job.cohort.faults
+        if lost := sorted(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason):
+            job.say(f"{listed(lost)}: the density ratios were lost, and are found again")
+            for client in lost:
+                job.cohort.forgive(client)
+            await weigh(job, anew=True)
+            anew = True
+            continue
         if not any(v.removesuffix(APART) == MIXTURE for v in variants) or job.still_mixed():
             job.summaries = {**job.summaries, variants[0]: found}
             return found
         gone = sorted(set(job.mixed) - set(job.cohort.clients))
         job.say(f"{listed(gone)}: out of the job, so the mixture is that of the others, and ratios are found anew")
-        await _mix(job)
+        if not job.looked:
+            await _find(job)
+        else:
+            await _mix(job)
+        anew = True
 
 
 async def _mix(job: Reweighting) -> None:

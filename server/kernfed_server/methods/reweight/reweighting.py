@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernfed import rng
 from kernfed.arrays import Array
@@ -21,8 +22,11 @@ from kernfed.methods.shares import ROWS
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.state import json_array, json_of
 from kernfed_server.methods.reweight import rules
 
+_WEIGHED = "ratios"
+"""Name of what came of the ratios, among what is agreed on."""
 LEAST_SHARE = 1e-9
 """Of a client whose rows count for nothing, so that a mean over such clients alone exists."""
 
@@ -63,6 +67,23 @@ class Reweighting:
             if (before := rules.gone_on_of(state)) is not None:
                 self.scope, self.skipped = before.scope, before.skipped
         self.scope = self.scope or self.settings.scope
+
+    def recall(self) -> bool:
+        """Go on with the ratios that an earlier life of the run found; False: there are none."""
+        kept = self.run.agreed.get(_WEIGHED)
+        if kept is None:
+            return False
+        found = json_of(kept)
+        self.scope, self.skipped, self.sharing = found["scope"], tuple(found["skipped"]), found["sharing"]
+        self.num_columns, self.words = found["num_columns"], found["words"]
+        self.mixed = {client: (low, high) for client, (low, high) in found["mixed"].items()}
+        return True
+
+    def agree(self) -> None:
+        """Fix what came of the ratios, for later lives of the run."""
+        found: dict[str, Any] = {"scope": self.scope, "skipped": self.skipped, "sharing": dict(self.sharing)}
+        found |= {"num_columns": self.num_columns, "words": self.words, "mixed": self.mixed}
+        self.run.agreed.put(_WEIGHED, json_array(found))
 
     @property
     def variant(self) -> str:

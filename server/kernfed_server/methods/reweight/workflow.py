@@ -36,7 +36,7 @@ async def run(setup: Setup, settings: ReweightSettings, cohort: Cohort, run: Run
     await weigh(job)
     if settings.trainer == "newton":
         return await train_linear(job)
-    await use(job, (*job.variants, *job.apart))
+    await use(job, (*job.variants, *job.apart), "trained")
     return await train_networks(job)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kernfed.federation.events import EventKind
 from kernfed_testing.stream_clients import (
     SMALL,
+    SMALL_POOLED,
     ComingAndGoing,
     StopError,
     StoppingJournal,
@@ -85,3 +87,39 @@ def test_a_resumed_job_goes_on_with_what_was_agreed(tmp_path: Path) -> None:
         min(made.rows[c][1].min() for c in ("c0", "c1")),
         pytest.approx(np.ptp(np.concatenate([made.rows[c][1] for c in ("c0", "c1")]))),
     )
+
+
+@pytest.mark.parametrize("settings", [SMALL_POOLED, {**SMALL, "share": "gradients"}], ids=["statistics", "gradients"])
+@pytest.mark.parametrize("stop_at", [1, 17], ids=["after-preparation", "after-a-round"])
+def test_a_restart_with_a_client_gone_changes_no_bit(tmp_path: Path, stop_at: int, settings: dict[str, Any]) -> None:
+    """Killed with a client gone for good, what is learned is what the others learn where it only left."""
+    job = stream_job(**settings, rounds=30)
+    gone = {"c0": range(stop_at, 100)}
+    calm = clients(tmp_path / "calm")
+    _, undisturbed = calm.run(job, exchange=ComingAndGoing(calm, gone))
+    made = clients(tmp_path / "killed")
+    journal = StoppingJournal(stop_at)
+    with pytest.raises(StopError):
+        made.run(job, journal=journal, exchange=ComingAndGoing(made, gone))
+    made.restart("c1")
+    resumed = journal.kept[stop_at - 1]
+    _, after = made.run(job, resumed=resumed, exchange=ComingAndGoing(made, {"c0": range(100)}))
+    assert undisturbed.last is not None
+    assert after.last is not None
+    for name, array in undisturbed.last.state.items():
+        assert name.startswith("run.") or np.array_equal(array, after.last.state[name]), name
+
+
+@pytest.mark.usefixtures("look_at_once")
+def test_who_is_not_prepared_is_not_taken_for_a_member_after_a_restart(tmp_path: Path) -> None:
+    """A client that was away before round 1, and through the coordinator's restart, joins with a word when it comes."""
+    made = clients(tmp_path)
+    cohort = 'preflight = "quorum"\nmin_fraction = 0.3\ndeadline_s = 0.01'
+    job = stream_job(**SMALL, cohort=cohort, rounds=30)
+    journal = StoppingJournal(stop_at=9)
+    with pytest.raises(StopError):
+        made.run(job, journal=journal, exchange=ComingAndGoing(made, {"c1": range(100)}))
+    _, after = made.run(job, resumed=journal.kept[8], exchange=ComingAndGoing(made, {"c1": range(15)}))
+    joined = [e for e in after.events if e.kind is EventKind.CLIENT_JOINED]
+    assert [e.client for e in joined] == ["c1"]
+    assert joined[0].round_num >= 13

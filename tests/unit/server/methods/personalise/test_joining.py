@@ -215,3 +215,15 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match="fetch the job's artifacts again"):
             from_bytes(changed.to_bytes())
+    for absurd, told in (
+        (replace(kept, target_mean=kept.target_mean + 1e200), "target_mean holds numbers beyond 1e"),
+        (replace(kept, target_mean=kept.target_mean + 1e9), "target_mean is 1e.09, where the targets' mean is"),
+        (replace(kept, deviation=kept.deviation * 1e300), "deviation holds numbers beyond"),
+        (replace(kept, federated=kept.federated - 1e150), "federated holds numbers beyond"),
+        (
+            replace(kept, facts=replace(kept.facts, fingerprint="0" * 64)),
+            "fingerprint '000000000000', and this release",
+        ),
+    ):
+        with pytest.raises(DataError, match=f"{ARTIFACT}: .*{told}.*; fetch the job's artifacts again"):
+            from_bytes(absurd.to_bytes())
