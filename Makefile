@@ -27,9 +27,10 @@ format: setup ## write the code the way ruff would
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-lint: setup ## ruff, mypy --strict, who may import whom, and the rules of the house
+lint: setup ## ruff, bandit, mypy --strict, who may import whom, and the rules of the house
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	$(PY) -m bandit -q -c pyproject.toml -r common server client simulation
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(PY) tools/house.py
@@ -56,12 +57,22 @@ soak: setup ## jobs of every method, each met by several faults, e.g. make soak 
 cross-version: setup ## this tree in one federation with another revision, to the same bits, e.g. make cross-version REV=HEAD~20
 	$(PY) tests/soak/cross_version.py $(or $(REV),$(error give REV=REVISION)) $(ARGS)
 
-fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. make fuzz ARGS="--seconds 60"
+fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. make fuzz SECONDS=60, with ARGS="--seed 7"
 	-$(PY) -m pip install -q 'atheris>=2.3'
-	$(PY) tests/soak/fuzz.py $(ARGS)
+	$(PY) tests/soak/fuzz.py $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 redteam: setup ## every known attack against real processes, a line each with its outcome; CI runs them among the tests
 	$(PY) tests/soak/redteam.py $(ARGS)
+
+advisories: setup ## known vulnerabilities of the pinned packages; says how many could be asked for
+	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
+	@.tools/audit/bin/python -m pip install -q 'pip-audit>=2.7'
+	$(PY) tools/advisories.py .tools/audit/bin/python constraints.txt deploy/constraints.txt
+
+sbom: setup ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
+	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
+	@.tools/audit/bin/python -m pip install -q 'cyclonedx-bom>=5'
+	deploy/image/sbom.sh .tools/audit/bin/python
 
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
@@ -145,6 +156,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint redteam test-quick test-unit test-profile test-integration test-containers test check docs clean
+.PHONY: help setup demo experiment format lint redteam advisories sbom test-quick test-unit test-profile test-integration test-containers test check docs clean
 .PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

@@ -108,7 +108,7 @@ class ClientDaemon:
         self._policy.check_signed(None if job is None else job.signed, "" if job is None else job.unread)
         if job is not None and job.file is not None:
             self._policy.check_job(job.file, job.signed.operator, self.name)
-            if other := contradiction(job.file, request):
+            if other := contradiction(job.file, request, task.round):
                 raise SubmissionError(f"{other}, which operator {job.signed.operator} signed; look at the coordinator")
         self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 
@@ -185,7 +185,7 @@ class ClientDaemon:
             lambda: session.connected,
             lambda: session.idle_cuts.text,
             lambda: NOTICES.text(folders),
-            lambda: NOTICES.waiting(folders),
+            lambda: "; ".join(filter(None, (NOTICES.waiting(folders), self._runner.waits))),
         )
         renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [

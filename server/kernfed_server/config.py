@@ -78,7 +78,7 @@ def probe_address(file: CoordinatorFile) -> str:
         ConfigError: The port is 0, so it is known only to whoever started the coordinator.
     """
     host, port = split_address(file.enrolment_listen)
-    return address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104  # compared, not bound
+    return address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104  # nosec B104  # compared, not bound
 
 
 def usual_file() -> Path | None:

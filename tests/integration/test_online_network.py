@@ -181,8 +181,8 @@ async def test_a_corrected_file_is_read_while_the_others_are_silent(tmp_path: Pa
         await fed.event(job.job_id, EventKind.CLIENT_FAILED, client="a")
         later.write_text("\n".join(sensors.lines["a"][:61]) + "\n")
         await rows_counted(fed, job.job_id, 17 + 60)
+        assert (await fed.operator.get(job.job_id)).state is JobState.RUNNING
         await fed.operator.cancel(job.job_id)
-        await fed.end(job.job_id)
 
 
 async def test_a_client_joins_a_running_job(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from kernfed_client.daemon.audit_report import summarise
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.data.partitions import read_partition
 from kernfed_server.config import load_coordinator_file
-from kernfed_testing.fuzz_site import identity_readers, stream_readers, task_readers
+from kernfed_testing.fuzz_site import coordinator_readers, identity_readers, stream_readers, task_readers
 from kernfed_testing.in_process import bench, make_job, regression_rows
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
@@ -129,7 +129,7 @@ def targets(folder: Path) -> dict[str, Target]:
         "public-set": Target((pack(np.random.default_rng(1).normal(size=(9, 2))),), lambda data: unpack(data, 2)),
     }
     made |= _toml(folder) | _partitions(folder) | _model(folder) | _state(folder)
-    more = identity_readers(folder) | task_readers(folder) | stream_readers(folder)
+    more = identity_readers(folder) | task_readers(folder) | stream_readers(folder) | coordinator_readers(folder)
     return made | {name: Target(good, read) for name, (good, read) in more.items()}
 
 

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
 from kernfed.jobs.client_file import StreamFile
 from kernfed.pki import folder as files
-from kernfed.pki.authority import make_csr, new_key, public_key_of_csr
+from kernfed.pki.authority import make_csr, new_key, public_key_of_csr, utc_now
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import principal_of
+from kernfed.pki.submission import prove, sign_job
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -24,6 +26,8 @@ from kernfed_client.daemon import connection
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.streams import Position
+from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
 from kernfed_testing.identities import make_identities
 
 Read = Callable[[bytes], object]
@@ -83,6 +87,32 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
     welcome = pb.ConnectResponse(welcome=pb.Welcome())
     sent = (pb.ConnectResponse(task=task).SerializeToString(), welcome.SerializeToString())
     return {"task-frame": (sent, frame)}
+
+
+def coordinator_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
+    """What a coordinator reads back after a crash, and what an operator signed."""
+    state = {"weights": np.ones((4, 1)), "round": np.array([3])}
+    name, sha256 = write_checkpoint(folder / "checkpoints", "job", Checkpoint(3, state))
+    path = folder / "checkpoints" / name
+    good = path.read_bytes()
+
+    def checkpoint(data: bytes) -> None:
+        path.write_bytes(data)
+        read_checkpoint(path, 3, sha256)
+
+    identities = make_identities(folder / "signed")
+    text = 'name = "demo"\n[method]\nname = "probe"\n'
+    ca = identities.pki.authority.certificate
+
+    def submission(data: bytes) -> None:
+        try:
+            parsed = task_pb2.Submission.FromString(data)
+        except DecodeError:
+            return  # grpc refuses it
+        prove(parsed, text, ca, identities.pki.federation, utc_now())
+
+    signed = sign_job(text, Identity.load(identities.operator), utc_now()).SerializeToString()
+    return {"checkpoint": ((good,), checkpoint), "submission": ((signed,), submission)}
 
 
 def stream_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:

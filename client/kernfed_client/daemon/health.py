@@ -43,7 +43,7 @@ async def keep_health_written(
         connected: Whether there is a session now.
         line: What the daemon noticed about its line, for people; empty: nothing.
         streams: What was left out of its streams; empty: nothing.
-        waits: Which streams cannot go on, and why; empty: none.
+        waits: What cannot go on for a full disk, streams and steps; empty: nothing.
     """
     failed = False
     while True:
@@ -71,8 +71,8 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
         now: Clock, in seconds since 1970.
 
     Raises:
-        UnavailableError: The daemon does not run, hangs, cannot write its state, has no session, or a stream of it
-            waits for the disk.
+        UnavailableError: The daemon does not run, hangs, cannot write its state, has no session, or a stream or a
+            step of it waits for the disk.
     """
     path = state / HEALTH_FILE
     try:

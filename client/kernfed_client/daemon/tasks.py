@@ -88,6 +88,8 @@ class TaskRunner:
         self._state = state
         self._max_body_bytes = max_body_bytes
         self._jobs: OrderedDict[str, tuple[Any, KeptSetup]] = OrderedDict()
+        self.waits = ""
+        """What a step waits for that is under way, for people; empty: nothing."""
 
     @property
     def step_names(self) -> list[str]:
@@ -134,12 +136,12 @@ class TaskRunner:
         try:
             request = incoming.message()
             assert isinstance(request, Request)  # noqa: S101  # `incoming` was made for a request class
-            reply = _until_kept(lambda: self._run(task, request), "the job's state", wanted)
+            reply = self._until_kept(lambda: self._run(task, request), "the job's state", wanted)
             payload = encode(reply, task.float_bits or 64)
-            _until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
+            self._until_kept(lambda: self._record(task, request, reply, payload), "the audit log", wanted)
         except PolicyError as err:
             refusal = err
-            _until_kept(lambda: self._refuse(task, refusal), "the audit log", wanted)
+            self._until_kept(lambda: self._refuse(task, refusal), "the audit log", wanted)
             raise
         except KernfedError:
             raise
@@ -156,6 +158,47 @@ class TaskRunner:
         return Answered(
             payload, time.perf_counter() - started, self._jobs[task.job_id][1].place(task.step), request.setup
         )
+
+    def _until_kept(self, attempt: Callable[[], T], what: str, wanted: Callable[[], bool]) -> T:
+        """Do what writes to the disk; while that is full, wait, say so in the log, and do it again.
+
+        Args:
+            attempt: May be repeated after it failed.
+            what: What is to be written, for the texts.
+            wanted: Whether anybody still waits for the result.
+
+        Raises:
+            JobCancelledError: Nobody waits any more.
+            StepFailedError: No space for `LONGEST_WAIT_S`.
+            OSError: Another fault of the disk.
+        """
+
+        def cause(err: Exception) -> str | None:
+            if not isinstance(err, OSError) or not is_full(err):
+                return None
+            if not wanted():
+                raise JobCancelledError(f"the task was cancelled while {what} waited for space on the disk") from err
+            return what
+
+        def tell(_: str, err: Exception | None) -> None:
+            if err is None:
+                self.waits = ""
+                log.info("space on the disk again: the step goes on", what=what)
+            else:
+                self.waits = (
+                    f"a step waits for disk: {what} cannot be written ({err}); make space, and it goes on by itself"
+                )
+                log.error("disk full: the step waits for space", what=what, error=str(err))
+
+        def give_up(_: str, __: Exception, waited_s: float) -> Exception:
+            return StepFailedError(
+                f"{what} cannot be written: the client's disk has been full for {waited_s:.0f} s; make space there"
+            )
+
+        try:
+            return until_kept(attempt, DiskWait(LONGEST_WAIT_S, cause, tell, give_up))
+        finally:
+            self.waits = ""
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         if task.job_id not in self._jobs:
@@ -224,41 +267,6 @@ def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:
     complete.payload.transfer = 0
     complete.payload.inline_body = payload.body()
     return complete
-
-
-def _until_kept(attempt: Callable[[], T], what: str, wanted: Callable[[], bool]) -> T:
-    """Do what writes to the disk; while that is full, wait, say so in the log, and do it again.
-
-    Args:
-        attempt: May be repeated after it failed.
-        what: What is to be written, for the texts.
-        wanted: Whether anybody still waits for the result.
-
-    Raises:
-        JobCancelledError: Nobody waits any more.
-        StepFailedError: No space for `LONGEST_WAIT_S`.
-        OSError: Another fault of the disk.
-    """
-
-    def cause(err: Exception) -> str | None:
-        if not isinstance(err, OSError) or not is_full(err):
-            return None
-        if not wanted():
-            raise JobCancelledError(f"the task was cancelled while {what} waited for space on the disk") from err
-        return what
-
-    def tell(_: str, err: Exception | None) -> None:
-        if err is None:
-            log.info("space on the disk again: the step goes on", what=what)
-        else:
-            log.error("disk full: the step waits for space", what=what, error=str(err))
-
-    def give_up(_: str, __: Exception, waited_s: float) -> Exception:
-        return StepFailedError(
-            f"{what} cannot be written: the client's disk has been full for {waited_s:.0f} s; make space there"
-        )
-
-    return until_kept(attempt, DiskWait(LONGEST_WAIT_S, cause, tell, give_up))
 
 
 def _rows_of(job: Any) -> int | None:

@@ -100,7 +100,7 @@ def _table(finding: EndFinding) -> TableOf:
 
 
 def _rows(finding: EndFinding) -> Iterator[tuple[str, str]]:
-    yield "arrived", {True: "yes", False: "no", None: "nothing to arrive at"}[finding.arrived]
+    yield "arrived", {True: "yes", False: "no", None: "not known, or nothing to arrive at"}[finding.arrived]
     if finding.distance is not None:
         yield finding.measure, number(finding.distance)
     for found in finding.comparisons:

@@ -11,6 +11,8 @@ from kernfed.maths.settling import progress
 
 AT_REST = 1e-3
 """Relative distance to the limit, or movement in the last round, that counts as none."""
+ROUNDING = 1e-12
+"""Relative movement that rounding of float64 alone makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,15 @@ class Arrival:
         return self.distance if self.distance is not None and math.isfinite(self.distance) else None
 
 
-def settling(movements: Sequence[float], rounds: int, *, whole: bool, what: str = "the weights") -> Arrival:
+def settling(
+    movements: Sequence[float],
+    rounds: int,
+    *,
+    whole: bool,
+    what: str = "the weights",
+    rounding: float = ROUNDING,
+    limit: str = "",
+) -> Arrival:
     """Judge an iteration by how far its last rounds moved.
 
     Args:
@@ -50,11 +60,16 @@ def settling(movements: Sequence[float], rounds: int, *, whole: bool, what: str 
         whole: Whether each round had all clients and all their rows; the movements of others shrink only by chance, and
             tell no distance.
         what: Moves.
+        rounding: Movement up to which nothing but rounding moves.
+        limit: What the limit is, in words, where that is not what the method's name promises.
     """
-    found = progress(movements)
+    found, limit = progress(movements), limit and f"; {limit}"
     moved = f"the last round moved {what} by {100 * found.movement:.2g} % of their size"
-    if found.movement == 0.0:
-        return Arrival(moved, True, 0.0, "movement in the last round")
+    if found.movement <= rounding:
+        return Arrival(f"{moved}, which is rounding{limit}", True, found.movement, "movement in the last round")
+    if not whole and found.movement <= AT_REST:
+        told = f"{moved}; movements of drawn clients or rows shrink by chance as well, so they tell no distance"
+        return Arrival(told, None, found.movement, "movement in the last round")
     if not whole or found.contraction is None:
         arrived = found.movement <= AT_REST
         more = "" if arrived else f"all {rounds} rounds are used, and "
@@ -71,6 +86,6 @@ def settling(movements: Sequence[float], rounds: int, *, whole: bool, what: str 
     measure = "estimate of the relative distance to the iteration's limit"
     rate = f"a round multiplies the distance to the limit by {found.contraction:.4f}, so about {found.distance:.2g}"
     if found.distance <= AT_REST:
-        return Arrival(f"{moved}; {rate} of their size is left", True, found.distance, measure)
-    more = f"all {rounds} rounds are used, and {moved}; {rate} of their size is left"
+        return Arrival(f"{moved}; {rate} of their size is left{limit}", True, found.distance, measure)
+    more = f"all {rounds} rounds are used, and {moved}; {rate} of their size is left{limit}"
     return Arrival(f"{more}; raise method.rounds", False, found.distance, measure)

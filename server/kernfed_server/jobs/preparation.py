@@ -329,8 +329,15 @@ async def _tell_rank(spec: FeatureSpec, run: Run) -> None:
     if spec.form is not FeatureForm.NYSTROEM or not spec.num_frequencies:
         return
     rank = (await asyncio.to_thread(landmark_root, spec)).rank
-    depend = "" if rank == spec.num_frequencies else "; the others depend on these, and add nothing"
-    run.note(f"{spec.num_frequencies} landmarks span {rank} dimensions{depend}")
+    num = spec.num_frequencies
+    if rank == num:
+        run.note(f"{num} landmarks give {num} features")
+        return
+    run.note(
+        f"{num} landmarks give {rank} {'feature' if rank == 1 else 'features'} that differ: to working precision the "
+        "kernel tells no more of them apart at this lengthscale. Fewer landmarks do as well, or a smaller lengthscale "
+        "makes more of them count"
+    )
 
 
 def _told_parts(names: Sequence[str], parts: Array) -> str:

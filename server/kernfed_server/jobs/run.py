@@ -21,7 +21,7 @@ from kernfed.methods.shares import ClientShare, SharesFinding
 from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.agreed import AgreedValues
 from kernfed_server.jobs.agreement import Agreement
-from kernfed_server.jobs.arrival import Arrival, settling
+from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")
@@ -280,15 +280,17 @@ class Run:
         """Say how the job ended; best before its last round is recorded, which then keeps it through a crash."""
         self.arrival = arrival
 
-    def settled(self, rounds: int, *, whole: bool, what: str = "the weights") -> Arrival:
+    def settled(self, rounds: int, *, whole: bool, what: str = "the weights", limit: str = "") -> Arrival:
         """How a job ended that runs all its rounds, by how far the last ones moved; a round at least.
 
         Args:
             rounds: All of them.
             whole: Whether each round had all clients and all their rows.
             what: Moves.
+            limit: What the limit is, in words, where that is not what the method's name promises.
         """
-        return settling(self._movements, rounds, whole=whole, what=what)
+        rounding = max(ROUNDING, 4.0 * self._cohort.float_epsilon)
+        return settling(self._movements, rounds, whole=whole, what=what, rounding=rounding, limit=limit)
 
     def went_back(self, metrics: RoundMetrics) -> None:
         """Close the round in which the run diverged with the metrics of the model that the job leaves."""

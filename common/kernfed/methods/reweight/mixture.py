@@ -11,6 +11,7 @@ Source: Kanamori, Hido & Sugiyama (2009), uLSIF; the balance heuristic of Veach 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,7 +131,8 @@ def class_ratios(
 def mean_range(sums: Sums, coefficients: Floats) -> tuple[float, float]:
     """Bounds of a client's mean ratio, with values below 0 raised to 0: mean of a'φ, and root of its mean square."""
     total, rows = _whole(sums)
-    return max(0.0, float(total[0] @ coefficients) / rows), float(coefficients @ total @ coefficients / rows) ** 0.5
+    square = max(0.0, float(coefficients @ total @ coefficients / rows))  # rounding may take it below 0
+    return max(0.0, float(total[0] @ coefficients) / rows), math.sqrt(square)
 
 
 def check(sums: Sums, num_features: int) -> None:

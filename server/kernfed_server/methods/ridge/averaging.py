@@ -15,6 +15,9 @@ from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.updating import updated
 
+AVERAGED = "the limit is that of averaged local models, and not the pooled solution where clients differ"
+"""What the rounds come to where clients take several steps."""
+
 
 async def averaged(
     setup: Setup,
@@ -26,6 +29,7 @@ async def averaged(
     client_fraction: float,
     rule: MeanRule,
     all_rows: bool = True,
+    limit: str = AVERAGED,
 ) -> Array:
     """Average, by training rows or another rule of the job, from W = 0 or where an earlier life of the run had come to.
 
@@ -37,6 +41,7 @@ async def averaged(
         rounds: All of them.
         client_fraction: Part of the clients that a round asks.
         rule: How one update is made of all.
+        limit: What the rounds come to, in words; empty: the pooled solution.
         all_rows: Whether a client's step is on all of its rows.
     """
     weights = run.resumed["weights"] if run.resumed else run.first_weights((setup.num_features, setup.num_outputs))
@@ -48,7 +53,7 @@ async def averaged(
         weights = await updated(cohort, run, replies, setup.num_rows, rule, before)
         run.moved(before, weights)
         if round_num == rounds:
-            run.ends(run.settled(rounds, whole=all_rows and not drawn))
+            run.ends(run.settled(rounds, whole=all_rows and not drawn, limit=limit))
         metrics = None
         if run.evaluates(round_num, rounds):
             metrics = await evaluate(setup, cohort, run, weights)

@@ -12,7 +12,7 @@ from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.ridge.averaging import averaged
+from kernfed_server.methods.ridge.averaging import AVERAGED, averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
             seed=rng.seed(setup.schema.seed, "fedavg", str(round_num)),
         )
 
+    one_step = plan.local_steps == 1 and plan.rule.plain
     return await averaged(
         setup,
         cohort,
@@ -69,4 +70,5 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         client_fraction=plan.client_fraction,
         rule=plan.rule,
         all_rows=not plan.batch_size,
+        limit="" if one_step else AVERAGED,
     )

@@ -323,13 +323,21 @@ def test_unexpected_error_tells_its_class_only(tmp_path: Path, value: float, tex
 def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be noted in the audit log does not leave; it leaves, once noted, when there is space."""
     pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    waits: list[str] = []
     world = World(tmp_path, disk=FullDisk(3))
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        waits.append(world.runner.waits)
+
+    monkeypatch.setattr(time, "sleep", pause)
     with capture_logs() as said:
         reply = world.answer(EchoRequest(values=np.arange(3.0)))
     np.testing.assert_array_equal(reply.values, np.arange(3.0))
     assert len(world.recorded) == 1
     assert len(pauses) == 3
+    assert all("a step waits for disk: the audit log cannot be written" in text for text in waits)
+    assert world.runner.waits == ""
     assert [line["event"] for line in said] == [
         "disk full: the step waits for space",
         "space on the disk again: the step goes on",

@@ -12,7 +12,7 @@ from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.ending import EndFinding
 from kernfed.methods.registry import METHODS
-from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.arrival import Arrival, settling
 from kernfed_server.jobs.verdict import ALONE, comparison, comparison_words, end_of
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
@@ -103,6 +103,25 @@ def test_every_method_says_how_it_ended(
     found = end(bench(rows, tmp_path).run(make_job(name, frequencies=20, **settings)))
     assert found.arrived is arrived
     assert found.words.startswith(words)
+
+
+def test_movements_by_rounding_and_by_chance() -> None:
+    """Rounding is no movement; small movements of drawn rows are told, and claim nothing."""
+    found = settling([1e-3, 3e-16, 9e-16], 5, whole=True)
+    assert found.arrived is True
+    assert found.words.endswith("which is rounding")
+    found = settling([1e-3, 5e-4], 5, whole=False)
+    assert found.arrived is None
+    assert found.words.startswith("the last round moved the weights by 0.05 % of their size")
+    assert settling([0.1, 5e-3], 5, whole=False).arrived is False
+
+
+@pytest.mark.parametrize(("steps", "pooled"), [(1, True), (5, False)])
+def test_fedavg_says_what_its_limit_is(tmp_path: Path, steps: int, pooled: bool) -> None:
+    """With one step on all rows it is the pooled solution, with several that of averaged local models."""
+    rows = regression_rows({"ant": 40, "bee": 40})
+    found = end(bench(rows, tmp_path).run(make_job("fedavg", frequencies=20, rounds=4, local_steps=steps)))
+    assert ("not the pooled solution" in found.words) is not pooled
 
 
 def test_a_resumed_job_tells_the_end_of_its_last_round(tmp_path: Path) -> None:

@@ -191,3 +191,11 @@ def test_counts_are_whole_and_have_sums(numbers: Any, text: str) -> None:
     validate(ClassCounts(num_rows=3, counts=np.array([1, 2])), {})
     with pytest.raises(InvalidTensorError, match=text):
         validate(ClassCounts(num_rows=3, counts=numbers), {})
+
+
+def test_a_mean_square_that_rounding_took_below_zero_is_zero() -> None:
+    """Bounds are real numbers, also where the quadratic form is -1e-16."""
+    second = pack(np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-52]]))
+    sums = Sums(np.array([1]), second[None], np.array([0]), np.zeros((1, 2)))
+    low, high = mean_range(sums, np.array([1.0, -1.0]))
+    assert (low, high) == (0.0, 0.0)
