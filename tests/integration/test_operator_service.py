@@ -179,8 +179,11 @@ async def test_errors_cross_the_line_as_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.redteam
-async def test_a_clients_certificate_opens_none_of_the_operators_calls(tmp_path: Path) -> None:
-    """Every call asks for the role."""
+async def test_a_clients_certificate_opens_none_of_the_operators_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call asks for the role, also of a command that signs nothing."""
+    monkeypatch.setattr("kernfed.wire.operator_client.sign_job", lambda *_: None)
     async with serving(tmp_path, "a") as service, service.dial(service.client) as impostor:
         calls = [
             impostor.submit(probe_toml()),
