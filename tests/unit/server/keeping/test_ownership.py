@@ -41,6 +41,8 @@ async def test_books_of_an_earlier_release_get_their_name(url: str, tmp_path: Pa
     engine = make_engine(url)
     with engine.begin() as db:
         db.execute(sa.text("DROP TABLE about"))
+        for column in ("submission", "submission_sha256"):
+            db.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {column}"))
         db.execute(sa.text("UPDATE alembic_version SET version_num = '0003'"))
     with pytest.raises(ConfigError, match="holds books already, and federation hearts is new"):
         await opened_once(url, tmp_path, OWNER)
