@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ class Hostile(grpc.GenericRpcHandler):
     def __init__(self) -> None:
         self.frames: asyncio.Queue[pb.ConnectResponse] = asyncio.Queue()
         self.answers: asyncio.Queue[pb.ConnectRequest] = asyncio.Queue()
+        self.numbers = itertools.count(1)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         if details.method != CONNECT_METHOD:
@@ -83,7 +86,7 @@ class Hostile(grpc.GenericRpcHandler):
         if told is not None:
             await self.frames.put(pb.ConnectResponse(submission=told))
         task = task_pb2.Task(
-            task_id=f"{job_id}/{operator}/{method}/{request.step}",
+            task_id=f"{job_id}/{next(self.numbers)}/{request.step}",
             job_id=job_id,
             step=request.step,
             payload=payload_to_proto(encode(request), 0),
@@ -121,6 +124,7 @@ def client(ids: Identities, folder: Path, port: int, policy: Sequence[str]) -> P
 
 
 @pytest.mark.redteam
+@pytest.mark.redteam
 async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
     """Alice may run dkrr; a coordinator that says so of what she did not sign gets no answer, and an audit line."""
     ids = make_identities(tmp_path)
@@ -132,6 +136,7 @@ async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
         return task_pb2.JobSubmission(job_id=signed_job_id("demo", sha256_of(made)), job_toml=shown, submission=made)
 
     request = DescribeDataRequest(dataset="default", schema=data_schema(parse_job(text)))
+    other_target = replace(request, schema=replace(request.schema, target="dose", features=("age",)))
     good, by_ann = submission(alice), submission(ann)
     fedavg = submission(alice, JOB.format(method="fedavg"), JOB.format(method="fedavg"))
     changed = submission(alice, JOB.format(method="fedavg"))
@@ -149,6 +154,7 @@ async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
                 await coordinator.ask(request, fedavg, fedavg.job_id, "alice", "fedavg"),
                 await coordinator.ask(request, changed, changed.job_id, "alice"),
                 await coordinator.ask(request, replayed, replayed.job_id, "alice"),
+                await coordinator.ask(other_target, good, good.job_id, "alice"),
             ]
             assert await coordinator.ask(request, good, good.job_id, "alice") == "reply"
         finally:
@@ -161,6 +167,7 @@ async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
         "REFUSED_BY_POLICY: this client does not run method 'fedavg'",
         "UNPROVEN_JOB: the job file is not the one that operator/alice signed",
         "UNPROVEN_JOB: what operator alice signed is not job 'demo-bbbbbbbb'",
+        "UNPROVEN_JOB: data.describe asks for target dose, and the job file says y",
     ]
     assert [text.startswith(begin) for text, begin in zip(said, told, strict=True)] == [True] * len(told), said
     log = tmp_path / "a" / "state" / "audit.jsonl"

@@ -18,6 +18,8 @@ from kernfed.wording import clean
 from kernfed_client.daemon.audit import AUDIT_FILE, REFUSED
 from kernfed_client.daemon.audit_chain import END_FILE, digest, find_files, num_missing, read_line, verify
 
+NOT_PROVEN = " (not proven)"
+
 
 @dataclass
 class KindPart:
@@ -52,6 +54,7 @@ class JobPart:
 
     job: str
     operators: list[str]
+    """Whose job it is; `NOT_PROVEN` is behind a name that the coordinator alone stated."""
     first: str
     """When the first reply left or was refused, ISO 8601 in UTC."""
     last: str
@@ -140,6 +143,8 @@ def summarise(path: Path, job: str | None = None, archives: Sequence[Path] = ())
         if job is not None and not name.startswith(job):
             continue
         when, operator = str(entry["when"]), str(entry["operator"])
+        if not entry.get("submission"):
+            operator += NOT_PROVEN
         found = jobs.setdefault(name, JobPart(name, [], when, when, []))
         found.last = when
         if operator not in found.operators:

@@ -85,13 +85,15 @@ class Exchange(Protocol):
 def quorum_error(call: Call[R], outcomes: Mapping[str, object]) -> KernfedError:
     """The error of a step that too few clients answered, with each client's reason.
 
-    Where every client that spoke says that its iteration diverges, that is the error, and not that they are too few.
+    Where most clients, or all that spoke, say that the iteration diverges, that is the error, and not that they are too
+    few.
     """
     step, faults = call.request.step, [o for o in outcomes.values() if isinstance(o, Fault)]
     answered = [client for client, o in outcomes.items() if not isinstance(o, Fault)]
     have = len(answered)
-    if not have and faults and all(fault.reason == DivergedError.reason for fault in faults):
-        return DivergedError(f"{step}: {faults[0].message}")
+    diverged = [fault for fault in faults if fault.reason == DivergedError.reason]
+    if diverged and (2 * len(diverged) > len(outcomes) or (not have and len(diverged) == len(faults))):
+        return DivergedError(f"{step}: {diverged[0].message}")
     lines = [f"{step}: {have} of {call.needed} clients needed by the quorum answered"]
     if lacking := call.rows.words(answered):
         lines[0] += f"; they have {lacking}"

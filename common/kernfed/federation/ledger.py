@@ -7,6 +7,7 @@ client is left out of the step, and named.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,12 +18,15 @@ from kernfed.arrays import GREATEST
 from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError, KernfedError
 from kernfed.federation.messages.base import FieldInfo, R, Reply, Request, Stated, fields_of
 from kernfed.maths.aggregate import norm
+from kernfed.wording import listed
 
 SPREAD = 1e6
 """How many times the largest number of all other clients one client's may be, where a method states no other rule."""
 
 _TOLD = 0.5
 """The power of `spread` from which on a client's numbers are told of, though they count."""
+_TOLD_WITHOUT_LIMIT = 1e4
+"""The same where a method judges numbers by rules of its own, and `spread` is infinite."""
 _REMEDY = "check this client's data and their units"
 
 
@@ -126,7 +130,8 @@ class Ledger:
 
         Numbers of one kind are compared by their norm: one field of one reply. A field may tend to 0 over the rounds,
         so what others sent in earlier rounds counts as well; and nobody is left out for numbers that are no larger than
-        the largest that another client sent in any step after the preparation.
+        the largest that another client sent in any step after the preparation. Where most clients are far beyond the
+        others, none of them is at fault: the iteration diverges.
 
         Returns:
             For each the error that says so. What it sent is not remembered.
@@ -148,6 +153,13 @@ class Ledger:
                     f"other client; {_REMEDY}"
                 )
             self._listen(request, field, {c: own for c, own in sizes.items() if c not in found})
+        if len(found) < len(sizes) < 2 * len(far_off := sorted(found)):
+            rest = listed(sorted(sizes.keys() - found.keys()))
+            words = (
+                f"{name}: the numbers of most clients ({listed(far_off)}) lie far beyond those of {rest}: the "
+                f"iteration diverges, of itself or by what {rest} sent before"
+            )
+            found |= {client: DivergedError(words) for client in far_off}
         for client in sizes.keys() - found.keys():
             for field, size in sizes[client].items():
                 largest = self._largest.setdefault((request.step, field), {})
@@ -173,7 +185,8 @@ class Ledger:
     def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
         """Remember a client whose numbers count, and are far beyond the others' all the same."""
         top, known, witnesses = self._beside(request, field, sizes)
-        if not known > 0 or sizes[top][field] <= known * self.spread ** (_TOLD if witnesses > 1 else 2 * _TOLD):
+        told = self.spread**_TOLD if math.isfinite(self.spread) else _TOLD_WITHOUT_LIMIT
+        if not known > 0 or sizes[top][field] <= known * (told if witnesses > 1 else told**2):
             return
         loud = Loud(top, request.step, f"{request.reply.__name__}.{field}", sizes[top][field] / known)
         if top not in self._loud or loud.times > self._loud[top].times:

@@ -19,8 +19,17 @@ from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
 from kernfed.methods.registry import method_of
 
 
-def contradiction(job: JobFile, request: Request[Any]) -> str:
-    """What a request asks otherwise than the job file says, for people; empty: nothing."""
+def contradiction(job: JobFile, request: Request[Any], round_num: int = 0) -> str:
+    """What a request asks otherwise than the job file says, for people; empty: nothing.
+
+    Args:
+        job: The file.
+        request: For it.
+        round_num: In which it is asked.
+    """
+    rounds = method_of(job.method).rounds(job.method)
+    if rounds and round_num > rounds:
+        return f"{request.step} is asked in round {round_num}, and the job file says {rounds} rounds"
     for what, asked, signed in _pairs(job, request):
         if asked != signed:
             return f"{request.step} asks for {what} {_short(asked)}, and the job file says {_short(signed)}"

@@ -68,10 +68,11 @@ def require_room(source: Source, file: pq.ParquetFile, names: Sequence[str]) -> 
     Raises:
         DataError: States what they take.
     """
-    meta = file.metadata
-    wanted = [i for i in range(meta.num_columns) if meta.schema.column(i).path.split(".")[0] in set(names)]
-    pages = sum(meta.row_group(g).column(i).total_uncompressed_size for g in range(meta.num_row_groups) for i in wanted)
-    source.require_room(3 * 8 * meta.num_rows * len(wanted) + 2 * pages)
+    meta, kinds = file.metadata, file.schema_arrow
+    # Not by the columns' own statements: pyarrow ends the process where one of these is damaged.
+    pages = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
+    has_text = any(_is_text(_plain(kinds.field(i).type)) for i, name in enumerate(kinds.names) if name in names)
+    source.require_room(3 * 8 * meta.num_rows * len(names) + (2 * pages if has_text else 0))
 
 
 def text_cells(source: Source, column: pa.ChunkedArray) -> list[object]:
@@ -80,7 +81,7 @@ def text_cells(source: Source, column: pa.ChunkedArray) -> list[object]:
     Raises:
         DataError: Written out, they do not fit into memory.
     """
-    if not _is_text(_value_type(column)):
+    if not _is_text(_plain(column.type)):
         return list(column.to_pylist())
     values, codes = _distinct(column)
     lengths = np.array([*(len(value or "") for value in values), 0], dtype=np.int64)
@@ -89,8 +90,8 @@ def text_cells(source: Source, column: pa.ChunkedArray) -> list[object]:
     return [cells[code] for code in codes.tolist()]
 
 
-def _value_type(column: pa.ChunkedArray) -> pa.DataType:
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Integers]:
@@ -107,7 +108,7 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Integers]:
 
 def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     """A column as float64 (n,), null as NaN; text that is a number counts as one, as in a CSV file."""
-    kind = _value_type(column)
+    kind = _plain(column.type)
     if _is_text(kind):
         return _numbers_of_text(source, faults, name, column)
     if pa.types.is_dictionary(column.type):
@@ -148,7 +149,7 @@ def _is_text(kind: Any) -> bool:
 
 def _labels(column: Any, missing: Sequence[str]) -> tuple[Integers, tuple[str, ...]] | None:
     """Codes and names of a column of classes; None where its type cannot name classes."""
-    kind = _value_type(column)
+    kind = _plain(column.type)
     if _is_text(kind):
         values, codes = _distinct(column)
         return merge_labels(values, codes, missing)

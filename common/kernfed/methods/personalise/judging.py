@@ -16,6 +16,9 @@ NUM_FOLDS: Final = 2
 """Of each client's rows; each network is trained without one of them at the client that it is for."""
 JUDGED_SHARE: Final = 0.5
 """Rounds for which networks are trained to be judged, of those that the final ones take."""
+NEEDED_ERRORS: Final = 2.0
+"""By how many standard errors another candidate must be better. Losses halfway favour what learns fast, so the first
+candidate is left for good reason only."""
 
 
 def without_a_fold(mix: Floats, own: Integers) -> Floats:
@@ -31,26 +34,23 @@ def without_a_fold(mix: Floats, own: Integers) -> Floats:
     return scaled
 
 
-def choose(likeness: Floats, losses: Floats, covariances: Floats, num_rows: Floats) -> Integers:
+def choose(likeness: Floats, losses: Floats, covariances: Floats) -> Integers:
     """Choose a candidate for each client, shape (T,).
 
-    The candidate of the least loss over all rows is the choice of a client, unless another one has a loss that is less
-    by more than its standard error, both over the clients that look like this one.
+    The first is the choice, unless the loss of another one is less by more than `NEEDED_ERRORS` standard errors.
+    Losses and errors are over the clients that look like this one.
 
     Args:
         likeness: How much each client's losses count for each target, at least 0, shape (T, B).
         losses: Mean held-out loss of each client's candidates, shape (B, J).
         covariances: Of these means, over the client's rows, shape (B, J, J).
-        num_rows: Held-out rows of each client, shape (B,).
     """
-    common = int(np.argmin(num_rows @ losses))
     variances = np.diagonal(covariances, axis1=1, axis2=2)
-    variance = variances + variances[:, [common]] - 2.0 * covariances[:, :, common]
+    variance = variances + variances[:, [0]] - 2.0 * covariances[:, :, 0]
     sums = likeness.sum(axis=1, keepdims=True)
     share = np.divide(likeness, sums, out=np.zeros_like(likeness), where=sums > 0)
     error = np.sqrt(np.square(share) @ np.maximum(variance, 0.0))
-    score = share @ (losses - losses[:, [common]]) + error
-    score[:, common] = 0.0
+    score = share @ (losses - losses[:, [0]]) + NEEDED_ERRORS * error
+    score[:, 0] = 0.0  # the first of equals is taken
     chosen: Integers = np.argmin(score, axis=1).astype(np.int64)
-    chosen[score[np.arange(len(score)), chosen] >= 0.0] = common
     return chosen

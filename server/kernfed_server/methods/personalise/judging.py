@@ -49,7 +49,6 @@ async def judged(job: Personalisation, spec: NetworkSpec, found: Collaboration) 
         other.weights[:, [other.clients.index(c) for c in scored]][[other.clients.index(c) for c in told]],
         np.array([scores[c].losses for c in scored], dtype=np.float64),
         np.array([scores[c].covariance for c in scored], dtype=np.float64),
-        np.array([scores[c].num_scored for c in scored], dtype=np.float64),
     )
     taken = {c: other.weights[other.clients.index(c)] for c, j in zip(told, chosen, strict=True) if j == 1}
     job.say(

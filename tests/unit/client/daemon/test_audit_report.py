@@ -40,7 +40,7 @@ def client(tmp_path: Path) -> Path:
             task_id=f"{job}/1/{step}",
             step=step,
             operator="ann",
-            submission=None,
+            submission="5e41" * 16,
             kinds=kinds,
             request=EchoRequest(values=np.ones(2)),
             request_sha256=b"\xab" * 32,
@@ -143,7 +143,7 @@ def test_refusals_are_counted_and_shown(client: Path) -> None:
     log.close()
     report = audit(client, check_chain=True, job="job-c")
     [job] = report.jobs
-    assert (job.operators, job.replies, job.refused, job.parts) == (["eve"], 0, 3, [])
+    assert (job.operators, job.replies, job.refused, job.parts) == (["eve (not proven)"], 0, 3, [])
     assert (job.refusals[0].step, job.refusals[0].method) == ("fedavg.local_update", "dkrr")
     told = CliRunner().invoke(app, ["audit", "--config", str(client)], env={"COLUMNS": "200"}).stdout
     assert "what was refused" in told

@@ -57,6 +57,13 @@ def test_numbers_of_a_step(numbers: dict[str, float], told: str) -> None:
     assert told in contradiction(fixed, update(**numbers))
 
 
+def test_rounds_end() -> None:
+    """A round beyond those of the file is refused: each answers another question about the rows."""
+    fixed = job("rounds = 2\nlocal_steps = 5")
+    assert contradiction(fixed, update(), 2) == ""
+    assert "asked in round 3, and the job file says 2 rounds" in contradiction(fixed, update(), 3)
+
+
 def test_rules_are_left_to_the_coordinator() -> None:
     """What the file leaves to a rule, such as the ridge by rows, follows from the clients and may be any number."""
     assert contradiction(job("local_steps = 5"), update(ridge=0.123, learning_rate=7.0, batch_size=40)) == ""
