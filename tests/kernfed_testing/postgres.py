@@ -49,7 +49,10 @@ class Cluster:
     def start(self) -> None:
         """Start the server."""
         options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
-        self.run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+        try:
+            self.run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+        except AssertionError as err:
+            raise AssertionError((self.folder / "log").read_text(errors="replace")[-2000:]) from err
 
     def stop(self, how: str = "fast") -> None:
         """Stop the server; `immediate` is as a crash."""

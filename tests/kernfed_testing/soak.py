@@ -210,7 +210,7 @@ class Soak:
                 return End.WRONG, f"audit log: {err}"
         if info.state is not JobState.SUCCEEDED:
             good = any(fault.may_fail for fault in met) and info.error_reason not in ("", KernfedError.reason)
-            first = info.error_message.splitlines()[0]
+            first = " | ".join(info.error_message.splitlines()[:4])
             return (End.FAILED if good else End.WRONG), f"{info.state.value}: {info.error_reason}: {first}"
         events = [numbered.event for numbered in await self._fed.operator.events(job_id)]
         twice = _counted_twice(events)

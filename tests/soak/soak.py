@@ -1,7 +1,7 @@
 """`make soak`: jobs of every method, each met by several faults at once or one after another; one line at the end.
 
 Exit status 1 if a job hung, ended otherwise than its undisturbed twin without a word, failed without a reason, or if a
-process wrote a traceback. Jobs are numbered: `--first 17 --jobs 1` runs that one alone, with the same draws. Three
+process wrote a traceback. Jobs are numbered: `--first 17 --jobs 1` runs that one alone, with the same draws. Some
 federations share the work; that of every fourth job keeps its books in PostgreSQL, where its programs are installed.
 Disks are filled up where this user may mount some (root).
 """
@@ -18,6 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = (
+    "0"  # read as grpc is loaded: its handlers kill programs that run as other users
+)
 
 from kernfed_testing import forked, nodes, postgres, soak
 from kernfed_testing.faults import Faults
@@ -55,14 +58,14 @@ def _cluster() -> Iterator[Cluster | None]:
         yield cluster
 
 
-async def run(numbers: Sequence[int], seed: int) -> int:
+async def run(numbers: Sequence[int], seed: int, federations: int) -> int:
     """Run it; the exit status."""
     nodes.LIMIT_S = LONGEST_S
     result = soak.Result()
     with _cluster() as cluster:
         with_postgres = [n for n in numbers if n % 4 == 3] if cluster is not None else []
         others = sorted(set(numbers) - {*with_postgres})
-        shares = [(cluster, with_postgres), (None, others[::2]), (None, others[1::2])]
+        shares = [(cluster, with_postgres), *((None, others[i::federations]) for i in range(federations))]
         for found in await asyncio.gather(*(_run(share, seed, books) for books, share in shares if share)):
             result.add(found)
     for name, count in sorted(result.faults.items()):
@@ -79,11 +82,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=17, help="how many")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--federations", type=int, default=2, help="at a time, beside the one with PostgreSQL")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kernfed-clock-") as folder:
         os.environ |= set_by_file(Path(folder))
         forked.preload("grpc.aio", "kernfed_server.app", "kernfed_client.app", "kernfed_client.cli")
-        return asyncio.run(run(range(args.first, args.first + args.jobs), args.seed))
+        return asyncio.run(run(range(args.first, args.first + args.jobs), args.seed, args.federations))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 from kernfed.maths.shares import capped
 
+MOST_PREPARATIONS = 3
+"""Times that a client is prepared again within a step: it may lose its state once more, or say so for ever."""
+
 Check = Callable[[str, Any], None]
 """Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
 
@@ -271,13 +274,15 @@ class Cohort:
         request, asked = call.request, call.clients
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
         outcomes = dict(await self._exchange.ask(call))
-        unprepared = [
-            client
-            for client in call.clients
-            if isinstance(o := outcomes.get(client), Fault) and o.reason == JobStateMissingError.reason
-        ]
-        if unprepared:
-            outcomes.update(await self._prepare_again(call, unprepared))
+        for attempt in range(1, MOST_PREPARATIONS + 1):
+            unprepared = [
+                client
+                for client in call.clients
+                if isinstance(o := outcomes.get(client), Fault) and o.reason == JobStateMissingError.reason
+            ]
+            if not unprepared:
+                break
+            outcomes.update(await self._prepare_again(call, unprepared, attempt))
         return await self._settle(call, outcomes, optional=optional)
 
     async def mean(
@@ -335,12 +340,13 @@ class Cohort:
         rows = {client: self.num_rows[client] for client in clients if client in self.num_rows}
         return RowsNeeded(self.counted(rows), self._rows_fraction or 0.0)
 
-    async def _prepare_again(self, call: Call[R], clients: list[str]) -> Mapping[str, R | Fault]:
+    async def _prepare_again(self, call: Call[R], clients: list[str], attempt: int) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
-        faults = await self._repeat_setup(clients, f"again-{call.task_id.rpartition('/')[2]}")
+        again = f"again{attempt if attempt > 1 else ''}"
+        faults = await self._repeat_setup(clients, f"{again}-{call.task_id.rpartition('/')[2]}")
         ready = tuple(c for c in clients if c not in faults)
-        again = replace(call, clients=ready, task_id=f"{call.task_id}/again", needed=0, rows=RowsNeeded())
-        return {**faults, **(await self._exchange.ask(again) if ready else {})}
+        asked = replace(call, clients=ready, task_id=f"{call.task_id}/{again}", needed=0, rows=RowsNeeded())
+        return {**faults, **(await self._exchange.ask(asked) if ready else {})}
 
     async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
         """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client."""

@@ -26,7 +26,7 @@ from kernfed.v1 import task_pb2
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.queue import JobQueue
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.jobs.task import ActiveJob, finish_job, run_job
+from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_of
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.history import WATCHER_LIMIT, History
 from kernfed_server.keeping.store import Store, StoredJob
@@ -369,7 +369,7 @@ class RunManager:
         with structlog.contextvars.bound_contextvars(job_id=active.info.job_id):
             active.begun = True
             try:
-                exchange = self._make_exchange(active.info, await self._store.submission(active.info.job_id))
+                exchange = self._make_exchange(active.info, await submission_of(active, self._store))
                 candidates = functools.partial(self._queue.candidates, active)
                 outcome = await run_job(active, self._store, exchange, self._execute, candidates)
                 active.finishing = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +31,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.base import Begins
 from kernfed.methods.registry import method_of
 from kernfed.status import INTERNAL_TEXT
+from kernfed.v1 import task_pb2
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.outcomes import Tally, count, count_answer, participation
 from kernfed_server.jobs.run import Checkpoint, Model, Run
@@ -157,6 +160,13 @@ class Outcome:
     reason: str = ""
 
 
+async def submission_of(active: ActiveJob, store: Store) -> task_pb2.Submission | None:
+    """What the operator signed; waits for a store that cannot be read."""
+    limit_s = active.file.cohort.wait_s
+    read = functools.partial(store.submission, active.info.job_id)
+    return await until_kept(read, "the job's submission", active.journal, limit_s=limit_s, done="read")
+
+
 async def run_job(
     active: ActiveJob,
     store: Store,
@@ -279,7 +289,8 @@ async def finish_job(
     active.info = info
     active.history.tell(JobUpdate(event, info))
     log.info("job over", state=info.state.value, round_num=info.round_num, reason=info.error_reason or None)
-    await store.drop_checkpoint(info.job_id)
+    with contextlib.suppress(UnavailableError):  # the next start of the coordinator removes it
+        await store.drop_checkpoint(info.job_id)
 
 
 def _platforms_differ(devices: Mapping[str, str]) -> bool:
@@ -295,7 +306,8 @@ async def _execute(
 ) -> Model | None:
     file = active.file
     limit_s = file.cohort.wait_s
-    resumption = await store.load_checkpoint(active.info.job_id)
+    load = functools.partial(store.load_checkpoint, active.info.job_id)
+    resumption = await until_kept(load, "the last checkpoint", active.journal, limit_s=limit_s, done="read")
     if resumption is not None:
         active.answers = {client: dict(steps) for client, steps in resumption.answers.items()}
         active.info = replace(active.info, round_num=resumption.checkpoint.round_num)

@@ -55,16 +55,23 @@ def _close(opening: asyncio.Future[F]) -> None:
 
 
 async def until_kept(
-    attempt: Callable[[], Awaitable[T]], what: str, told: Told, *, limit_s: float, round_num: int = 0
+    attempt: Callable[[], Awaitable[T]],
+    what: str,
+    told: Told,
+    *,
+    limit_s: float,
+    round_num: int = 0,
+    done: str = "written",
 ) -> T:
-    """Do what writes to the disk or the database; while that does not go, wait, say so, and do it again.
+    """Do what needs the disk or the database; while that does not go, wait, say so, and do it again.
 
     Args:
         attempt: Leaves nothing half done when it fails, and may be repeated.
-        what: What is to be written, for the text.
+        what: What is to be written, or else, for the text.
         told: Gets a waiting event with the cause, and one without text when it goes on.
         limit_s: How long to wait; `cohort.wait_s` of the job.
         round_num: Of the events.
+        done: What is to be done to it, for the text.
 
     Raises:
         DiskFullError: No space for `limit_s`.
@@ -76,7 +83,7 @@ async def until_kept(
             return None
         if not isinstance(err, UnavailableError | OSError | SafetensorError):
             return None
-        return f"disk full: {what}" if is_full(err) else f"{what} cannot be written: {err}"
+        return f"disk full: {what}" if is_full(err) else f"{what} cannot be {done}: {err}"
 
     def tell(words: str, err: Exception | None) -> None:
         if err is None:

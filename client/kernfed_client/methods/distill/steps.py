@@ -109,7 +109,7 @@ def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStart
     """
     content = _read(job, request.sha256)
     if content is None:
-        raise JobStateMissingError("this client does not hold the job's public set; it is sent again")
+        raise JobStateMissingError("this client does not hold the job's public set; prepare it again")
     points = public_set.unpack(content, len(job.schema.features))
     lesson = Lesson(
         x=job.x_train,

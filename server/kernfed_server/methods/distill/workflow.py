@@ -11,7 +11,6 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Floats
-from kernfed.errors import JobStateMissingError
 from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
@@ -112,8 +111,6 @@ class _Distillation:
     """With the lengthscales that the clients take."""
     named: set[str] = field(default_factory=set)
     """Clients of whose implausible predictions was told."""
-    lost: tuple[str, ...] = ()
-    """Clients that said that they hold no state for this job: they may lack the public set."""
 
     @property
     def all_take_part(self) -> bool:
@@ -148,7 +145,9 @@ class _Distillation:
         self.content = await asyncio.to_thread(pack, self.public)
         self.digest = await asyncio.to_thread(sha256, self.content)
         gate = Gate(self.cohort, self.run, strict=setup.strict)
-        await (self._look_again() if begun else self._hand_out(gate))
+        if not begun:
+            await self._hand_out(gate)
+        self.cohort.recall(self._public_set())  # to a client that loses its state it is sent again, with the rest
         alpha = 0.0 if isinstance(settings.alpha, str) else settings.alpha
         if alpha == 0.0 and len(self.cohort.clients) == 1:
             alpha = 0.5
@@ -201,30 +200,15 @@ class _Distillation:
             + ("" if len(lacking) == len(self.cohort.clients) else "; the others have it")
         )
 
-    async def _look_again(self) -> None:
-        """Behind a restart: those who are there and lost the public set get it; nobody is waited for."""
-        known = await self.run.optional(
-            self.cohort.ask(LookUpPublicSetRequest(sha256=self.digest)), "who has the public set is not known"
-        )
-        self.lost = tuple(client for client, reply in known.items() if not reply.known)
-
     async def predictions(self, state: Iteration, round_num: int) -> dict[str, PublicPredictions]:
         """One round's replies; with drawn clients, of those drawn."""
-        await self._send_again()
         if self.all_take_part:
-            replies = await self.cohort.ask(self._request(state, round_num - 1))
-        else:
-            drawn = sample_clients(
-                self.cohort.clients, self.settings.client_fraction, self.setup.schema.seed, round_num
-            )
-            if self.settings.uploads == "current":
-                replies = await self.cohort.ask(self._request(state, round_num - 1), clients=drawn, drawn=True)
-            else:
-                asked = {client: self._request(state, state.trained[client]) for client in drawn}
-                replies = await self.cohort.ask_each(asked, drawn=True)
-        faults = self.cohort.faults
-        self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
-        return replies
+            return await self.cohort.ask(self._request(state, round_num - 1))
+        drawn = sample_clients(self.cohort.clients, self.settings.client_fraction, self.setup.schema.seed, round_num)
+        if self.settings.uploads == "current":
+            return await self.cohort.ask(self._request(state, round_num - 1), clients=drawn, drawn=True)
+        asked = {client: self._request(state, state.trained[client]) for client in drawn}
+        return await self.cohort.ask_each(asked, drawn=True)
 
     def set_targets(self, state: Iteration, round_num: int, answered: Iterable[str]) -> None:
         """Targets of this round, for those who fit them: V, or W where the coordinator makes it (Algorithm 2)."""
@@ -300,13 +284,6 @@ class _Distillation:
 
     def _public_set(self) -> KeepPublicSetRequest:
         return KeepPublicSetRequest(sha256=self.digest, content=np.frombuffer(self.content, dtype=np.uint8))
-
-    async def _send_again(self) -> None:
-        lost, self.lost = self.lost, ()
-        if lost:
-            # Without an answer they stay out of this round, and are asked again in the next.
-            sent = self.cohort.ask(self._public_set(), clients=lost, drawn=True)
-            await self.run.optional(sent, "public set not sent again")
 
     async def _measure(self, request: MeasureDistilledRequest) -> RoundMetrics:
         return await measured(self.cohort.ask(request, optional=True), self.setup.schema.task, self.run)

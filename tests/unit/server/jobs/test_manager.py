@@ -395,3 +395,22 @@ async def test_a_job_that_wants_no_report(tmp_path: Path) -> None:
         names = [artifact.name for artifact in await w.runs.artifacts(info.job_id)]
         assert names == ["job.json", "job.toml", "metrics.csv", "metrics.jsonl"]
         assert not any("report.html" in e.event.message for e in await w.store.events(info.job_id))
+
+
+async def test_a_job_waits_for_a_store_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that goes away as a job begins does not end it: it says so, and begins when the database is back."""
+    async with world(tmp_path / "data", "a") as w:
+        load, faults = w.store.load_checkpoint, [UnavailableError("the server closed the connection")]
+
+        async def sometimes(job_id: str) -> Any:
+            if faults:
+                raise faults.pop()
+            return await load(job_id)
+
+        monkeypatch.setattr(w.store, "load_checkpoint", sometimes)
+        w.script.free = True
+        job = await w.submit("one", ["a"])
+        said = await w.waiting(job.job_id)
+        ended = await w.finished(job.job_id)
+    assert said == "waiting: the last checkpoint cannot be read: the server closed the connection"
+    assert ended.state is JobState.SUCCEEDED
