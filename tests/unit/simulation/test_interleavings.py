@@ -138,7 +138,7 @@ def faults(files: dict[str, Path], twin: dict[str, Array], method: str, actions:
 
 @pytest.mark.parametrize("method", METHODS)
 @settings(
-    max_examples=15 if QUICK else 500,
+    max_examples=10 if QUICK else 500,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
