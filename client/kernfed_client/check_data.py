@@ -143,7 +143,7 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
 
 
 def _outside_notes(data: LocalData, schema: DataSchema) -> list[str]:
-    """One note per range of the job that rows lie outside of."""
+    """One note per range of the job that leaves rows out: those outside, and as many more as the policy asks for."""
     return [
         f"column {r.column!r}: {n} {'row is' if n == 1 else 'rows are'} left out, for the job takes values from "
         f"{r.low:g} to {r.high:g} alone"

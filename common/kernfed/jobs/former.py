@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from kernfed.arrays import Array
+from kernfed.arrays import GREATEST, Array
 from kernfed.artifact_names import CHECKPOINT, JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.job_file import JobFile
@@ -88,6 +88,9 @@ class Former:
             raise DataError(f"start_from: made by a release of kernfed that this one does not know; {_REMEDY}")
         if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays.values()):
             raise DataError(f"start_from: {former.origin} left numbers that are not finite; begin anew")
+        weights = arrays.get(WEIGHTS)
+        if weights is not None and (np.abs(weights) > GREATEST).any():
+            raise DataError(f"start_from: {former.origin} left weights beyond {GREATEST:g}; begin anew")
         return former
 
     def refuse_other(self, job: JobFile) -> None:

@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from kernfed.arrays import Array
-from kernfed.errors import DataError, JobError
-from kernfed.features.spec import FeatureSpec
+from kernfed.arrays import GREATEST, Array
+from kernfed.errors import ConfigError, DataError, JobError
+from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
 from kernfed.jobs.former import AGREEMENT, Former
 from kernfed.jobs.job_file import JobFile
 from kernfed_server.jobs.state import Arrays, State
 
 _ARRAYS = ("mean", "deviation", "feature_mean", "target_mean")
 _FACTS = "facts"
+_ROUNDING = 1e-6
+"""Of shares of classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,34 @@ class Agreement:
         values |= {name: state[name] for name in _ARRAYS}
         return cls(**values)
 
+    def fault(self) -> str:
+        """Why these cannot be the values of a job, though they were read; empty: they can. May draw the features."""
+        sizes = {"mean": self.spec.num_columns, "deviation": self.spec.num_columns}
+        if self.fingerprint:
+            sizes["feature_mean"] = self.spec.num_features
+            outputs = self.target_mean.size
+            sizes["target_mean"] = outputs if outputs == len(self.classes) else 1
+        for name in _ARRAYS:
+            array = getattr(self, name)
+            if array.dtype.kind != "f" or not (np.abs(array) <= GREATEST).all():
+                return f"{name} holds something else than numbers up to {GREATEST:g}"
+            if name in sizes and array.shape != (sizes[name],):
+                return f"{name} has shape {array.shape}, not ({sizes[name]},)"
+        if not (self.deviation > 0).all():
+            return "deviation holds a number that is not above 0"
+        if self.classes and (np.abs(self.target_mean - 0.5) > 0.5 + _ROUNDING).any():
+            return "target_mean holds what is no share of a class"
+        try:
+            check_spec(self.spec)
+        except ConfigError as err:
+            return str(err)
+        if self.fingerprint and (own := fingerprint(self.spec)) != self.fingerprint:
+            return (
+                f"its features have the fingerprint {self.fingerprint[:12]!r}, and this coordinator draws "
+                f"{own[:12]!r} from what it says of them"
+            )
+        return ""
+
     @classmethod
     def of_checkpoint(cls, arrays: Arrays) -> Agreement | None:
         """That of the job whose checkpoint holds these arrays; None where an earlier release wrote it.
@@ -134,6 +164,8 @@ class Earlier:
             raise DataError(
                 f"start_from: {former.origin} does not say what its clients agreed on; run it again with this release"
             )
+        if fault := agreement.fault():
+            raise DataError(f"start_from: {former.origin}: {fault}; fetch the job's artifacts again, or begin anew")
         known = job.data is not None and job.data.standardise  # else nobody scaled the columns
         mean, deviation = (agreement.mean, agreement.deviation) if known else (np.zeros(0), np.zeros(0))
         return cls(former.origin, replace(agreement, ridge=None), mean, deviation)

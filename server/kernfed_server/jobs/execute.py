@@ -70,7 +70,7 @@ async def execute(
         run.go_on_from(former)
     elif former is not None:
         run.begin_with(former)
-        earlier = Earlier.of_former(former, job)
+        earlier = await asyncio.to_thread(Earlier.of_former, former, job)
     setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = resolve(job, setup, run)
     cohort.let_differ(workflow.spread(job.method))

@@ -20,6 +20,7 @@ from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed.methods.shares import ClientShare, SharesFinding
 from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.agreed import AgreedValues
+from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
 from kernfed_server.jobs.state import Arrays, State, json_array
 
@@ -132,6 +133,9 @@ class Run:
         self.former = former.job_id
         if self._resumed is not None:
             return
+        agreement = Agreement.of_checkpoint(former.arrays)
+        if agreement is not None and (fault := agreement.fault()):
+            raise DataError(f"start_from: {former.origin}: {fault}; fetch the job's artifacts again, or begin anew")
         self.note(f"goes on from {former.origin}, behind its round {former.round_num}")
         state = {name: array for name, array in former.arrays.items() if name.removeprefix(_OWN) not in _OF_ONE_JOB}
         self._resumed, self._round = Checkpoint(former.round_num, state), former.round_num

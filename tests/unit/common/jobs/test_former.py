@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
+from kernfed_server.jobs.agreement import Agreement
 from kernfed_simulation.federation import from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import regression_rows
@@ -56,6 +58,12 @@ def run(folder: Path, name: str, text: str, rows: object = ROWS) -> Simulated:
     done = simulate(job, from_rows(rows, (), folder / "state"), text=text, files=files, out=folder / name)  # type: ignore[arg-type]  # a dict of rows
     assert done.error is None, done.error
     return done
+
+
+def error(folder: Path, text: str) -> str:
+    """What a job is refused for."""
+    job, text, files = attach_files(parse_job(text), text, folder)
+    return str(simulate(job, from_rows(ROWS, (), folder / "state"), text=text, files=files).error)
 
 
 def notes(done: Simulated) -> str:
@@ -146,6 +154,33 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             run(tmp_path, "next", text)
+
+
+@pytest.mark.parametrize("method", ["newton", "online"])
+def test_absurd_values_of_a_former_job_are_refused(tmp_path: Path, method: str) -> None:
+    """Finite numbers that no rows have, and features that nobody draws: what, of which job, and what to do."""
+    first = "online" if method == "online" else "fedavg"
+    settings: dict[str, Any] = {"num_frequencies": 4} if method == "online" else {}
+    run(tmp_path, "first", job_text(first, rounds=2, **settings))
+    path = tmp_path / "first" / CHECKPOINT
+    arrays = load_file(path)
+    wrong = [("deviation", 1e300, "deviation holds"), ("mean", np.full(9, 1.0), r"mean has shape \(9,\)")]
+    if method == "newton":
+        wrong += [("target_mean", 1e200, "target_mean holds")]
+    for name, value, said in wrong:
+        key = f"run.agreement.{name}"
+        changed = value if isinstance(value, np.ndarray) else np.full_like(arrays[key], value)
+        save_file({**arrays, key: changed}, path)
+        text = job_text(method, "first", **settings, rounds=4)
+        assert re.search(rf"start_from: job .*: {said}.*; fetch the job's artifacts again", error(tmp_path, text))
+    if method == "newton":
+        facts = arrays["run.agreement.facts"].tobytes()
+        agreement = Agreement.of_checkpoint(arrays)
+        assert agreement is not None
+        none = facts.replace(agreement.fingerprint.encode(), b"0" * 64)
+        save_file({**arrays, "run.agreement.facts": np.frombuffer(none, np.uint8)}, path)
+        told = error(tmp_path, job_text(method, "first", rounds=4))
+        assert "fingerprint '000000000000', and this coordinator draws" in told
 
 
 def test_a_state_that_is_no_state_is_refused(tmp_path: Path) -> None:
