@@ -27,13 +27,14 @@ LIMIT_BYTES = 1 << 30
 """By which resident memory may grow."""
 
 
-def fuzz(name: str, target: Target, seconds: float, draw: random.Random) -> tuple[int, int]:
-    """Bend and read; inputs tried, and how many broke the reader."""
+def fuzz(name: str, target: Target, seconds: float, draw: random.Random, last: Path) -> tuple[int, int]:
+    """Bend and read; inputs tried, and how many broke the reader. `last` holds the one under way."""
     tried, broke = 0, set()
     end = time.monotonic() + seconds
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     while time.monotonic() < end:
         data = bend(draw, target.examples)
+        last.write_bytes(data)
         began = time.monotonic()
         error = ""
         try:
@@ -50,6 +51,27 @@ def fuzz(name: str, target: Target, seconds: float, draw: random.Random) -> tupl
             broke.add(error.split(":")[0])
             keep(name, data, error)
     return tried, len(broke)
+
+
+def apart(name: str, seconds: float, seed: int) -> tuple[int, int]:
+    """Fuzz one reader in a process of its own: libraries may end it, and then its last input broke it."""
+    with tempfile.TemporaryDirectory(prefix="kernfed-fuzz-") as folder:
+        last = Path(folder) / "last"
+        command = [sys.executable, __file__, "--reader", name, "--last", str(last)]
+        ended = subprocess.run(
+            [*command, "--seconds", str(seconds), "--seed", str(seed)],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=seconds + 300,
+            check=False,
+        )
+        *said, counts = ended.stdout.splitlines() or [""]
+        print("\n".join(said), end="\n" if said else "", flush=True)
+        if ended.returncode:
+            keep(name, last.read_bytes() if last.exists() else b"", f"its process ended with {ended.returncode}")
+            return 0, 1
+        tried, broke = counts.split()
+        return int(tried), int(broke)
 
 
 def guided(name: str, seconds: float) -> tuple[int, int]:
@@ -93,15 +115,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="for all readers together")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--reader", help="this one alone, in this process")
+    parser.add_argument("--last", type=Path, help="where its input under way is kept")
     args = parser.parse_args()
-    draw = random.Random(args.seed)
     total = broken = 0
     with tempfile.TemporaryDirectory(prefix="kernfed-fuzz-") as folder:
         found = targets(Path(folder))
+        if args.reader:
+            last = args.last or Path(folder) / "last"
+            print(*fuzz(args.reader, found[args.reader], args.seconds, random.Random(args.seed), last))
+            return 0
         with_atheris = importlib.util.find_spec("atheris") is not None
         each = args.seconds / len(found) / (1 + with_atheris)
-        for name, target in found.items():
-            results = [fuzz(name, target, each, draw)]
+        for name in found:
+            results = [apart(name, each, args.seed)]
             if with_atheris:
                 results.append(guided(name, each))
             print(f"{name}: {' + '.join(str(tried) for tried, _ in results)} inputs", flush=True)

@@ -14,6 +14,7 @@ from kernfed_testing.fuzz import CORPUS, Target, bend, targets
 NAMES = [
     "audit-log",
     "certificate",
+    "checkpoint",
     "client-file",
     "coordinator-file",
     "csv",
@@ -37,6 +38,7 @@ NAMES = [
     "signing-request",
     "stream-csv",
     "stream-jsonl",
+    "submission",
     "task-frame",
     "token",
 ]

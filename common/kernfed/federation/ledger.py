@@ -18,6 +18,7 @@ from kernfed.arrays import GREATEST
 from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError, KernfedError
 from kernfed.federation.messages.base import FieldInfo, R, Reply, Request, Stated, fields_of
 from kernfed.maths.aggregate import norm
+from kernfed.wording import listed
 
 SPREAD = 1e6
 """How many times the largest number of all other clients one client's may be, where a method states no other rule."""
@@ -152,9 +153,13 @@ class Ledger:
                     f"other client; {_REMEDY}"
                 )
             self._listen(request, field, {c: own for c, own in sizes.items() if c not in found})
-        if 2 * len(far_off := sorted(found.keys() - beyond.keys())) > len(sizes):
-            words = f"{name}: the numbers of most clients ({', '.join(far_off)}) lie far beyond those of the others"
-            found |= {client: DivergedError(f"{words}: the iteration diverges") for client in far_off}
+        if len(found) < len(sizes) < 2 * len(far_off := sorted(found)):
+            rest = listed(sorted(sizes.keys() - found.keys()))
+            words = (
+                f"{name}: the numbers of most clients ({listed(far_off)}) lie far beyond those of {rest}: the "
+                f"iteration diverges, of itself or by what {rest} sent before"
+            )
+            found |= {client: DivergedError(words) for client in far_off}
         for client in sizes.keys() - found.keys():
             for field, size in sizes[client].items():
                 largest = self._largest.setdefault((request.step, field), {})

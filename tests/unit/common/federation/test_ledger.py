@@ -159,6 +159,14 @@ def test_where_most_are_far_beyond_nobody_is_blamed() -> None:
     assert isinstance(alone["m"], InvalidReplyError)
 
 
+def test_numbers_of_no_use_are_a_part_of_it() -> None:
+    """Two beyond 10^100 and a third far off, against one client of ordinary numbers."""
+    values = {"a": gradient(1e88), "b": gradient(1e120), "c": gradient(1e300), "m": gradient(7.0)}
+    found = ledger().outliers(ASKED, values)
+    assert set(found) == {"a", "b", "c"}
+    assert all("a, b, c" in str(err) and isinstance(err, DivergedError) for err in found.values())
+
+
 @pytest.mark.parametrize(("spread", "value"), [(SPREAD, 2e3), (float("inf"), 2e4)])
 def test_numbers_that_count_though_they_are_far_off_are_remembered(spread: float, value: float) -> None:
     """The client, step and field, and how many times the others' they were; ordinary ones are nothing of the kind."""
