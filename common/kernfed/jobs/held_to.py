@@ -1,7 +1,8 @@
 """What a job file fixes of its method's requests, so that a client can hold a coordinator to a signed file.
 
 Held to the file are the data set and its schema, the feature map as far as the file gives it, and the numbers that the
-method names in `Method.fixed`. What follows from the clients' rows, or from rules such as `auto`, is not.
+method names in `Method.fixed`. What follows from the clients' rows, or from rules such as `auto`, is not. A signed job
+may go on under a later release: who changes what a schema or a map is by the file lets the former one pass here too.
 """
 
 from __future__ import annotations
