@@ -7,25 +7,18 @@ from dataclasses import replace
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, StreamFile
-from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.streams import Stream, TableStream, spool_folder
 
 
-def open_stream(job: LocalJob) -> Stream:
-    """Open the stream of a job's data set.
+def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple[str, ...]) -> Stream | None:
+    """Open the stream that a client file names for a data set; None: it names none.
 
     Raises:
         DataError: It cannot be read, or does not fit the job.
         ConfigError: The daemon is not the one that rows come to.
     """
-    found = stream_of(job.file, job.dataset, job.schema, job.classes)
-    return TableStream(job.data.train, job.classes) if found is None else found
-
-
-def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple[str, ...]) -> Stream | None:
-    """Open the stream that a client file names for a data set; None: it names none. Errors: see `open_stream`."""
     section = file.datasets.get(dataset)
     stream = section.stream if section is not None else None
     if stream is None:

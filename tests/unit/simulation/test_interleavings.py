@@ -138,7 +138,7 @@ def faults(files: dict[str, Path], twin: dict[str, Array], method: str, actions:
 
 @pytest.mark.parametrize("method", METHODS)
 @settings(
-    max_examples=15 if QUICK else 500,
+    max_examples=10 if QUICK else 500,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
@@ -157,3 +157,35 @@ def test_the_same_model_or_a_word(
 def test_left_in_peace(files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str) -> None:
     """Over lines in memory a job ends as in one process."""
     assert faults(files, twins[method], method, []) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "actions"),
+    [
+        pytest.param(
+            "fedavg",
+            [
+                ("back up client", "b", 15),
+                ("restore client", "b", 7),
+                ("back up client", "b", 18),
+                ("kill both", "a", 23),
+            ],
+            id="a setup step from memory on top of others that were done again",
+        ),
+        pytest.param(
+            "em-kofl",
+            [("both", "a", 14), ("cut", "a", 18), ("cut", "a", 16), ("kill coordinator", "b", 2)],
+            id="all parameters in place of those that a client moved by itself",
+        ),
+        pytest.param(
+            "perfedavg",
+            [("both", "b", 24), ("one", "b", 15), ("cut", "b", 8)],
+            id="a round without a client, in silence",
+        ),
+    ],
+)
+def test_what_was_found_once(
+    files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str, actions: list[Action]
+) -> None:
+    """The shortest sequences that the search found do no harm any more."""
+    assert faults(files, twins[method], method, actions) == []

@@ -45,7 +45,8 @@ from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
 from kernfed_client.methods.online.state import FOLDER, ClientState, LeftOut, StateKeeper, has_state, take_over
 from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
-from kernfed_client.streams.sources import open_stream
+from kernfed_client.streams.sources import stream_of
+from kernfed_client.streams.streams import TableStream
 
 _DRAWS = 256
 
@@ -64,7 +65,8 @@ class OnlineClient:
         """
         self._job = job
         self._request = request
-        self.stream = open_stream(job)
+        found = stream_of(job.file, job.dataset, job.schema, job.classes)
+        self.stream = TableStream(job.data.train, job.classes) if found is None else found
         self.least_rows = job.file.policy.min_rows
         self.norm = request.norm
         low, span = request.target_low, request.target_span

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,8 +39,9 @@ def heart_schema() -> DataSchema:
     return data_schema(load_job(HEART / "newton.toml")[0])
 
 
-def heart_job(client: str = "va") -> LocalJob:
-    return LocalJob("j1", client, load_client_file(HEART / "clients" / f"{client}.toml"))
+def heart_job(state: Path, client: str = "va") -> LocalJob:
+    file = load_client_file(HEART / "clients" / f"{client}.toml")
+    return LocalJob("j1", client, file.model_copy(update={"state": state}))
 
 
 def rows(x: list[list[float]], labels: list[str] | None = None, y: list[float] | None = None) -> PartitionData:
@@ -63,8 +65,8 @@ def schema(task: LearningTask, classes: tuple[str, ...] = ()) -> DataSchema:
     )
 
 
-def prepared(spec: FeatureSpec) -> LocalJob:
-    job = heart_job()
+def prepared(state: Path, spec: FeatureSpec) -> LocalJob:
+    job = heart_job(state)
     about = data.describe(job, DescribeDataRequest(dataset="heart", schema=heart_schema()))
     deviation = np.sqrt(about.sum_squares / about.num_rows)
     data.standardise(
@@ -86,9 +88,9 @@ def test_every_data_request_has_a_step() -> None:
         assert request in STEPS
 
 
-def test_setup_end_to_end_on_one_hospital() -> None:
+def test_setup_end_to_end_on_one_hospital(tmp_path: Path) -> None:
     """The set-up on one hospital gives the numbers that numpy gives directly."""
-    job = heart_job()
+    job = heart_job(tmp_path)
     describe = DescribeDataRequest(dataset="heart", schema=heart_schema())
     about = data.describe(job, describe)
     dims = validate(about, validate(describe, {}))
@@ -136,9 +138,9 @@ def test_setup_end_to_end_on_one_hospital() -> None:
     np.testing.assert_allclose(again.feature_mean, embedding.feature_mean, atol=1e-14)
 
 
-def test_setup_again_gives_the_same_bits() -> None:
+def test_setup_again_gives_the_same_bits(tmp_path: Path) -> None:
     """The set-up gives the same bits again, and other means replace those before."""
-    first, second = prepared(SPEC), prepared(SPEC)
+    first, second = prepared(tmp_path / "1", SPEC), prepared(tmp_path / "2", SPEC)
     assert torch.equal(first.z_train, second.z_train)
     mean = np.full(50, 0.1)
     data.centre(first, CentreRequest(feature_mean=mean, target_mean=np.array([0.5])))
@@ -151,9 +153,9 @@ def test_setup_again_gives_the_same_bits() -> None:
     assert torch.equal(second.y_train, first.y_train)
 
 
-def test_setup_repeated_from_the_beginning_forgets_the_rest() -> None:
+def test_setup_repeated_from_the_beginning_forgets_the_rest(tmp_path: Path) -> None:
     """A second description drops scales and features of the first."""
-    job = prepared(SPEC)
+    job = prepared(tmp_path, SPEC)
     data.describe(job, DescribeDataRequest(dataset="heart", schema=heart_schema()))
     with pytest.raises(JobStateMissingError, match=r"data\.standardise"):
         _ = job.x_train
@@ -161,9 +163,9 @@ def test_setup_repeated_from_the_beginning_forgets_the_rest() -> None:
         _ = job.z_train
 
 
-def test_steps_out_of_order_say_what_is_missing() -> None:
+def test_steps_out_of_order_say_what_is_missing(tmp_path: Path) -> None:
     """A step that comes too early names the step that it waits for."""
-    job = heart_job()
+    job = heart_job(tmp_path)
     ones = np.ones(10)
     with pytest.raises(JobStateMissingError, match=r"data\.describe"):
         data.standardise(job, StandardiseRequest(classes=("0", "1"), mean=ones, deviation=ones, median_distance=False))
@@ -179,18 +181,18 @@ def test_steps_out_of_order_say_what_is_missing() -> None:
         data.centre(job, CentreRequest(feature_mean=ones, target_mean=ones))
 
 
-def test_a_failed_describe_leaves_nothing_behind() -> None:
+def test_a_failed_describe_leaves_nothing_behind(tmp_path: Path) -> None:
     """After a description that failed no data are left of the one before."""
-    job = prepared(SPEC)
+    job = prepared(tmp_path, SPEC)
     with pytest.raises(DataError, match="not offered"):
         data.describe(job, DescribeDataRequest(dataset="lungs", schema=heart_schema()))
     with pytest.raises(JobStateMissingError):
         _ = job.num_rows
 
 
-def test_memo_lasts_until_features_or_means_change() -> None:
+def test_memo_lasts_until_features_or_means_change(tmp_path: Path) -> None:
     """What a job keeps is made again once its features or means change."""
-    job = prepared(SPEC)
+    job = prepared(tmp_path, SPEC)
     made = []
 
     def make() -> int:
@@ -204,9 +206,9 @@ def test_memo_lasts_until_features_or_means_change() -> None:
     assert job.memo("h", make) == 3
 
 
-def test_requests_that_do_not_fit_are_refused() -> None:
+def test_requests_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     """Scales, features and means of the wrong size are refused by what is wrong."""
-    job = prepared(SPEC)
+    job = prepared(tmp_path / "1", SPEC)
     ones = np.ones(10)
     zero = np.array([*np.ones(9), 0.0])
     with pytest.raises(WireError, match="deviation of column 'oldpeak'"):
@@ -223,7 +225,7 @@ def test_requests_that_do_not_fit_are_refused() -> None:
         )
     with pytest.raises(ConfigError, match="features"):
         data.map_features(job, MapFeaturesRequest(features=replace(SPEC, num_features=51), num_outputs=1))
-    job = prepared(SPEC)
+    job = prepared(tmp_path / "2", SPEC)
     with pytest.raises(WireError, match="49 features"):
         data.mean_embedding(job, MeanEmbeddingRequest(num_features=49, num_outputs=1))
     with pytest.raises(InvalidTensorError, match="means"):

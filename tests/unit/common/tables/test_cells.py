@@ -23,11 +23,10 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, StreamFile
 from kernfed.tables.cells import EXACT, Misread, read_value
-from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_partition
 from kernfed_client.streams.feeds import Spool
 from kernfed_client.streams.folder import FolderStream
-from kernfed_client.streams.sources import open_stream
+from kernfed_client.streams.sources import stream_of
 from kernfed_testing.properties import examples
 
 
@@ -204,8 +203,6 @@ def test_a_stream_that_is_followed_has_lines_of_bytes(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("a,y\n1,2\n3,4\n")
     stream = StreamFile(path=tmp_path, source="follow", encoding="utf-16")
     section = DatasetSection(train=PartitionFile(path=tmp_path / "train.csv"), stream=stream)
-    job = LocalJob("job", "ann", ClientFile(state=tmp_path / "state", datasets={"d": section}))
-    job.load("d", schema())
-    job.standardise((), np.zeros(1), np.ones(1))
+    file = ClientFile(state=tmp_path / "state", datasets={"d": section})
     with pytest.raises(ConfigError, match="write it as utf-8, and correct `encoding`"):
-        open_stream(job)
+        stream_of(file, "d", schema(), ())

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
 
 from kernfed.errors import ConfigError
 from kernfed.pki.federation import FederationPki
@@ -37,11 +39,11 @@ async def test_the_books_of_another_federation_are_refused(url: str, tmp_path: P
 
 async def test_books_of_an_earlier_release_get_their_name(url: str, tmp_path: Path) -> None:
     """A federation of before takes up its books, which name it from then on; a new one does not take them."""
-    await opened_once(url, tmp_path, OWNER)
     engine = make_engine(url)
     with engine.begin() as db:
-        db.execute(sa.text("DROP TABLE about"))
-        db.execute(sa.text("UPDATE alembic_version SET version_num = '0003'"))
+        config = Config(attributes={"connection": db})
+        config.set_main_option("script_location", "kernfed_server:migrations")
+        command.upgrade(config, "0003")
     with pytest.raises(ConfigError, match="holds books already, and federation hearts is new"):
         await opened_once(url, tmp_path, OWNER)
     await opened_once(url, tmp_path, replace(OWNER, has_books=None))
