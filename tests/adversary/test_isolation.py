@@ -139,10 +139,12 @@ def test_a_gap_in_one_row(tmp_path: Path, policy: str) -> None:
 
 @guards
 def test_a_row_that_was_added(tmp_path: Path, policy: str) -> None:
-    """The same job before and after one row came."""
+    """The same job before and after one row came, at a site whose jobs wait for rows."""
     after = rows(61)
     before = {name: column[:60] for name, column in after.items()}
     target = Target(tmp_path, before, policy)
+    waits = target.file.policy.model_copy(update={"near_jobs": "wait-for-rows"})
+    target.file = target.file.model_copy(update={"policy": waits})
     one = target.ask(moment_job())
     target.write(after)
     two = target.ask(moment_job())

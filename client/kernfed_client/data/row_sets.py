@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import structlog
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -25,12 +26,16 @@ from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData
 from kernfed_client.data.split import digest_words
 
+log = structlog.get_logger(__name__)
+
 MOST_BYTES = 256 << 20
 """Most disk that the sets of a data set take; beyond it those longest unused are forgotten."""
 
 
 def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> None:
     """Refuse rows that differ from those of an earlier job in fewer than `policy.min_rows`; else remember them.
+
+    Where the file changed since, its site chose the rows: what to do then is `policy.near_jobs`.
 
     Raises:
         PolicyError: Names the remedies.
@@ -40,19 +45,27 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     if least == 1 or file.policy.near_jobs == "allow" or section is None:
         return
     folder = file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
+    ways = ("places", "content") if file.policy.near_jobs == "wait-for-rows" else ("places",)
     found = {
         **_set("train", data.train, schema, section.train),
         **_set("test", data.test, schema, section.test or section.train),
     }
     for earlier in _earlier(folder):
         for key in found.keys() & earlier.keys():
-            if 0 < _difference(found[key], earlier[key]) < least:
+            if not 0 < _difference(found[key], earlier[key]) < least:
+                continue
+            if key.split("-")[1] in ways:
                 raise PolicyError(
                     f"data set {dataset}: the rows of this job differ from those of an earlier job in fewer than "
                     "policy.min_rows, so the two would tell about these; use the features, ranges, rule for gaps and "
                     "test fraction of the earlier job, or, where rows were added or corrected, wait for more, or let "
                     'this client\'s administrator set policy.near_jobs = "allow"'
                 )
+            log.warning(
+                "the data changed since an earlier job in fewer rows than policy.min_rows, so the two jobs tell about "
+                'these; policy.near_jobs = "wait-for-rows" would refuse this one',
+                dataset=dataset,
+            )
     _keep(folder, found)
 
 

@@ -243,10 +243,11 @@ class PolicySection(Section):
         description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
         "such jobs differ by single rows; with `min_rows = 1` every job may.",
     )
-    near_jobs: Literal["refuse", "allow"] = Field(
+    near_jobs: Literal["refuse", "wait-for-rows", "allow"] = Field(
         "refuse",
-        description="A job whose rows here differ from those of an earlier job in fewer than `min_rows`: refuse it, or "
-        "let the two tell about these few.",
+        description="A job whose rows here differ from those of an earlier job in fewer than `min_rows`: refuse it "
+        "where the file is the same, so that the job chose the rows; refuse it also where the file has changed, so "
+        "that jobs wait until enough rows came; or let the two tell about these few.",
     )
     rare_classes: Literal["leave-out", "allow"] = Field(
         "leave-out",

@@ -1,4 +1,4 @@
-"""Rows of earlier jobs: what differs from them by a few is refused, and nothing else."""
+"""Rows of earlier jobs: what differs from them by a few is refused where the job chose them, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from kernfed.errors import PolicyError
-from kernfed.federation.messages.data import DataSchema
+from kernfed.federation.messages.data import ColumnRange, DataSchema
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
 from kernfed_client.data import row_sets
 from kernfed_client.data.partitions import load_local_data
@@ -42,15 +43,29 @@ def test_the_same_rows_and_many_others_pass(tmp_path: Path) -> None:
     assert len(list((tmp_path / "state" / "row-sets").glob("*/*"))) >= 3
 
 
-@pytest.mark.parametrize("num", [59, 61, 69])
-def test_a_few_rows_more_or_less_are_refused(tmp_path: Path, num: int) -> None:
-    """With the remedies, and no number; a policy may allow it."""
-    ask(site(tmp_path, 60))
+def test_a_job_that_chooses_a_few_rows_more_or_less_is_refused(tmp_path: Path) -> None:
+    """The file is the same, so its ranges do it; with the remedies, and no number; a policy may allow it."""
+    wide, tight = (replace(PLAIN, ranges=(ColumnRange(column="a", low=-99.0, high=limit),)) for limit in (99.0, 0.1))
+    file = site(tmp_path, 60)
+    whole = load_local_data(file, "d", wide, "va")
+    few = replace(whole, train=whole.train.take(np.arange(57)))
+    refuse_near_sets(file, "d", wide, whole)
     with pytest.raises(PolicyError, match=r"differ from those of an earlier job.*policy\.near_jobs") as refused:
-        ask(site(tmp_path, num))
+        refuse_near_sets(file, "d", tight, few)
     assert not any(char.isdigit() for char in str(refused.value))
     for policy in (PolicySection(near_jobs="allow"), PolicySection(min_rows=1)):
-        ask(site(tmp_path, num, policy))
+        refuse_near_sets(file.model_copy(update={"policy": policy}), "d", tight, few)
+
+
+@pytest.mark.parametrize("num", [59, 61, 69])
+def test_jobs_may_wait_until_more_rows_came(tmp_path: Path, num: int) -> None:
+    """A site may correct its file and go on, or have jobs wait for as many changes as a number stands for."""
+    ask(site(tmp_path, 60))
+    with pytest.raises(PolicyError, match=r"where rows were added or corrected, wait for more"):
+        ask(site(tmp_path, num, PolicySection(near_jobs="wait-for-rows")))
+    with capture_logs() as told:
+        ask(site(tmp_path, num))
+    assert [line["dataset"] for line in told if "the data changed since" in line["event"]] == ["d"]
 
 
 def test_the_longest_unused_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
