@@ -23,7 +23,7 @@ _PRIME = (1 << 31) - 1
 """Numbers are taken modulo this: exact, where decimals would have to be judged; products of two fit into 63 bits."""
 _ORDERS = 8
 """Orders of the rows in which a vector of few rows is looked for."""
-_MOST_WORK, _FEWEST_SETS = 30_000_000, 4
+_MOST_WORK, _FEWEST_SETS = 15_000_000, 4
 """Products of numbers per order; beyond it the first sets do not count, but so many always do."""
 
 
@@ -62,7 +62,7 @@ def tells_of_few(new: Array, earlier: Sequence[Array], least: int) -> bool:
 
 def _alike(sets: Sequence[Integers], num: int) -> tuple[Integers, Integers]:
     """Rows that no set tells apart as one: whether each set has them, (K, A), and how many they are, (A,)."""
-    marks = stream(0, "row spans", "marks").integers(1, 1 << 62, len(sets))
+    marks = stream(0, "row spans", "marks").integers((1 << 62) - 1, len(sets))
     mark = np.zeros(num, dtype=np.int64)
     for rows, own in zip(sets, marks, strict=True):
         mark[rows] += own  # sums wrap; two of the same have 62 bits to differ in
