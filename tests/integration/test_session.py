@@ -15,7 +15,7 @@ from kernfed.jobs.client_file import load_client_file
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity
-from kernfed.pki.registry import RegistryReader
+from kernfed.pki.registry_reader import RegistryReader
 from kernfed.pki.renewal import renew
 from kernfed.pki.successions import OVERLAP
 from kernfed_client.app import ClientDaemon

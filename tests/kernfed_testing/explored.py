@@ -39,7 +39,8 @@ from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
+from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
 from kernfed_server.services.federation import FederationServicer
 
