@@ -42,7 +42,7 @@ test-quick: setup ## unit tests of maths, settings, messages and state machines,
 	$(PYTEST) -q -m "not slow" tests/unit $(ARGS)
 
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
-	$(PYTEST) tests/unit $(ARGS)
+	$(PYTEST) tests/unit tests/adversary $(ARGS)
 
 test-profile: setup ## tests of maths with the kernels of an older processor: no bound may hang on those of this one
 	OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default $(PYTEST) -q -m "not slow" \
@@ -77,7 +77,7 @@ sbom: setup ## the software bill of materials of the images' Python packages (Cy
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
 	@log=$$(mktemp); $(PY) -m pytest tests/containers >$$log 2>&1 & containers=$$!; trap "kill $$containers" INT TERM; \
-	  $(PYTEST) tests/unit tests/integration; others=$$?; \
+	  $(PYTEST) tests/unit tests/adversary tests/integration; others=$$?; \
 	  wait $$containers; containers=$$?; cat $$log; rm $$log; exit $$((others | containers))
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`

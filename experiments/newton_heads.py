@@ -42,7 +42,8 @@ from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.jobs.journal import MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 from kernfed_simulation.partition import Partitioning, Scheme, client_names, deal
 

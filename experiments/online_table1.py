@@ -35,7 +35,8 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.steps import measure_stream
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.jobs.journal import MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows
 
 HERE = Path(__file__).parent

@@ -20,7 +20,8 @@ from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.finding import PersonaliseFinding
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.jobs.journal import MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 
 HERE = Path(__file__).parent

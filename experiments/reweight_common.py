@@ -30,7 +30,8 @@ from kernfed.jobs.job_file import JobFile
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.jobs.journal import MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 
 HERE = Path(__file__).parent

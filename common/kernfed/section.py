@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, model_validator
 
+Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+"""A name that a person gives to a job, a client, a data set and the like."""
 ACCEPTED = "accepted"
 """In the context of a validation: the file was accepted before, so keys without effect are ignored, not refused."""
 

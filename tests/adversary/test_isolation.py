@@ -12,7 +12,8 @@ from scipy.spatial.distance import pdist
 from kernfed import rng
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, Standardised
-from kernfed.jobs.job_file import FeaturesSection, JobFile, data_schema
+from kernfed.jobs.job_file import JobFile, data_schema
+from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.methods.online.messages import Ranges
 from kernfed_testing.adversary import (
     COLUMNS,

@@ -17,7 +17,8 @@ from kernfed.jobs.named_files import attach_files
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, Model, Run
+from kernfed_server.jobs.journal import Checkpoint
+from kernfed_server.jobs.run import Model, Run
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_testing.in_process import Bench, RecordingJournal, StopRunError
 

@@ -26,7 +26,7 @@ from kernfed_client.daemon import connection
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.streams import Position
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
 from kernfed_testing.identities import make_identities
 

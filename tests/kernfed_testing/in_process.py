@@ -21,7 +21,8 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
+from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows
 
 Floats = npt.NDArray[np.float64]

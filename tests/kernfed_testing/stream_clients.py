@@ -24,7 +24,8 @@ from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import prepare
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal, Run
+from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
+from kernfed_server.jobs.run import Run
 
 Floats = npt.NDArray[np.float64]
 COLUMNS = ("x0", "x1")

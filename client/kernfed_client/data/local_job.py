@@ -210,15 +210,6 @@ class LocalJob:
         return self.train_rows.whole()
 
     @property
-    def z_test(self) -> Tensor:
-        """Features of all test rows at once, float64 (m, M), computed anew.
-
-        Raises:
-            DataError: They exceed the memory that the job may take.
-        """
-        return self.test_rows.whole()
-
-    @property
     def y_train(self) -> Tensor:
         """Training targets, float64 (n, C): values, 0/1, or one-hot; centred like the features."""
         return _made(self._mapped, "data.map_features").y_train

@@ -10,40 +10,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from kernfed.errors import (
-    JobStateMissingError,
-    KernfedError,
-    PolicyError,
-    RevokedError,
-)
+from kernfed.errors import JobStateMissingError, PolicyError, RevokedError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.exchange import NO_ANSWER, Call, Exchange, Fault, quorum_error
+from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
 from kernfed.federation.ledger import Ledger, Loud
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
+from kernfed.federation.setup import Check, SetupRequest, pass_all
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 from kernfed.maths.shares import capped
 
 MOST_PREPARATIONS = 3
 """Times that a client is prepared again within a step: it may lose its state once more, or say so for ever."""
-
-Check = Callable[[str, Any], None]
-"""Looks at a client's reply to a request before round 1; raises KernfedError where it does not hold up."""
-
-
-def pass_all(_client: str, _reply: object) -> None:
-    """A `Check` that finds no fault."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Setup:
-    """A request that a client needs before it can take part, and what its reply must pass."""
-
-    request: Request[Any]
-    check: Check
 
 
 class Cohort:
@@ -75,7 +56,7 @@ class Cohort:
         self._max_share = 1.0
         self._rows_fraction: float | None = None
         self._behind = RowsBehind()
-        self._setup: list[_Setup] = []
+        self._setup: list[SetupRequest] = []
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -202,7 +183,7 @@ class Cohort:
 
     def recall(self, request: Request[Any], check: Check = pass_all) -> None:
         """Take a setup request for asked: of an earlier life of this run. One that forgot it is asked again."""
-        self._setup.append(_Setup(request, check))
+        self._setup.append(SetupRequest(request, check))
 
     async def prepare(self, client: str) -> Fault | None:
         """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
@@ -247,7 +228,7 @@ class Cohort:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
         replies = await self._ask(call, optional=optional)
         if request.setup and clients is None:
-            self._setup.append(_Setup(request, check))
+            self._setup.append(SetupRequest(request, check))
         return replies
 
     async def ask_each(
@@ -358,7 +339,7 @@ class Cohort:
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
             outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0, rows=RowsNeeded()))
             for client in clients:
-                fault = _fault(client, outcomes.get(client), setup.check)
+                fault = setup.fault(client, outcomes.get(client))
                 if fault is not None:
                     faults[client] = fault
             clients = [c for c in clients if c not in faults]
@@ -392,15 +373,3 @@ class Cohort:
             raise quorum_error(call, outcomes)
         self._behind.note(call.request, replies)
         return replies
-
-
-def _fault(client: str, outcome: Reply | Fault | None, check: Check) -> Fault | None:
-    if outcome is None:
-        return NO_ANSWER
-    if isinstance(outcome, Fault):
-        return outcome
-    try:
-        check(client, outcome)
-    except KernfedError as err:
-        return Fault(err.reason, str(err))
-    return None

@@ -11,9 +11,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from kernfed.features.kernels import PointKernel
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.toml_file import parse_toml, read_toml
-from kernfed.section import Only, Section
-
-Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+from kernfed.section import Label, Only, Section
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 """Of a partition's file, by its suffix."""

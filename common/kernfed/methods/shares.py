@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kernfed.maths.shares import shares
 from kernfed.methods.finding import UNLESS_NONE, Finding
 from kernfed.wording import listed
 
@@ -42,6 +43,16 @@ class SharesFinding(Finding):
     clients: tuple[ClientShare, ...] = ()
     """By client name."""
 
+    @classmethod
+    def of(
+        cls, by: str, rows: Mapping[str, int], weights: Mapping[str, float], counted: Mapping[str, float]
+    ) -> SharesFinding:
+        """The finding by rows, weights, and weights as `cohort.max_share` leaves them; `rows` has all the clients."""
+        before, after = shares(weights), shares(counted)
+        lowered = {c for c in after if after[c] < before[c] * (1.0 - 1e-9)}
+        clients = (ClientShare(c, rows[c], after.get(c), before[c] if c in lowered else None) for c in sorted(rows))
+        return cls(by, tuple(clients))
+
     @property
     def notes(self) -> Iterator[str]:
         """What an operator should look at: caps that act, and clients that outweigh the others."""
@@ -52,17 +63,17 @@ class SharesFinding(Finding):
         ]
         if capped:
             yield f"cohort.max_share acts on the weights by {self.by}: {listed(capped)}"
-        shares = {c.client: c.share for c in self.clients if c.share is not None}
-        for client in outweighing(shares):
+        counts = {c.client: c.share for c in self.clients if c.share is not None}
+        for client in outweighing(counts):
             yield (
-                f"{client} has {percent(shares[client])} of the weight, by {self.by}: the result is mostly its own; "
+                f"{client} has {percent(counts[client])} of the weight, by {self.by}: the result is mostly its own; "
                 "check the rows that it states, or give cohort.max_share"
             )
         rows = {c.client: float(c.rows) for c in self.clients}
-        if shares and self.by != ROWS and sum(rows.values()) > 0:
+        if counts and self.by != ROWS and sum(rows.values()) > 0:
             of_all = {client: n / sum(rows.values()) for client, n in rows.items()}
             for client in outweighing(of_all):
-                if client not in outweighing(shares):
+                if client not in outweighing(counts):
                     yield (
                         f"{client} states {percent(of_all[client])} of the training rows: the scales and means that "
                         "all agree on are mostly its own; check the rows that it states"

@@ -10,59 +10,31 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography import x509
 
-from kernfed.errors import BusyError, CertificateError, ConfigError, RevokedError, TokenError
+from kernfed.errors import CertificateError, ConfigError, RevokedError, TokenError
 from kernfed.pki import successions
 from kernfed.pki.authority import certificate_pem, serial_of
 from kernfed.pki.names import Principal, Role, principal_of
 from kernfed.pki.records import FederationInfo, IssuedCertificate, Revocation, TokenRecord
+from kernfed.pki.registry_file import (
+    SCHEMA,
+    VERSION,
+    at,
+    certificates,
+    connect,
+    insert,
+    maybe_at,
+    refuse_other_release,
+    told,
+)
 from kernfed.pki.tokens import hash_secret
 from kernfed.wording import moment
 
-T = TypeVar("T")
-
 REGISTRY = "registry.sqlite"
-_VERSION = 1
-_LOCK_WAIT_S = 10.0
-
-_SCHEMA = """
-CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE certificates (
-    serial TEXT PRIMARY KEY,
-    role TEXT NOT NULL,
-    name TEXT NOT NULL,
-    not_before REAL NOT NULL,
-    not_after REAL NOT NULL,
-    issued_at REAL NOT NULL,
-    via TEXT NOT NULL,
-    pem BLOB NOT NULL
-) STRICT;
-CREATE INDEX certificates_by_name ON certificates (role, name);
-CREATE TABLE tokens (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    secret_sha256 TEXT NOT NULL UNIQUE,
-    client TEXT NOT NULL,
-    created_at REAL NOT NULL,
-    expires_at REAL NOT NULL,
-    used_at REAL,
-    key_sha256 TEXT,
-    serial TEXT,
-    cancelled_at REAL
-) STRICT;
-CREATE TABLE revocations (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    serial TEXT NOT NULL UNIQUE,
-    role TEXT NOT NULL,
-    name TEXT NOT NULL,
-    revoked_at REAL NOT NULL,
-    why TEXT NOT NULL
-) STRICT;
-"""
 
 
 class Registry:
@@ -87,7 +59,7 @@ class Registry:
         registry = cls(path)
         with registry._connection(check_version=False) as db:
             db.execute("PRAGMA journal_mode=WAL")
-            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
+            db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT;")
         registry.set_info(info)
         registry._note_books("none")
         return registry
@@ -128,12 +100,12 @@ class Registry:
     def record(self, certificate: x509.Certificate, via: str, now: datetime) -> None:
         """Note a certificate that was issued."""
         with self._transaction() as db:
-            _insert(db, certificate, via, now)
+            insert(db, certificate, via, now)
 
     def certificates(self) -> list[IssuedCertificate]:
         """All certificates, by role and name, the newest first."""
         with self._connection() as db:
-            return _certificates(db)
+            return certificates(db)
 
     def add_token(self, secret: str, client: str, *, now: datetime, expires: datetime) -> int:
         """Note a new token; keeps only the SHA-256 of its secret. Returns its id."""
@@ -151,7 +123,14 @@ class Registry:
                 "SELECT id, client, created_at, expires_at, used_at, cancelled_at FROM tokens ORDER BY id DESC"
             ).fetchall()
         return [
-            TokenRecord(i, client, _at(created), _at(expires), _maybe_at(used), _maybe_at(cancelled))
+            TokenRecord(
+                i,
+                client,
+                at(created),
+                at(expires),
+                maybe_at(used),
+                maybe_at(cancelled),
+            )
             for i, client, created, expires, used, cancelled in rows
         ]
 
@@ -191,15 +170,15 @@ class Registry:
                 return bytes(pem)
             if used_at is not None:
                 raise TokenError(
-                    f"this token was used on {moment(_at(used_at))}; each works once. If that was not "
+                    f"this token was used on {moment(at(used_at))}; each works once. If that was not "
                     f"you, tell the operator, who can run `kernfed pki revoke {owner}` and make a new token"
                 )
             if cancelled_at is not None:
                 raise TokenError("this token was cancelled by the operator: ask for a new one")
             if now.timestamp() >= expires_at:
-                raise TokenError(f"this token expired on {moment(_at(expires_at))}: ask the operator for a new one")
+                raise TokenError(f"this token expired on {moment(at(expires_at))}: ask the operator for a new one")
             certificate = issue()
-            _insert(db, certificate, "token", now)
+            insert(db, certificate, "token", now)
             db.execute(
                 "UPDATE tokens SET used_at = ?, key_sha256 = ?, serial = ? WHERE id = ?",
                 (now.timestamp(), key_sha256, serial_of(certificate), token_id),
@@ -230,7 +209,7 @@ class Registry:
             if who.role is not Role.COORDINATOR:
                 successions.refuse_many(db, who, now)
                 successions.note(db, serial, serial_of(certificate))
-            _insert(db, certificate, "renewal", now)
+            insert(db, certificate, "renewal", now)
             return certificate_pem(certificate)
 
     def end_renewed(self, used: Iterable[str], now: datetime) -> None:
@@ -296,9 +275,9 @@ class Registry:
 
     @contextmanager
     def _connection(self, *, check_version: bool = True) -> Iterator[sqlite3.Connection]:
-        with _told(self.path), closing(_connect(self.path)) as db:
+        with told(self.path), closing(connect(self.path)) as db:
             if check_version:
-                _check_version(self.path, db)
+                refuse_other_release(self.path, db)
             yield db
 
     @contextmanager
@@ -311,144 +290,3 @@ class Registry:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
-
-
-class RegistryReader:
-    """Reads revocations and certificates through one connection, for as long as the file is the same one.
-
-    It needs no new descriptors, so it goes on where strangers' connections have used up all that the process may have.
-    One caller at a time, from any thread.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Connect when it is used first."""
-        self._path = path
-        self._db: sqlite3.Connection | None = None
-        self._file = (0, 0)
-
-    def revocations(self, after: int) -> list[Revocation]:
-        """Revocations with a number above `after`, in order.
-
-        Raises:
-            BusyError: Another process holds the file for long.
-            ConfigError: The file cannot be read, or is another release's.
-        """
-        return self._read(lambda db: _revocations(db, after))
-
-    def certificates(self) -> list[IssuedCertificate]:
-        """As `Registry.certificates`.
-
-        Raises:
-            BusyError: Another process holds the file for long.
-            ConfigError: The file cannot be read, or is another release's.
-        """
-        return self._read(_certificates)
-
-    def unused(self, now: datetime) -> tuple[frozenset[str], bool]:
-        """Serials of renewed certificates that nobody used yet, and whether an overlap is over.
-
-        Raises:
-            BusyError: Another process holds the file for long.
-            ConfigError: The file cannot be read, or is another release's.
-        """
-        return self._read(lambda db: successions.unused(db, now))
-
-    def close(self) -> None:
-        """Let go of the file; the next call opens it again."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            with _told(self._path):
-                return query(self._opened())
-        except BaseException:
-            self.close()
-            raise
-
-    def _opened(self) -> sqlite3.Connection:
-        try:
-            found = self._path.stat()
-        except OSError as err:
-            raise ConfigError(f"cannot open {self._path}: {err.strerror}; run as the user who owns it") from err
-        if self._db is None or (found.st_dev, found.st_ino) != self._file:
-            self.close()
-            self._db = _connect(self._path)
-            self._file = found.st_dev, found.st_ino
-            _check_version(self._path, self._db)
-        return self._db
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    try:
-        # mode=rw: a registry that vanished is an error, not a new empty file.
-        where = f"{path.absolute().as_uri()}?mode=rw"
-        return sqlite3.connect(where, uri=True, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as err:
-        raise ConfigError(f"cannot open {path}: {err}; run as the user who owns it") from err
-
-
-def _check_version(path: Path, db: sqlite3.Connection) -> None:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version != _VERSION:
-        raise ConfigError(f"{path} has version {version}, this kernfed reads {_VERSION}: update kernfed")
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, which name the file and the remedy."""
-    try:
-        yield
-    except sqlite3.OperationalError as err:
-        if "locked" in str(err) or "busy" in str(err):
-            raise BusyError(f"{path} is in use by another process for more than {_LOCK_WAIT_S:g} s") from err
-        raise ConfigError(f"cannot use {path}: {err}; run as the user who owns it") from err
-    except sqlite3.DatabaseError as err:
-        raise ConfigError(f"{path} is damaged ({err}): restore it from a backup") from err
-
-
-def _certificates(db: sqlite3.Connection) -> list[IssuedCertificate]:
-    rows = db.execute(
-        """
-        SELECT c.serial, c.role, c.name, not_before, not_after, issued_at, via, r.revoked_at, coalesce(r.why, '')
-        FROM certificates c LEFT JOIN revocations r ON r.serial = c.serial
-        ORDER BY c.role, c.name, c.issued_at DESC, c.rowid DESC
-        """
-    ).fetchall()
-    return [
-        IssuedCertificate(s, Role(role), name, _at(nb), _at(na), _at(issued), via, _maybe_at(revoked), why)
-        for s, role, name, nb, na, issued, via, revoked, why in rows
-    ]
-
-
-def _revocations(db: sqlite3.Connection, after: int) -> list[Revocation]:
-    rows = db.execute(
-        "SELECT number, serial, role, name, revoked_at, why FROM revocations WHERE number > ? ORDER BY number", (after,)
-    ).fetchall()
-    return [Revocation(n, serial, Role(role), name, _at(when), why) for n, serial, role, name, when, why in rows]
-
-
-def _insert(db: sqlite3.Connection, certificate: x509.Certificate, via: str, now: datetime) -> None:
-    principal = principal_of(certificate)
-    db.execute(
-        "INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            serial_of(certificate),
-            str(principal.role),
-            principal.name,
-            certificate.not_valid_before_utc.timestamp(),
-            certificate.not_valid_after_utc.timestamp(),
-            now.timestamp(),
-            via,
-            certificate_pem(certificate),
-        ),
-    )
-
-
-def _at(timestamp: float) -> datetime:
-    return datetime.fromtimestamp(timestamp, UTC)
-
-
-def _maybe_at(timestamp: float | None) -> datetime | None:
-    return None if timestamp is None else _at(timestamp)

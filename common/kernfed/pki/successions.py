@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from kernfed.errors import BusyError, RevokedError
 from kernfed.pki.names import Principal
+from kernfed.pki.registry_file import at
 from kernfed.wording import moment
 
 OVERLAP = timedelta(hours=24)
@@ -46,7 +47,7 @@ def refuse_second(db: sqlite3.Connection, serial: str) -> None:
     db.execute(_TABLE)
     found = db.execute("SELECT min(ends_at) FROM successions WHERE serial = ?", (serial,)).fetchone()[0]
     if found is not None:
-        since = datetime.fromtimestamp(found, UTC) - OVERLAP
+        since = at(found) - OVERLAP
         raise RevokedError(
             f"this certificate was renewed, and the new one is in use since {moment(since)}: use that one. If you do "
             "not have it, somebody else may: tell the operator, who revokes this name and makes a new token"

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from kernfed.errors import UnavailableError
+from kernfed.errors import UnavailableError, UnknownClientError
 from kernfed.jobs.info import ClientInfo
 from kernfed_server.keeping.store import Store
 
@@ -62,6 +62,20 @@ class ClientBook:
     async def enrolled(self) -> set[str] | None:
         """Names of the enrolled clients; None where they are not known here."""
         return await asyncio.to_thread(self._known_clients)
+
+    async def refuse_strangers(self, named: Collection[str]) -> None:
+        """Refuse a job that names clients which are not enrolled, where those that are can be known here.
+
+        Raises:
+            UnknownClientError: It names such clients; says which, and who is enrolled.
+        """
+        known = await self.enrolled() if named else None
+        unknown = sorted(set(named) - known) if known is not None else []
+        if unknown:
+            raise UnknownClientError(
+                f"job file: cohort.clients names {', '.join(unknown)}, not enrolled in this federation; enrolled: "
+                f"{', '.join(sorted(known or ())) or 'nobody yet'}"
+            )
 
     async def listing(self, running: Mapping[str, Collection[str]]) -> list[ClientInfo]:
         """All clients, sorted by name.

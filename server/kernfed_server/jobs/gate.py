@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
-from kernfed.errors import JobError, KernfedError, QuorumNotMetError
-from kernfed.federation.cohort import Cohort, pass_all
-from kernfed.federation.exchange import NO_ANSWER, Fault
+from kernfed.errors import JobError, QuorumNotMetError
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.exchange import Fault
 from kernfed.federation.messages.base import R, Request
+from kernfed.federation.setup import SetupRequest, pass_all
 from kernfed_server.jobs.kept_replies import replies_array, replies_of
 from kernfed_server.jobs.run import Run
 
@@ -50,16 +51,9 @@ class Gate:
             fresh=fresh,
             check=later or check,
         )
-        faults = self._cohort.faults
-        absent: dict[str, Fault] = {}
-        for client in asked:
-            if client not in replies:
-                absent[client] = faults.get(client, NO_ANSWER)
-                continue
-            try:
-                check(client, replies[client])
-            except KernfedError as err:
-                absent[client] = Fault(err.reason, str(err))
+        faults, passes = self._cohort.faults, SetupRequest(request, check)
+        found = {client: passes.fault(client, replies.get(client, faults.get(client))) for client in asked}
+        absent = {client: fault for client, fault in found.items() if fault is not None}
         if absent and self._strict:
             _refuse(request.step, len(asked), absent)
         for client, fault in absent.items():

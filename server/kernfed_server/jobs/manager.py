@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownClientError
+from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Exchange
@@ -177,7 +177,7 @@ class RunManager:
         if len(request_id) > 128:
             raise ConfigError("request id: more than 128 characters")
         file = await asyncio.to_thread(parse_job, job_toml)
-        await self._check_clients(file)
+        await self._book.refuse_strangers(file.cohort.clients or ())
         await asyncio.to_thread(self.uploads.check, file)
         if self._draining:
             raise UnavailableError("the coordinator is shutting down; submit again when it is back")
@@ -321,17 +321,6 @@ class RunManager:
             for event in page:
                 yield JobUpdate(event)
             seen = page[-1].sequence
-
-    async def _check_clients(self, file: JobFile) -> None:
-        if file.cohort.clients is None:
-            return
-        known = await self._book.enrolled()
-        unknown = sorted(set(file.cohort.clients) - known) if known is not None else []
-        if unknown:
-            raise UnknownClientError(
-                f"job file: cohort.clients names {', '.join(unknown)}, not enrolled in this federation; enrolled: "
-                f"{', '.join(sorted(known or ())) or 'nobody yet'}"
-            )
 
     async def _take_up(self, stored: StoredJob) -> None:
         """Go on with a job of an earlier life."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -15,13 +15,13 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.jobs.former import WEIGHTS, Former
 from kernfed.maths.settling import relative_movement
-from kernfed.maths.shares import shares
 from kernfed.methods.finding import Finding, ResolvedFinding
-from kernfed.methods.shares import ClientShare, SharesFinding
+from kernfed.methods.shares import SharesFinding
 from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.agreed import AgreedValues
 from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
+from kernfed_server.jobs.journal import Checkpoint, Journal
 from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")
@@ -45,50 +45,12 @@ _RULE = f"{_OWN}rule."
 """The same of numbers that stand for rules of the settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A finished round and the state after it."""
-
-    round_num: int
-    state: Arrays
-    closes: bool = True
-    """Whether the round was closed just now; else something was agreed on behind it."""
-
-
 class Model(Protocol):
     """Something that a job leaves and that can be saved."""
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write its files to a folder; `durable` is False where the caller syncs the folder."""
         ...
-
-
-class Journal(Protocol):
-    """Record of a run: the coordinator's store, or memory."""
-
-    def event(self, event: JobEvent) -> None:
-        """Note a fact; never blocks for long."""
-        ...
-
-    async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep the state after a round, atomically, in place of the one before."""
-        ...
-
-
-@dataclass
-class MemoryJournal:
-    """Keeps events in a list and the last checkpoint in memory."""
-
-    events: list[JobEvent] = field(default_factory=list)
-    last: Checkpoint | None = None
-
-    def event(self, event: JobEvent) -> None:
-        """See `Journal.event`."""
-        self.events.append(event)
-
-    async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `Journal.checkpoint`."""
-        self.last = checkpoint
 
 
 class Run:
@@ -355,17 +317,8 @@ class Run:
             rows: Of each client; unset: the training rows that it stated.
         """
         known = self._cohort.num_rows if rows is None else rows
-        before, after = shares(weights), shares(self._cohort.counted(weights))
-        clients = tuple(
-            ClientShare(
-                client,
-                known.get(client, 0),
-                after.get(client),
-                before[client] if client in after and after[client] < before[client] * (1.0 - 1e-9) else None,
-            )
-            for client in sorted({*self._cohort.clients, *weights})
-        )
-        finding = SharesFinding(by, clients)
+        rows = {client: known.get(client, 0) for client in {*self._cohort.clients, *weights}}
+        finding = SharesFinding.of(by, rows, weights, self._cohort.counted(weights))
         self.publish(finding)
         for note in finding.notes:
             self.note_once(note)

@@ -16,7 +16,7 @@ from kernfed.errors import InvalidReplyError
 from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.data import DataDescription, LearningTask, MeanEmbedding
-from kernfed.jobs.job_file import DataSection
+from kernfed.jobs.job_sections import DataSection
 from kernfed.maths.clipping import BOUND
 from kernfed.maths.statistics import Moments, constant_columns, pool_moments, pooled_deviation
 from kernfed.maths.tasks import TASKS

@@ -33,8 +33,9 @@ from kernfed.methods.registry import method_of
 from kernfed.status import INTERNAL_TEXT
 from kernfed.v1 import task_pb2
 from kernfed_server.jobs.diverged import DivergedRunError
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.outcomes import Tally, count, count_answer, participation
-from kernfed_server.jobs.run import Checkpoint, Model, Run
+from kernfed_server.jobs.run import Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, render_report, write_folder
 from kernfed_server.keeping.disk import until_kept
 from kernfed_server.keeping.history import History

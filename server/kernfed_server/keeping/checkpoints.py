@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from kernfed.arrays import Array
 from kernfed.errors import JobError
 from kernfed.files import Part, is_part
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.state import Arrays
 
 _DTYPES: Final = {

@@ -18,8 +18,8 @@ from kernfed.errors import UnknownJobError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import ClientInfo, JobInfo, JobPage, NumberedEvent
 from kernfed.v1 import task_pb2
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.outcomes import ClientOutcome, RoundOutcomes, outcome_from, outcome_rows
-from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import tables as t
 from kernfed_server.keeping.checkpoints import copy_checkpoint, read_checkpoint, remove_orphans, write_checkpoint
 from kernfed_server.keeping.database import Database

@@ -16,7 +16,8 @@ import structlog
 from kernfed.errors import KernfedError
 from kernfed.pki.authority import utc_now
 from kernfed.pki.records import IssuedCertificate, Revocation
-from kernfed.pki.registry import Registry, RegistryReader
+from kernfed.pki.registry import Registry
+from kernfed.pki.registry_reader import RegistryReader
 
 log = structlog.get_logger(__name__)
 

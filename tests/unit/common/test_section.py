@@ -14,7 +14,8 @@ from pydantic.fields import FieldInfo
 
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_file import BackboneSection, NetworkModelSection, PartitionFile, StreamFile
-from kernfed.jobs.job_file import FeaturesSection, parse_job
+from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.methods.registry import METHODS
 from kernfed.section import ACCEPTED, Above, Below, Given, Section, scopes_of
 from kernfed_testing.installed import cases

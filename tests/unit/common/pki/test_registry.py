@@ -19,7 +19,8 @@ from kernfed.errors import BusyError, CertificateError, ConfigError, RevokedErro
 from kernfed.pki.authority import Authority, certificate_pem, new_key, serial_of
 from kernfed.pki.names import Principal, Role
 from kernfed.pki.records import FederationInfo
-from kernfed.pki.registry import REGISTRY, Registry, RegistryReader
+from kernfed.pki.registry import REGISTRY, Registry
+from kernfed.pki.registry_reader import RegistryReader
 from kernfed.pki.successions import MAX_RENEWALS
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)

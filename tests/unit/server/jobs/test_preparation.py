@@ -12,7 +12,7 @@ import pytest
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.federation.messages.data import DataDescription, FeaturesMapped
 from kernfed.maths.statistics import median_distance
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import (
     INDEPENDENT,

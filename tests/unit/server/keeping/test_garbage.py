@@ -16,7 +16,7 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, NumberedEvent
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.keeping.actions import last_actions
 from kernfed_server.keeping.garbage import OldEvents, find_garbage, find_old_events, remove, remove_old_events
 from kernfed_server.keeping.store import Store

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 from kernfed.errors import DiskFullError, JobError, UnavailableError, UnknownJobError
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics
 from kernfed.jobs.info import ClientInfo, JobInfo, NumberedEvent
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.outcomes import ClientOutcome, Tally
-from kernfed_server.jobs.run import Checkpoint
 from kernfed_server.keeping import database
 from kernfed_server.keeping.checkpoints import write_checkpoint
 from kernfed_server.keeping.schema import make_engine

@@ -13,7 +13,7 @@ from kernfed.pki.authority import make_csr, new_key, serial_of
 from kernfed.pki.folder import parse_certificate
 from kernfed.pki.names import parse_principal
 from kernfed.pki.records import Revocation
-from kernfed.pki.registry import RegistryReader
+from kernfed.pki.registry_reader import RegistryReader
 from kernfed.pki.successions import OVERLAP
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import make_identities

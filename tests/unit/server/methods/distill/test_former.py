@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed.methods.distill.settings import DistillSettings
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.distill.former import begun_with
 from kernfed_simulation.federation import from_rows

@@ -29,7 +29,8 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.execute import execute
-from kernfed_server.jobs.run import Checkpoint, Run
+from kernfed_server.jobs.journal import Checkpoint
+from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.distill import made_job, made_rows, own_states, run

@@ -9,7 +9,7 @@ import pytest
 
 from kernfed.federation.in_process import InProcessExchange
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.run import Checkpoint, MemoryJournal
+from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.online.counted import Counted
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows

@@ -13,7 +13,8 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.messages import StreamTold
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.run import MemoryJournal, Run
+from kernfed_server.jobs.journal import MemoryJournal
+from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online.row_notes import Absences, LeftOutNotes
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 

@@ -21,7 +21,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.state import ClientState
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.run import MemoryJournal
+from kernfed_server.jobs.journal import MemoryJournal
 from kernfed_testing.stream_clients import (
     SMALL,
     ComingAndGoing,

@@ -25,7 +25,7 @@ from kernfed.methods.personalise.noise import add_noise
 from kernfed.methods.personalise.shared import Shared
 from kernfed_client.methods.personalise.state import noise_stream, release
 from kernfed_client.models.kept_models import load_kept_model
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.methods.personalise.newton import _Solver
 from kernfed_server.methods.personalise.state import SCALES
 from kernfed_testing.in_process import bench, with_nan

@@ -13,7 +13,7 @@ import pytest
 from kernfed.features.spec import draw_frequencies
 from kernfed.federation.messages.base import Reply
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
-from kernfed_server.jobs.run import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint
 from kernfed_testing.in_process import Bench, bench
 from kernfed_testing.personalise import notes, run
 from kernfed_testing.reweight import NAMES, PAPER, reweight_job, sharing, shifted_rows

@@ -1,0 +1,227 @@
+"""The sections of a job file that all methods share: the clients, the form of their data, the feature map."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
+from kernfed.features.spec import FeatureForm
+from kernfed.federation.messages.data import LearningTask, MissingRule
+from kernfed.federation.quorum import Quorum
+from kernfed.maths.tasks import TASKS
+from kernfed.methods.base import COLUMNS, MedianRule
+from kernfed.section import GIVEN, Above, Label, Only, Section
+
+ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class CohortSection(Section):
+    """The clients that take part, and the number that must."""
+
+    clients: list[Label] | None = Field(
+        None,
+        description="Names of the clients; unset: every enrolled client that offers the data set when the job starts, "
+        "and in a job on streams also those that come later.",
+    )
+    dataset: Label = Field("default", description="Name of the data set that each client offers.")
+    min_clients: int = Field(1, ge=1, le=100_000, description="Fewest clients whose replies make a round count.")
+    min_fraction: float = Field(
+        0.5, ge=0, le=1, description="Smallest fraction of the cohort whose replies make a round count."
+    )
+    min_rows_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Smallest fraction of the cohort's training rows, as clients stated them, that stands behind the "
+        "replies of a round that counts.",
+    )
+    max_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Largest share of the weight that a client has in sums and means over clients, those of scales and "
+        "of models. Larger weights are lowered to it; with fewer clients than 1/max_share all count alike.",
+    )
+    preflight: Literal["all", "quorum"] = Field(
+        "all",
+        description="Clients whose data must pass the check before round 1: all, or enough for the quorum.",
+    )
+    deadline_s: Positive = Field(
+        300.0,
+        description="Seconds after which a round closes on its quorum, even while others compute. A client that is "
+        "missing then is a straggler, and is asked again in the next round.",
+    )
+    grace_s: float = Field(
+        10.0,
+        ge=0,
+        le=1e9,
+        description="Seconds for which a step that has its quorum waits for clients that are not connected. Who was "
+        "away for longer is asked again once it is back. A coordinator that starts gives all clients a minute.",
+    )
+    wait_s: Positive = Field(
+        86_400.0, description="Seconds for which the job may stay below quorum, and say so, before it fails."
+    )
+
+    @property
+    def quorum(self) -> Quorum:
+        """How many must answer, and how long the others are waited for."""
+        return Quorum(self.min_clients, self.min_fraction, self.deadline_s, self.wait_s, self.grace_s)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.clients is not None:
+            if not self.clients:
+                raise ValueError("clients is empty; name clients or leave the key out for all of them")
+            if len(set(self.clients)) != len(self.clients):
+                twice = sorted({c for c in self.clients if self.clients.count(c) > 1})
+                raise ValueError(f"clients names {', '.join(twice)} twice; name each once")
+            if self.min_clients > len(self.clients):
+                raise ValueError(
+                    f"min_clients {self.min_clients} exceeds the {len(self.clients)} clients named; "
+                    "lower it or name more clients"
+                )
+        return self
+
+
+class DataSection(Section):
+    """The form of every client's data."""
+
+    task: LearningTask = Field(description="regression, binary or classification.")
+    target: ColumnName = Field(description="Column to predict.")
+    features: list[ColumnName] = Field(
+        min_length=1,
+        description='Columns to predict from, by name; "f[0:512]" stands for f0, f1, ... f511.',
+    )
+    backbone: Label | None = Field(
+        None,
+        description="Frozen feature extractor, [backbones.NAME] of every client file, whose outputs f0, f1, ... are "
+        "the feature columns; unset: they are columns of the data.",
+    )
+    classes: list[str] | None = Field(
+        None, description="Class names; unset: the classes that any client has. Binary: negative class first."
+    )
+    unseen_classes: Annotated[Literal["refuse", "allow"], Only(classes=GIVEN)] = Field(
+        "refuse",
+        description="A job whose `classes` name one of which no client has a training row: refuse it, or train all "
+        "the same.",
+    )
+    missing: MissingRule = Field(
+        MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
+    )
+    ranges: dict[ColumnName, tuple[float, float]] = Field(
+        {},
+        description="Least and greatest plausible value of feature columns, and of a regression's target, by name. "
+        "Rows outside are left out at every client, for training, tests and streams, and counted.",
+    )
+    standardise: bool = Field(True, description="Scale columns by the pooled mean and deviation.")
+    scales: Annotated[Literal["clipped", "moments"], Only(standardise=True)] = Field(
+        "clipped",
+        description="Means and deviations with clipped rows that stand far out, or of the rows as they are.",
+    )
+    test_fraction: float = Field(
+        0.25,
+        ge=0,
+        le=0.9,
+        description="Rows held out at a client without a test partition.",
+    )
+    split: Annotated[Literal["by-content", "copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
+        "by-content",
+        description="Which rows are held out: those that a digest of their content puts first, or rows drawn by the "
+        "job's seed, with copies of a row all together or dealt as rows of their own. A client must allow draws: "
+        "`policy.drawn_splits`.",
+    )
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        return [name for item in value for name in (_expanded(item) if isinstance(item, str) else [item])]
+
+    @field_validator("ranges", mode="before")
+    @classmethod
+    def _ranges_of_columns(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: limits for key, limits in value.items() for name in _expanded(str(key))}
+
+    @model_validator(mode="after")
+    def _ranges_fit(self) -> Self:
+        for name, (low, high) in self.ranges.items():
+            if name == self.target and TASKS[self.task].has_classes:
+                raise ValueError(f"ranges: target {name!r} is a class and has no range; remove it")
+            if name not in self.features and name != self.target:
+                raise ValueError(f"ranges: {name!r} is neither a feature nor the target; remove it or correct the name")
+            if not low < high:
+                raise ValueError(f"ranges: {name} = [{low:g}, {high:g}] holds no value; write the smaller number first")
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        twice = sorted({c for c in self.features if self.features.count(c) > 1})
+        if twice:
+            raise ValueError(f"features names {', '.join(twice)} twice; name each column once")
+        if self.target in self.features:
+            raise ValueError(f"target {self.target!r} is also a feature; remove it from features")
+        if self.classes is not None:
+            if not TASKS[self.task].has_classes:
+                raise ValueError("classes are given but task is regression; remove one of the two")
+            if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
+                raise ValueError("classes must be at least two different names")
+            if self.task is LearningTask.BINARY and len(self.classes) != 2:
+                raise ValueError(f"task is binary but {len(self.classes)} classes are given; use classification")
+        return self
+
+
+class FeaturesSection(Section):
+    """The feature map that all clients share."""
+
+    kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
+    form: Annotated[FeatureForm, Only(kernel=RANDOM_KERNELS)] = Field(
+        FeatureForm.COSINE,
+        description="Map from frequencies to features; nystroem: from landmarks, drawn by the seed, that stand for "
+        "standardised rows.",
+    )
+    num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
+        500, ge=1, le=1_000_000, description="Random frequencies, or landmarks."
+    )
+    lengthscale: Positive | list[Positive] | MedianRule | Literal["columns"] = Field(
+        "median",
+        description="One number, one per feature column, or the federated median heuristic, with rows that are "
+        "drawn by the job's seed or evenly spaced. columns: the median (drawn rows), for each column times its "
+        "deviation within clients over that of all rows, at least a tenth; for random features.",
+    )
+    seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
+        None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
+    )
+    origin: Annotated[
+        Literal["mean", "zero"], Only(kernel=RANDOM_KERNELS, form=(FeatureForm.COSINE, FeatureForm.HALF_COSINE))
+    ] = Field(
+        "mean",
+        description="With `data.standardise = false`: what is subtracted from the columns before the map, their pooled "
+        "means or nothing. With the means a shift of all inputs changes no prediction. With `[method.noise]`: nothing.",
+    )
+    intercept: bool = Field(True, description="Centre features and targets by their pooled means.")
+
+    @model_validator(mode="after")
+    def _scales_random_features(self) -> Self:
+        if self.lengthscale == COLUMNS and self.kernel in EXACT_KERNELS:
+            raise ValueError(
+                f'lengthscale = "columns" is for random features, and the {self.kernel} map is exact; remove the key'
+            )
+        return self
+
+
+def _expanded(name: str) -> list[str]:
+    """Names that a name with a range stands for; the name itself where it has none."""
+    found = re.fullmatch(r"(.*)\[(\d{1,7}):(\d{1,7})\]", name)
+    if found is None:
+        return [name]
+    first, end = int(found[2]), int(found[3])
+    if not first < end <= first + 1_000_000:
+        raise ValueError(f"features: {name!r} stands for no names, or for too many; write e.g. f[0:512]")
+    return [f"{found[1]}{i}" for i in range(first, end)]
