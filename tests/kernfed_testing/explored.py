@@ -29,6 +29,7 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import load_client_file
 from kernfed.jobs.job_file import parse_job
+from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.connection import LineDownError
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession, Offer
@@ -231,7 +232,8 @@ class Explored:
             raise AssertionError("nobody dials")
 
         offer = Offer("1", (("default", ("train",)),))
-        session = ClientSession(identity, None, offer, runner, worker, store=store)  # type: ignore[arg-type]  # a worker
+        tasks = Answering(runner, worker, store)  # type: ignore[arg-type]  # a worker
+        session = ClientSession(identity, None, offer, tasks)
         self.clients[name] = Client(folder, session, worker, store, runner)
 
     async def kill_client(self, name: str) -> None:
@@ -418,11 +420,7 @@ async def _converse(session: ClientSession, stream: Stream) -> None:
     """As `ClientSession._serve`, without dialling."""
     ended: Any = _Ended()
     end: Any = stream
-    try:
-        welcome = await session._greet(end, ended)
-        await session._converse(end, ended, welcome)
-    finally:
-        session._outgoing = None
+    await session._converse(end, ended, await session._greet(end, ended))
 
 
 async def _quiet(serving: Coroutine[Any, Any, None]) -> None:

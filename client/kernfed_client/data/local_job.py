@@ -210,15 +210,6 @@ class LocalJob:
         return self.train_rows.whole()
 
     @property
-    def z_test(self) -> Tensor:
-        """Features of all test rows at once, float64 (m, M), computed anew.
-
-        Raises:
-            DataError: They exceed the memory that the job may take.
-        """
-        return self.test_rows.whole()
-
-    @property
     def y_train(self) -> Tensor:
         """Training targets, float64 (n, C): values, 0/1, or one-hot; centred like the features."""
         return _made(self._mapped, "data.map_features").y_train
@@ -384,10 +375,20 @@ class LocalJob:
         mapped.check_means(feature_mean, target_mean)
         if mapped.is_centred_by(feature_mean, target_mean):
             return
+        mapped = self.uncentred()
         self._forget_features()
-        if mapped.centred:
-            mapped = map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
         self._mapped = centred(mapped, feature_mean, target_mean)
+
+    def uncentred(self) -> Mapped:
+        """Features and targets as they are before `centre`, whatever means are subtracted by now: the same bits.
+
+        Raises:
+            JobStateMissingError: The features were not computed yet.
+        """
+        mapped = _made(self._mapped, "data.map_features")
+        if not mapped.centred:
+            return mapped
+        return map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
 
     def _forget_scales(self) -> None:
         self._scaled = None

@@ -212,9 +212,9 @@ class KernelParameters:
         return OnlineParameters(
             feature_names=setup.schema.features,
             target=setup.schema.target,
-            classes=setup.classes,
-            mean=setup.mean,
-            scale=setup.deviation * opened.norm,
+            classes=setup.agreed.classes,
+            mean=setup.agreed.mean,
+            scale=setup.agreed.deviation * opened.norm,
             target_low=opened.target_low,
             target_span=opened.target_span,
             loss=opened.loss,

@@ -160,8 +160,8 @@ class Personalisation:
         )
         columns = slice(0, num_columns)
         self.column_mean, self.column_deviation = pooled.mean.copy(), deviation.copy()
-        self.column_mean[columns] = setup.mean + setup.deviation * pooled.mean[columns]
-        self.column_deviation[columns] *= setup.deviation
+        self.column_mean[columns] = setup.agreed.mean + setup.agreed.deviation * pooled.mean[columns]
+        self.column_deviation[columns] *= setup.agreed.deviation
         await self.embed_by(request)
         if settings.noise:
             self.say(
@@ -180,7 +180,7 @@ class Personalisation:
         settings = self.settings
         if settings.view is View.X or settings.noise is not None or len(settings.lengthscales) > 2:
             return ()
-        return self.setup.class_order
+        return self.setup.agreed.class_order
 
     async def embed_by(self, request: EmbedRequest) -> None:
         """Collect the embeddings that a request asks for."""
