@@ -375,10 +375,20 @@ class LocalJob:
         mapped.check_means(feature_mean, target_mean)
         if mapped.is_centred_by(feature_mean, target_mean):
             return
+        mapped = self.uncentred()
         self._forget_features()
-        if mapped.centred:
-            mapped = map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
         self._mapped = centred(mapped, feature_mean, target_mean)
+
+    def uncentred(self) -> Mapped:
+        """Features and targets as they are before `centre`, whatever means are subtracted by now: the same bits.
+
+        Raises:
+            JobStateMissingError: The features were not computed yet.
+        """
+        mapped = _made(self._mapped, "data.map_features")
+        if not mapped.centred:
+            return mapped
+        return map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
 
     def _forget_scales(self) -> None:
         self._scaled = None

@@ -24,6 +24,7 @@ from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.row_spans import tells_of_few
 from kernfed_client.data.split import digest_words
 
 log = structlog.get_logger(__name__)
@@ -33,7 +34,7 @@ MOST_BYTES = 256 << 20
 
 
 def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> None:
-    """Refuse rows that differ from those of an earlier job in fewer than `policy.min_rows`; else remember them.
+    """Refuse rows that, with those of earlier jobs, would tell about fewer than `policy.min_rows`; else remember them.
 
     Where the file changed since, its site chose the rows: what to do then is `policy.near_jobs`.
 
@@ -50,8 +51,11 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
         **_set("train", data.train, schema, section.train),
         **_set("test", data.test, schema, section.test or section.train),
     }
+    before: dict[str, list[Array]] = {}
     for earlier in _earlier(folder):
         for key in found.keys() & earlier.keys():
+            if key.split("-")[1] in ways:
+                before.setdefault(key, []).append(earlier[key])
             if not 0 < _difference(found[key], earlier[key]) < least:
                 continue
             if key.split("-")[1] in ways:
@@ -66,6 +70,13 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
                 'these; policy.near_jobs = "wait-for-rows" would refuse this one',
                 dataset=dataset,
             )
+    if any(tells_of_few(found[key], sets, least) for key, sets in sorted(before.items())):
+        raise PolicyError(
+            f"data set {dataset}: the rows of this job and of several earlier jobs add up, some added and some "
+            "subtracted, to fewer than policy.min_rows, so the jobs together would tell about these; use the features, "
+            "ranges and rule for gaps of an earlier job, or let this client's administrator set "
+            'policy.near_jobs = "allow"'
+        )
     _keep(folder, found)
 
 
@@ -73,13 +84,20 @@ def _set(part: str, rows: PartitionData, schema: DataSchema, file: PartitionFile
     """Rows of a part by the two ways in which they are known, under keys that equal where they can be compared."""
     columns = hashlib.sha256(repr((sorted(schema.features), schema.target, schema.backbone)).encode()).hexdigest()
     with contextlib.suppress(OSError):
-        about = file.path.stat()
-        place = hashlib.sha256(repr((str(file.path), about.st_size, about.st_mtime_ns)).encode()).hexdigest()
         return {
-            f"{part}-places-{place}": np.sort(rows.row_numbers).astype(np.int64),
+            f"{part}-places-{_content(file.path)}": np.sort(rows.row_numbers).astype(np.int64),
             f"{part}-content-{columns}": np.sort(digest_words(rows, schema.features)),
         }
     return {}
+
+
+def _content(path: Path) -> str:
+    """What tells a file, or a folder of files, from what it was: a file that is written anew as it was is the same."""
+    if path.is_file():
+        with path.open("rb") as data:
+            return hashlib.file_digest(data, "sha256").hexdigest()
+    about = path.stat()
+    return hashlib.sha256(repr((str(path), about.st_size, about.st_mtime_ns)).encode()).hexdigest()
 
 
 def _difference(these: Array, those: Array) -> int:
@@ -91,7 +109,8 @@ def _difference(these: Array, those: Array) -> int:
 
 
 def _earlier(folder: Path) -> Iterator[dict[str, Array]]:
-    for path in sorted(folder.glob("*.safetensors")):
+    """What is kept, the longest unused first."""
+    for path in sorted(folder.glob("*.safetensors"), key=lambda p: (p.stat().st_mtime, p.name)):
         try:
             kept = load(path.read_bytes())
         except (OSError, SafetensorError):

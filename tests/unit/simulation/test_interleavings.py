@@ -174,6 +174,11 @@ def test_left_in_peace(files: dict[str, Path], twins: dict[str, dict[str, Array]
             id="a setup step from memory on top of others that were done again",
         ),
         pytest.param(
+            "fedavg",
+            [("both", "a", 30), ("kill client", "a", 0), ("lose writes", "a", 30), ("lose writes", "a", 0)],
+            id="means of features that are centred already",
+        ),
+        pytest.param(
             "em-kofl",
             [("both", "a", 14), ("cut", "a", 18), ("cut", "a", 16), ("kill coordinator", "b", 2)],
             id="all parameters in place of those that a client moved by itself",

@@ -37,7 +37,7 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_client.daemon import kept_setup, tasks
-from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
+from kernfed_client.daemon.tasks import KEPT_JOBS, Answered, TaskRunner
 
 STANDARDISE = StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
 CENTRE = CentreRequest(feature_mean=np.full(3, 0.5), target_mean=np.zeros(1))
@@ -146,6 +146,16 @@ class World:
         float_bits: int = 64,
         wanted: Callable[[], bool] = lambda: True,
     ) -> Any:
+        answered = self.answered(request, job_id, float_bits, wanted)
+        return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
+
+    def place(self, request: Any) -> int:
+        """Of the setup step that the answer stands on."""
+        return self.answered(request).place
+
+    def answered(
+        self, request: Any, job_id: str = "job", float_bits: int = 64, wanted: Callable[[], bool] = lambda: True
+    ) -> Answered:
         task = task_pb2.Task(
             task_id=f"{job_id}/1/{request.step}",
             job_id=job_id,
@@ -154,8 +164,7 @@ class World:
             float_bits=float_bits,
             submitted_by="ann",
         )
-        answered = self.runner.answer(task, self.runner.incoming(task), wanted)
-        return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
+        return self.runner.answer(task, self.runner.incoming(task), wanted)
 
 
 def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
@@ -408,6 +417,17 @@ def test_a_folder_of_before_goes_on(tmp_path: Path) -> None:
         world.answer(request)
     assert sorted(p.name for p in folder.iterdir()) == ["07.task", "08.task"]
     np.testing.assert_array_equal(World(tmp_path).answer(MEANS).feature_mean, np.ones(3))
+
+
+def test_an_answer_stands_on_the_setup_step_that_was_done_last(tmp_path: Path) -> None:
+    """Not on one that an earlier life of the daemon kept behind it, which is still to be done again."""
+    first = World(tmp_path)
+    first.answer(STANDARDISE)
+    first.answer(CENTRE)
+    again = World(tmp_path)
+    echo = EchoRequest(values=np.zeros(1))
+    assert [again.place(request) for request in (STANDARDISE, echo, CENTRE, echo)] == [0, 0, 1, 1]
+    assert World(tmp_path).place(echo) == 1
 
 
 def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:
