@@ -43,15 +43,7 @@ Loader = Callable[[str, DataSchema, str], LocalData]
 
 
 class LocalJob:
-    """One job at one client. Steps run one at a time; it is not safe for use by two threads at once.
-
-    Attributes:
-        job_id: The job.
-        client: This client's name, from its certificate.
-        file: The client file; holds policy and device.
-        folder: For files that the job leaves at this client, such as the client's own model; made when needed.
-        durable: Whether what a step keeps from round to round is to survive this process.
-    """
+    """One job at one client. Steps run one at a time; it is not safe for use by two threads at once."""
 
     def __init__(
         self,
@@ -68,10 +60,11 @@ class LocalJob:
 
         Args:
             job_id: The job.
-            client: This client's name.
-            file: The client file.
+            client: This client's name, from its certificate.
+            file: The client file; holds policy and device.
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
-            folder: For the job's files; unset: below the client file's state folder.
+            folder: For files that the job leaves at this client, such as its own model; made when needed; unset: below
+                the client file's state folder.
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
             room: Shared with the other clients of this process.
         """

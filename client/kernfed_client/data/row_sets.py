@@ -43,8 +43,8 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     """
     least = file.policy.min_rows
     section = file.datasets.get(dataset)
-    if least == 1 or file.policy.near_jobs == "allow" or section is None:
-        return
+    if least == 1 or file.policy.near_jobs == "allow" or section is None or data.train.num_rows < least:
+        return  # the policy refuses so few rows: such a job is told nothing
     folder = file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
     ways = ("places", "content") if file.policy.near_jobs == "wait-for-rows" else ("places",)
     found = {

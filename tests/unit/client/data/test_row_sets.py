@@ -58,6 +58,16 @@ def test_a_job_that_chooses_a_few_rows_more_or_less_is_refused(tmp_path: Path) -
         refuse_near_sets(file.model_copy(update={"policy": policy}), "d", tight, few)
 
 
+def test_a_job_of_too_few_rows_is_no_earlier_job(tmp_path: Path) -> None:
+    """The policy refuses it, so it is told nothing: what the next one leaves out says nothing about its rows."""
+    file = site(tmp_path, 60)
+    whole = load_local_data(file, "d", PLAIN, "va")
+    for num in (9, 12):
+        refuse_near_sets(file, "d", PLAIN, replace(whole, train=whole.train.take(np.arange(num))))
+    with pytest.raises(PolicyError, match="differ from those of an earlier job"):
+        refuse_near_sets(file, "d", PLAIN, replace(whole, train=whole.train.take(np.arange(13))))
+
+
 @pytest.mark.parametrize("num", [59, 61, 69])
 def test_jobs_may_wait_until_more_rows_came(tmp_path: Path, num: int) -> None:
     """A site may correct its file and go on, or have jobs wait for as many changes as a number stands for."""
