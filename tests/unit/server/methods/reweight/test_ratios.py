@@ -97,7 +97,7 @@ def test_ratios_on_features_are_nearer_to_the_truth(tmp_path: Path, scope: str) 
 def test_without_a_point_to_share_the_job_says_so(tmp_path: Path) -> None:
     """Clients without test rows give none: the error says whose are lacking, and what to give."""
     rows = {name: Rows(r.x_train, r.y_train, r.x_test[:0], r.y_test[:0]) for name, r in pictures().items()}
-    with pytest.raises(DataError, match="nobody gives unlabelled points for density ratios, of ant, bee, cat: .* give"):
+    with pytest.raises(DataError, match=r"nobody gives unlabelled points .*, of ant, bee, cat: .* give"):
         run(job(PAPER), sharing(rows, tmp_path, CLASSES))
 
 
