@@ -109,13 +109,20 @@ def _difference(these: Array, those: Array) -> int:
 
 
 def _earlier(folder: Path) -> Iterator[dict[str, Array]]:
-    """What is kept, the longest unused first."""
-    for path in sorted(folder.glob("*.safetensors"), key=lambda p: (p.stat().st_mtime, p.name)):
+    """What is kept, the longest unused first; what is broken, or was not written by this client, is passed over."""
+    for path in sorted(folder.glob("*.safetensors"), key=_last_used):
         try:
             kept = load(path.read_bytes())
         except (OSError, SafetensorError):
-            continue  # a broken disk
-        yield kept
+            continue
+        yield {key: found for key, found in kept.items() if found.ndim == 1 and found.dtype.kind in "iu"}
+
+
+def _last_used(path: Path) -> tuple[float, str]:
+    try:
+        return path.lstat().st_mtime, path.name
+    except OSError:
+        return 0.0, path.name
 
 
 def _keep(folder: Path, found: dict[str, Array]) -> None:
@@ -129,6 +136,7 @@ def _keep(folder: Path, found: dict[str, Array]) -> None:
         path.touch()
         return
     files.replace(path, save(found), durable=True, mode=0o600)
-    by_age = sorted(folder.glob("*.safetensors"), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.stat().st_size for p in by_age]), MOST_BYTES))) :]:
-        old.unlink(missing_ok=True)
+    by_age = sorted(folder.glob("*.safetensors"), key=_last_used, reverse=True)
+    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.lstat().st_size for p in by_age]), MOST_BYTES))) :]:
+        with contextlib.suppress(OSError):
+            old.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 from structlog.testing import capture_logs
 
 from kernfed.errors import PolicyError
@@ -89,3 +90,15 @@ def test_the_longest_unused_are_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     for path in kept:
         path.write_bytes(b"broken")
     ask(site(tmp_path, 61))
+
+
+def test_what_a_client_did_not_write_is_passed_over(tmp_path: Path) -> None:
+    """Arrays of another shape or kind, a folder and a link that leads nowhere, where sets are kept."""
+    ask(site(tmp_path, 60))
+    [kept] = (tmp_path / "state" / "row-sets").glob("*/*")
+    strange = {key: found.reshape(-1, 1).astype(np.float32) for key, found in load(kept.read_bytes()).items()}
+    kept.write_bytes(save(strange))
+    (kept.parent / "folder.safetensors").mkdir()
+    (kept.parent / "link.safetensors").symlink_to(tmp_path / "nowhere")
+    ask(site(tmp_path, 60, PolicySection(near_jobs="wait-for-rows")), replace(PLAIN, features=("a",)))
+    assert len(list(kept.parent.iterdir())) == 4
