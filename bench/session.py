@@ -165,6 +165,7 @@ async def session_coordinator(args: argparse.Namespace) -> None:
 async def session_client(args: argparse.Namespace) -> None:
     from kernfed.methods.probe.messages import Echo, EchoRequest
     from kernfed.pki.identity import Identity
+    from kernfed_client.daemon.answering import Answering
     from kernfed_client.daemon.reply_store import ReplyStore
     from kernfed_client.daemon.session import ClientSession, Offer
     from kernfed_client.daemon.tasks import TaskRunner
@@ -182,7 +183,8 @@ async def session_client(args: argparse.Namespace) -> None:
     )
     offer = Offer("bench", ())
     store = None if args.no_store else ReplyStore(args.identity / "outbox", "")
-    await ClientSession(lambda: Identity.load(args.identity), args.address, offer, runner, Worker(), store=store).run()
+    tasks = Answering(runner, Worker(), store)
+    await ClientSession(lambda: Identity.load(args.identity), args.address, offer, tasks).run()
 
 
 async def _measure(args: argparse.Namespace, one_round: Callable[[int], Coroutine[Any, Any, None]]) -> None:

@@ -20,7 +20,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measure_local
 from kernfed_server.jobs.journal import MemoryJournal
-from kernfed_server.jobs.preparation import Setup, prepare
+from kernfed_server.jobs.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.central import measure_central
@@ -170,9 +170,10 @@ async def repeat(setting: Setting, num_features: int, seed: int) -> Repetition:
     with tempfile.TemporaryDirectory() as state:
         jobs = from_rows(rows, tuple(str(c) for c in range(num_classes)), Path(state))
         cohort = open_cohort(job, jobs)
-        setup = await prepare(job, cohort, Run(cohort, MemoryJournal()))
+        run = Run(cohort, MemoryJournal())
+        setup = setup_of(job, await prepare(job, cohort, run), run)
         baseline = await measure_local(setup, cohort, Run(cohort, MemoryJournal()), problem.ridge)
-        setup = Setup(**{f: getattr(setup, f) for f in Setup.__dataclass_fields__} | {"baseline": baseline})
+        setup = replace(setup, baseline=baseline)
 
         accuracy = {"KRR": 100 * measure_central(jobs, problem.ridge).pooled["central"]["accuracy"]}
         dkrr = DkrrSettings(name="dkrr", ridge=problem.ridge)

@@ -25,6 +25,7 @@ from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.v1 import task_pb2
 from kernfed.wire.payload import Payload
+from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
 from kernfed_client.daemon.health import keep_health_written
 from kernfed_client.daemon.metrics import ClientMetrics
@@ -91,13 +92,9 @@ class ClientDaemon:
             lambda: Identity.load(file.identity),
             file.coordinator,
             Offer(version("kernfed"), tuple((name, _partitions(d)) for name, d in sorted(file.datasets.items()))),
-            self._runner,
-            self._worker,
+            Answering(self._runner, self._worker, self._store, file.max_memory_bytes, self._submissions),
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
-            self._store,
-            file.max_memory_bytes,
-            self._submissions,
         )
 
     def _open_job(self, job_id: str, folder: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,55 @@ def test_a_gap_in_one_row(tmp_path: Path, policy: str) -> None:
         assert "policy.near_jobs" in fewer.refusal
     else:
         assert is_a_row(len(plain.train) * plain.weights - len(fewer.train) * fewer.weights[:3], table)
+
+
+@guards
+def test_four_jobs_by_two_ranges(tmp_path: Path, policy: str) -> None:
+    """Without either, without the first, the second and both: what two limits leave out together is one row."""
+    table = rows(400, seed=7)
+    target = Target(tmp_path, table, policy)
+    tight: dict[str, Any] = {}
+    least = []
+    for name in ("x0", "x1"):
+        values = np.array(table[name], dtype=float)
+        least.append(set(np.argsort(values)[:20].tolist()))
+        tight[name] = [float(np.sort(values)[19:21].mean()), 99.0]
+    assert len(least[0] & least[1]) == 1
+    chosen: tuple[dict[str, Any], ...] = ({}, {"x0": tight["x0"]}, {"x1": tight["x1"]}, tight)
+    told = [target.ask(moment_job(data={"ranges": ranges})) for ranges in chosen]
+    if held(policy, *told):
+        assert [bool(one.refusal) for one in told] == [False, False, False, True]
+        assert "several earlier jobs" in told[3].refusal
+    else:
+        assert is_a_row(by_difference(told[0], told[1]) - by_difference(told[2], told[3]), table)
+
+
+@guards
+def test_four_jobs_by_gaps_in_two_columns(tmp_path: Path, policy: str) -> None:
+    """Two columns with gaps in fifteen rows each, of which one is the same."""
+    table = rows(100)
+    gaps = {"a": [""] * 15 + [1.0] * 85, "b": [1.0] * 14 + [""] * 15 + [1.0] * 71}
+    target = Target(tmp_path, {**table, **gaps}, policy)
+    told = [
+        target.ask(moment_job(data={"missing": "drop-rows", "features": [*COLUMNS, *more]}))
+        for more in ([], ["a"], ["b"], ["a", "b"])
+    ]
+    if held(policy, *told):
+        assert "several earlier jobs" in told[3].refusal
+    else:
+        sums = [len(one.train) * one.weights[:3] for one in told]
+        assert is_a_row(sums[0] - sums[1] - sums[2] + sums[3], table)
+
+
+@guards
+def test_a_gap_in_one_row_of_a_file_that_was_written_anew(tmp_path: Path, policy: str) -> None:
+    """A nightly export of the same rows does not make a client forget which rows a job used."""
+    table = rows()
+    target = Target(tmp_path, {**table, "more": [""] + [1.0] * 59}, policy)
+    plain = target.ask(moment_job(data={"missing": "drop-rows"}))
+    os.utime(tmp_path / "train.csv", (1, 1))
+    fewer = target.ask(moment_job(data={"missing": "drop-rows", "features": [*COLUMNS, "more"]}))
+    assert bool(fewer.refusal) == held(policy, plain, fewer)
 
 
 @guards

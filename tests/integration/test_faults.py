@@ -185,7 +185,7 @@ async def test_cancel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         start = time.monotonic()
         assert (await fed.operator.cancel(job.job_id)).state is JobState.CANCELLED
         assert time.monotonic() - start < LIMIT_S / 2
-        await until(lambda: not fed.daemons["a"].session.busy_task_ids)
+        await until(lambda: not fed.daemons["a"].session.tasks.busy_task_ids)
         gate.open()
         ended = await fed.run(fed.job("probe", rounds=1, cohort_min_clients=3))
         calls = dict(gate.calls)
@@ -202,9 +202,9 @@ async def test_cancel_with_work_queued_at_a_client(tmp_path: Path, monkeypatch: 
         first = await fed.submit(fed.job("probe", rounds=1))
         await gate.wait_reached()
         second = await fed.submit(fed.job("probe", rounds=1))
-        await until(lambda: len(fed.daemons["a"].session.busy_task_ids) == 2)
+        await until(lambda: len(fed.daemons["a"].session.tasks.busy_task_ids) == 2)
         await fed.operator.cancel(second.job_id)
-        await until(lambda: len(fed.daemons["a"].session.busy_task_ids) == 1)
+        await until(lambda: len(fed.daemons["a"].session.tasks.busy_task_ids) == 1)
         gate.open()
         assert (await fed.end(first.job_id)).info.state is JobState.SUCCEEDED
         assert (await fed.run(fed.job("probe", rounds=1))).info.state is JobState.SUCCEEDED

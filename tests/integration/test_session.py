@@ -41,7 +41,7 @@ async def test_cut_while_computing(
         await fed.wait_disconnected("a")
         if not back_before_it_is_done:
             gate.open()
-            await until(lambda: not fed.daemons["a"].session.busy_task_ids)
+            await until(lambda: not fed.daemons["a"].session.tasks.busy_task_ids)
         line.refuses = False
         await fed.wait_connected("a")
         gate.open()
@@ -178,7 +178,7 @@ async def test_reply_that_comes_before_its_job_resumes(tmp_path: Path, monkeypat
         await gate.wait_reached()
         await fed.coordinator.stop()
         gate.open()
-        await until(lambda: not fed.daemons["a"].session.busy_task_ids)
+        await until(lambda: not fed.daemons["a"].session.tasks.busy_task_ids)
         monkeypatch.setattr(RunManager, "_take_up", take_up_late)
         with structlog.testing.capture_logs() as logs:
             await fed.start_coordinator()

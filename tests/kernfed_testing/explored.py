@@ -12,14 +12,10 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 from kernfed.arrays import Array
 from kernfed.errors import KernfedError
@@ -29,6 +25,7 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import load_client_file
 from kernfed.jobs.job_file import parse_job
+from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.connection import LineDownError
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession, Offer
@@ -43,6 +40,7 @@ from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
 from kernfed_server.services.federation import FederationServicer
+from kernfed_testing.lines import Context, Ended, Later, Line, Stream
 
 JOB = "job"
 LIMIT_S = 30.0
@@ -50,66 +48,6 @@ LIMIT_S = 30.0
 TOLD = ("learned again", "learn them again", "goes on without it", "out of the pooled problem")
 """Words of notes by which a job says that its model is another one."""
 _LONG_S = 1e8
-
-
-class Stream:
-    """One end of a line: frames that were delivered are read here, and those written wait for their delivery."""
-
-    def __init__(self, ways: deque[bytes]) -> None:
-        self._ways = ways
-        self.arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    async def write(self, frame: bytes) -> None:
-        """As grpc's."""
-        self._ways.append(frame)
-
-    async def read(self) -> bytes | None:
-        """As grpc's; None: the line is down."""
-        return await self.arrived.get()
-
-    def peer(self) -> str:
-        """As grpc's context."""
-        return "memory"
-
-
-class Line:
-    """A line between a client and the coordinator, and what is on its way."""
-
-    def __init__(self) -> None:
-        self.up: deque[bytes] = deque()
-        self.down: deque[bytes] = deque()
-        self.client, self.coordinator = Stream(self.up), Stream(self.down)
-
-    def cut(self) -> None:
-        """Lose what is on its way; both ends notice."""
-        self.up.clear()
-        self.down.clear()
-        self.client.arrived.put_nowait(None)
-        self.coordinator.arrived.put_nowait(None)
-
-
-class Later:
-    """A worker without a thread: computations wait until they are let go."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
-
-    def submit(self, compute: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """As `kernfed_client.daemon.worker.Worker`."""
-        self.waiting.append((compute, done))
-
-    def compute(self) -> bool:
-        """Do the next; False where there is none."""
-        if not self.waiting:
-            return False
-        compute, done = self.waiting.popleft()
-        result, error = None, None
-        try:
-            result = compute()
-        except Exception as err:  # handed on, as the worker does
-            error = err
-        done(result, error)
-        return True
 
 
 @dataclass
@@ -231,7 +169,8 @@ class Explored:
             raise AssertionError("nobody dials")
 
         offer = Offer("1", (("default", ("train",)),))
-        session = ClientSession(identity, None, offer, runner, worker, store=store)  # type: ignore[arg-type]  # a worker
+        tasks = Answering(runner, worker, store)  # type: ignore[arg-type]  # a worker
+        session = ClientSession(identity, None, offer, tasks)
         self.clients[name] = Client(folder, session, worker, store, runner)
 
     async def kill_client(self, name: str) -> None:
@@ -246,7 +185,7 @@ class Explored:
         if client.line is not None or self.task is None:
             return
         line = client.line = Line()
-        context: Any = _Context(line.coordinator, name)
+        context: Any = Context(line.coordinator, name)
         serving = FederationServicer(self.registry).connect(None, context)
         client.ends = [asyncio.ensure_future(_quiet(c)) for c in (serving, _converse(client.session, line.client))]
 
@@ -389,40 +328,11 @@ def differs(found: Mapping[str, Array], want: Mapping[str, Array]) -> list[str]:
     return sorted((found.keys() ^ want.keys()) | {n for n in both if found[n].tobytes() != want[n].tobytes()})
 
 
-class _Context(SimpleNamespace):
-    """grpc's context of a stream, as far as the service uses it."""
-
-    def __init__(self, end: Stream, name: str) -> None:
-        super().__init__(read=end.read, write=end.write, peer=end.peer, name=name)
-
-
-def caller(context: Any, *_roles: object) -> Any:
-    """Stands in for `kernfed.pki.identity.require`: a line in memory has no certificate."""
-    valid = SimpleNamespace(not_valid_after_utc=datetime(2030, 1, 1, tzinfo=UTC))
-    return SimpleNamespace(name=context.name, serial=context.name, certificate=valid)
-
-
-@contextlib.contextmanager
-def in_memory() -> Iterator[None]:
-    """Lines need no certificates."""
-    with mock.patch("kernfed_server.services.federation.require", caller):
-        yield
-
-
-class _Ended:
-    async def end(self) -> Any:
-        raise LineDownError("the line was cut")
-
-
 async def _converse(session: ClientSession, stream: Stream) -> None:
     """As `ClientSession._serve`, without dialling."""
-    ended: Any = _Ended()
+    ended: Any = Ended()
     end: Any = stream
-    try:
-        welcome = await session._greet(end, ended)
-        await session._converse(end, ended, welcome)
-    finally:
-        session._outgoing = None
+    await session._converse(end, ended, await session._greet(end, ended))
 
 
 async def _quiet(serving: Coroutine[Any, Any, None]) -> None:

@@ -30,11 +30,12 @@ _STEPS_S = (3600, -3600, 86_400, 20, -20)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that breaks, and how many things break at once."""
+    """Something that breaks, or several things at once."""
 
     name: str
     inflict: Callable[[], Awaitable[None]]
-    num: int = 1
+    planned: bool = False
+    """Whether nothing breaks, as when an operator restarts a side: it does not count."""
     may_tell: bool = False
     """Whether the job may end with another model, if it says why."""
     may_fail: bool = False
@@ -100,25 +101,25 @@ class Faults:
         kinds: list[tuple[int, Callable[[], Fault]]] = [
             (3, lambda: self._line(name)),
             (2, lambda: Fault(f"kill {side}", lambda: self._kill(side))),
-            (2, lambda: Fault(f"restart {side}", lambda: self._restart(side))),
-            (3, lambda: Fault(f"kill {side} and {peer}", lambda: self._kill(side, peer), 2)),
-            (1, lambda: Fault("kill all", lambda: self._kill(*self._all()), len(self._all()))),
+            (2, lambda: Fault(f"restart {side}", lambda: self._restart(side), planned=True)),
+            (3, lambda: Fault(f"kill {side} and {peer}", lambda: self._kill(side, peer))),
+            (1, lambda: Fault("kill all", lambda: self._kill(*self._all()))),
             (2, lambda: Fault(f"stop {side} for a while", lambda: self._stall(side))),
             (2, lambda: Fault(f"clock of {side} jumps", lambda: self._clock(side))),
-            (1, lambda: Fault(f"clock of {side} jumps, kill {side}", lambda: self._clock(side, killed=True), 2)),
-            (2, lambda: Fault(f"tear files of {name}", lambda: self._tear(name), 2, may_tell=True)),
+            (1, lambda: Fault(f"clock of {side} jumps, kill {side}", lambda: self._clock(side, killed=True))),
+            (2, lambda: Fault(f"tear files of {name}", lambda: self._tear(name), may_tell=True)),
             (2, lambda: self._coordinator_goes_back()),
             (2, lambda: self._client_goes_back(name)),
-            (1, lambda: Fault("lose pki, kill coordinator", self._lose_pki, 2)),
-            (1, lambda: Fault(f"lose identity of {name}, kill {name}", lambda: self._lose_identity(name), 2)),
-            (1, lambda: Fault(f"lose state of {name}", lambda: self._lose_state(name), 2, may_tell=True)),
-            (1, lambda: Fault("lose uploads, kill coordinator", self._lose_uploads, 2, may_fail=True)),
+            (1, lambda: Fault("lose pki, kill coordinator", self._lose_pki)),
+            (1, lambda: Fault(f"lose identity of {name}, kill {name}", lambda: self._lose_identity(name))),
+            (1, lambda: Fault(f"lose state of {name}", lambda: self._lose_state(name), may_tell=True)),
+            (1, lambda: Fault("lose uploads, kill coordinator", self._lose_uploads, may_fail=True)),
         ]
         if self._mounted:
-            kinds.append((3, lambda: Fault(f"disk of {side} full, kill {peer}", lambda: self._full(side, peer), 2)))
+            kinds.append((3, lambda: Fault(f"disk of {side} full, kill {peer}", lambda: self._full(side, peer))))
         if self._cluster is not None:
             kinds.append((3, lambda: Fault("kill postgres", self._kill_postgres)))
-            kinds.append((2, lambda: Fault(f"kill postgres and {side}", lambda: self._kill_postgres(side), 2)))
+            kinds.append((2, lambda: Fault(f"kill postgres and {side}", lambda: self._kill_postgres(side))))
         [make] = draw.choices([make for _, make in kinds], [weight for weight, _ in kinds])
         return make()
 
@@ -131,7 +132,7 @@ class Faults:
                 path.unlink()
             await self._up("coordinator")
 
-        return Fault("lose checkpoint, kill coordinator", lose, 2, may_fail=True)
+        return Fault("lose checkpoint, kill coordinator", lose, may_fail=True)
 
     def _line(self, name: str) -> Fault:
         line, draw = self._fed.proxies[name], self.random
@@ -255,8 +256,8 @@ class Faults:
             await self._up("coordinator")
 
         if "coordinator" in self._backups:
-            return Fault("restore coordinator from backup", restore, 2)
-        return Fault("back up coordinator", back_up)
+            return Fault("restore coordinator from backup", restore)
+        return Fault("back up coordinator", back_up, planned=True)
 
     def _books(self) -> list[Path]:
         data = self._fed.root / "data"
@@ -274,8 +275,8 @@ class Faults:
             await self._up(name)
 
         if name in self._backups:
-            return Fault(f"restore {name} from backup", restore, 2, may_tell=True)
-        return Fault(f"back up {name}", back_up)
+            return Fault(f"restore {name} from backup", restore, may_tell=True)
+        return Fault(f"back up {name}", back_up, planned=True)
 
     async def _keep(self, side: str, folders: Sequence[Path]) -> None:
         backup = self._backups[side] = self._fed.root / f"backup-{side}"

@@ -17,6 +17,7 @@ from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.quorum import Quorum
+from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
@@ -174,8 +175,10 @@ class Bench:
     away: Mapping[str, int] = field(default_factory=dict)
     """Client to the first round in which it does not answer; 0: not even before round 1."""
 
-    def cohort(self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False) -> Cohort:
-        """The job's cohort."""
+    def cohort(
+        self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False, held: bool = True
+    ) -> Cohort:
+        """The job's cohort; `held`: each request must be one that clients answer who hold the job's signed file."""
         now = 0
 
         def watched(event: JobEvent) -> None:
@@ -185,6 +188,7 @@ class Bench:
 
         def guarded(step: Callable[[Any, Any], Reply]) -> Callable[[Any, Any], Reply]:
             def run(local: LocalJob, request: Request[Any]) -> Reply:
+                assert not (held and (other := contradiction(job, request, now))), other
                 reply = step(local, request)
                 change = self.tamper.get((local.client, request.step))
                 return change(reply) if change and now >= self.from_round else reply
@@ -215,7 +219,7 @@ class Bench:
     ) -> Outcome:
         """Run the job; errors are raised."""
         journal = RecordingJournal(stop_before=stop_before)
-        cohort = self.cohort(job, journal.event, reverse=reverse)
+        cohort = self.cohort(job, journal.event, reverse=reverse, held=resumed is None)
         model: Any = None
         stopped = False
         try:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kernfed_client.cli import main
+from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.reply_store import ReplyStore
-from kernfed_client.daemon.session import ClientSession
 from kernfed_client.daemon.tasks import TaskRunner
 
 
@@ -26,7 +26,7 @@ def _die() -> None:
 
 
 def _arm(point: str, task_end: str, log: Path) -> None:
-    run, put, acknowledged = TaskRunner._run, ReplyStore.put, ClientSession.acknowledged
+    run, put, acknowledged = TaskRunner._run, ReplyStore.put, Answering.acknowledged
 
     def counted_run(self: TaskRunner, task: Any, request: Any) -> Any:
         with log.open("a") as file:
@@ -40,14 +40,14 @@ def _arm(point: str, task_end: str, log: Path) -> None:
         if point == "stored" and task.task_id.endswith(task_end):
             _die()
 
-    def die_at_acknowledgement(self: ClientSession, ack: Any) -> None:
+    def die_at_acknowledgement(self: Answering, ack: Any) -> None:
         if point == "acknowledged" and ack.task_id.endswith(task_end):
             _die()
         acknowledged(self, ack)
 
     TaskRunner._run = counted_run  # type: ignore[method-assign]  # for the life of this process
     ReplyStore.put = put_and_die  # type: ignore[method-assign]  # for the life of this process
-    ClientSession.acknowledged = die_at_acknowledgement  # type: ignore[method-assign]  # for the life of this process
+    Answering.acknowledged = die_at_acknowledgement  # type: ignore[method-assign]  # for the life of this process
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Result:
 
     @property
     def num_faults(self) -> int:
-        """Things that broke while a job was under way."""
+        """Each once; all met a job that was under way, and what is planned, as a backup, is none."""
         return sum(self.faults.values())
 
     def add(self, other: Result) -> None:
@@ -183,8 +183,7 @@ class Soak:
             await fault.inflict()
         end, why = await self._judged(job_id, method, least, met)
         self.result.ends[end] += 1
-        for fault in met:
-            self.result.faults[" ".join(fault.name.split()[:2])] += fault.num
+        self.result.faults.update(" ".join(fault.name.split()[:2]) for fault in met if not fault.planned)
         names = "; ".join(fault.name for fault in met)
         told = f"{number:4} {method:10} of {least}: {end}{f' ({why})' if why else ''} | {names}"
         if end is End.WRONG:

@@ -118,10 +118,11 @@ def test_entrypoint_runs_other_commands_as_they_stand(script: Path) -> None:
 def test_an_empty_volume_becomes_a_federation_by_init_alone(tmp_path: Path) -> None:
     """Whatever the environment says, a coordinator on an empty volume says what to restore: it may not be mounted.
 
-    `init` makes the federation once, and no second time, nor beside data that belong to a lost one.
+    `init` makes the federation once, with the ports of the file, and no second time, nor beside data that belong to a
+    lost one.
     """
     config = tmp_path / "coordinator.toml"
-    config.write_text('listen = "127.0.0.1:0"\nenrolment_listen = "127.0.0.1:0"\n')
+    config.write_text('listen = "127.0.0.1:18470"\nenrolment_listen = "127.0.0.1:18471"\n')
     environment = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "KERNFED_PKI": str(tmp_path / "pki"),
@@ -145,6 +146,7 @@ def test_an_empty_volume_becomes_a_federation_by_init_alone(tmp_path: Path) -> N
     made = entrypoint("init", "--federation", "hearts", "--host", "fed.example.org", "--operator", "ann")
     assert made.returncode == 0, made.stderr
     ca = (tmp_path / "pki" / "ca.pem").read_bytes()
+    assert "dialled as fed.example.org:18470" in made.stdout
     again = entrypoint("init", "--federation", "hearts")
     assert again.returncode == 3
     assert "holds a federation already" in again.stderr

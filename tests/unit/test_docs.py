@@ -151,6 +151,18 @@ def test_decisions_have_their_parts(path: Path) -> None:
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
 
 
+def test_the_architecture_names_files_that_exist() -> None:
+    """Each file in its table of subjects is there; one without a folder lies beside the one before it."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("| subject | files |")[2].partition("\n\n")[0]
+    folder, found = ROOT, 0
+    for name in re.findall(r"`([\w/]+\.py)`", table):
+        folder = (ROOT / name).parent if "/" in name else folder
+        assert (folder / Path(name).name).is_file(), name
+        found += 1
+    assert found > 20
+
+
 def anchors(path: Path) -> set[str]:
     """The fragments that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)

@@ -38,7 +38,7 @@ class SaidGoodbyeError(LineDownError):
 
 
 class Tasks(Protocol):
-    """Whoever has tasks begun, computed and dropped: the session, which outlives its connections."""
+    """Whoever has tasks begun, computed and dropped, and outlives the connections."""
 
     @property
     def busy_task_ids(self) -> Sequence[str]:

@@ -36,9 +36,11 @@ class KeptSetup:
         self._folder = folder
         self._places: dict[str, int] = {}
         """Step to place."""
+        self._done = -1
+        """Place of the step that was done last: what is kept behind it is not done again yet."""
 
     def before(self, step: str) -> list[task_pb2.Task]:
-        """Kept requests in their order: those ahead of a step that is kept itself, else all.
+        """Kept requests in their order: those ahead of a step that is kept itself, else all; they count as done.
 
         Raises:
             JobStateMissingError: One cannot be read; all are gone now.
@@ -51,11 +53,13 @@ class KeptSetup:
                 kept.append(task)
         except (OSError, DecodeError, ValueError) as err:  # a broken disk, or another release wrote it
             raise self.unreadable() from err
-        return list(itertools.takewhile(lambda task: task.step != step, kept))
+        ahead = list(itertools.takewhile(lambda task: task.step != step, kept))
+        self._done = self._places[ahead[-1].step] if ahead else -1
+        return ahead
 
     def place(self, step: str) -> int:
-        """Place of a setup step; of another one, that of the last setup step: it stands on all of them."""
-        return self._places.get(step, max(self._places.values(), default=-1))
+        """Place of a setup step; of another one, that of the setup step that was done last: it stands on that."""
+        return self._places.get(step, self._done)
 
     def keep(self, task: task_pb2.Task) -> None:
         """Keep a request, in place of an earlier one of its step.
@@ -67,6 +71,7 @@ class KeptSetup:
         place = self._places.setdefault(task.step, max(self._places.values(), default=-1) + 1)
         # Not durable: a coordinator whose client misses its setup asks it again.
         files.replace(self._folder / f"{place:02d}{_SUFFIX}", task.SerializeToString(), durable=False)
+        self._done = place
 
     def unreadable(self) -> JobStateMissingError:
         """Remove what cannot be used; returns the error that tells the coordinator so."""
@@ -76,6 +81,7 @@ class KeptSetup:
     def remove(self) -> None:
         """Remove all, with what methods keep in folders below."""
         self._places.clear()
+        self._done = -1
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -63,7 +63,8 @@ def _keep_or_compare(path: Path, own: str, whose: str) -> None:
         return
     if known != own:
         raise DataError(
-            f"{whose} rows changed since this job was prepared, so the job cannot go on with them; put "
+            f"{whose} rows are not those with which this job was prepared, so the job cannot go on with them: a "
+            "file or the client file changed since, or this release leaves out other rows than the one before; put "
             "the former files back and start the client again, or cancel the job and submit it anew"
         )
 

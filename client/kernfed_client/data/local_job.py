@@ -43,15 +43,7 @@ Loader = Callable[[str, DataSchema, str], LocalData]
 
 
 class LocalJob:
-    """One job at one client. Steps run one at a time; it is not safe for use by two threads at once.
-
-    Attributes:
-        job_id: The job.
-        client: This client's name, from its certificate.
-        file: The client file; holds policy and device.
-        folder: For files that the job leaves at this client, such as the client's own model; made when needed.
-        durable: Whether what a step keeps from round to round is to survive this process.
-    """
+    """One job at one client. Steps run one at a time; it is not safe for use by two threads at once."""
 
     def __init__(
         self,
@@ -68,10 +60,11 @@ class LocalJob:
 
         Args:
             job_id: The job.
-            client: This client's name.
-            file: The client file.
+            client: This client's name, from its certificate.
+            file: The client file; holds policy and device.
             load: Reads a data set by name; unset: from the files that `file` names. A simulation gives rows in memory.
-            folder: For the job's files; unset: below the client file's state folder.
+            folder: For files that the job leaves at this client, such as its own model; made when needed; unset: below
+                the client file's state folder.
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
             room: Shared with the other clients of this process.
         """
@@ -208,15 +201,6 @@ class LocalJob:
             DataError: They exceed the memory that the job may take.
         """
         return self.train_rows.whole()
-
-    @property
-    def z_test(self) -> Tensor:
-        """Features of all test rows at once, float64 (m, M), computed anew.
-
-        Raises:
-            DataError: They exceed the memory that the job may take.
-        """
-        return self.test_rows.whole()
 
     @property
     def y_train(self) -> Tensor:
@@ -384,10 +368,20 @@ class LocalJob:
         mapped.check_means(feature_mean, target_mean)
         if mapped.is_centred_by(feature_mean, target_mean):
             return
+        mapped = self.uncentred()
         self._forget_features()
-        if mapped.centred:
-            mapped = map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
         self._mapped = centred(mapped, feature_mean, target_mean)
+
+    def uncentred(self) -> Mapped:
+        """Features and targets as they are before `centre`, whatever means are subtracted by now: the same bits.
+
+        Raises:
+            JobStateMissingError: The features were not computed yet.
+        """
+        mapped = _made(self._mapped, "data.map_features")
+        if not mapped.centred:
+            return mapped
+        return map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
 
     def _forget_scales(self) -> None:
         self._scaled = None

@@ -24,6 +24,7 @@ from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.row_spans import tells_of_few
 from kernfed_client.data.split import digest_words
 
 log = structlog.get_logger(__name__)
@@ -33,7 +34,7 @@ MOST_BYTES = 256 << 20
 
 
 def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> None:
-    """Refuse rows that differ from those of an earlier job in fewer than `policy.min_rows`; else remember them.
+    """Refuse rows that, with those of earlier jobs, would tell about fewer than `policy.min_rows`; else remember them.
 
     Where the file changed since, its site chose the rows: what to do then is `policy.near_jobs`.
 
@@ -42,16 +43,19 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     """
     least = file.policy.min_rows
     section = file.datasets.get(dataset)
-    if least == 1 or file.policy.near_jobs == "allow" or section is None:
-        return
+    if least == 1 or file.policy.near_jobs == "allow" or section is None or data.train.num_rows < least:
+        return  # the policy refuses so few rows: such a job is told nothing
     folder = file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
     ways = ("places", "content") if file.policy.near_jobs == "wait-for-rows" else ("places",)
     found = {
         **_set("train", data.train, schema, section.train),
         **_set("test", data.test, schema, section.test or section.train),
     }
+    before: dict[str, list[Array]] = {}
     for earlier in _earlier(folder):
         for key in found.keys() & earlier.keys():
+            if key.split("-")[1] in ways:
+                before.setdefault(key, []).append(earlier[key])
             if not 0 < _difference(found[key], earlier[key]) < least:
                 continue
             if key.split("-")[1] in ways:
@@ -66,6 +70,13 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
                 'these; policy.near_jobs = "wait-for-rows" would refuse this one',
                 dataset=dataset,
             )
+    if any(tells_of_few(found[key], sets, least) for key, sets in sorted(before.items())):
+        raise PolicyError(
+            f"data set {dataset}: the rows of this job and of several earlier jobs add up, some added and some "
+            "subtracted, to fewer than policy.min_rows, so the jobs together would tell about these; use the features, "
+            "ranges and rule for gaps of an earlier job, or let this client's administrator set "
+            'policy.near_jobs = "allow"'
+        )
     _keep(folder, found)
 
 
@@ -73,13 +84,20 @@ def _set(part: str, rows: PartitionData, schema: DataSchema, file: PartitionFile
     """Rows of a part by the two ways in which they are known, under keys that equal where they can be compared."""
     columns = hashlib.sha256(repr((sorted(schema.features), schema.target, schema.backbone)).encode()).hexdigest()
     with contextlib.suppress(OSError):
-        about = file.path.stat()
-        place = hashlib.sha256(repr((str(file.path), about.st_size, about.st_mtime_ns)).encode()).hexdigest()
         return {
-            f"{part}-places-{place}": np.sort(rows.row_numbers).astype(np.int64),
+            f"{part}-places-{_content(file.path)}": np.sort(rows.row_numbers).astype(np.int64),
             f"{part}-content-{columns}": np.sort(digest_words(rows, schema.features)),
         }
     return {}
+
+
+def _content(path: Path) -> str:
+    """What tells a file, or a folder of files, from what it was: a file that is written anew as it was is the same."""
+    if path.is_file():
+        with path.open("rb") as data:
+            return hashlib.file_digest(data, "sha256").hexdigest()
+    about = path.stat()
+    return hashlib.sha256(repr((str(path), about.st_size, about.st_mtime_ns)).encode()).hexdigest()
 
 
 def _difference(these: Array, those: Array) -> int:
@@ -91,12 +109,20 @@ def _difference(these: Array, those: Array) -> int:
 
 
 def _earlier(folder: Path) -> Iterator[dict[str, Array]]:
-    for path in sorted(folder.glob("*.safetensors")):
+    """What is kept, the longest unused first; what is broken, or was not written by this client, is passed over."""
+    for path in sorted(folder.glob("*.safetensors"), key=_last_used):
         try:
             kept = load(path.read_bytes())
         except (OSError, SafetensorError):
-            continue  # a broken disk
-        yield kept
+            continue
+        yield {key: found for key, found in kept.items() if found.ndim == 1 and found.dtype.kind in "iu"}
+
+
+def _last_used(path: Path) -> tuple[float, str]:
+    try:
+        return path.lstat().st_mtime, path.name
+    except OSError:
+        return 0.0, path.name
 
 
 def _keep(folder: Path, found: dict[str, Array]) -> None:
@@ -110,6 +136,7 @@ def _keep(folder: Path, found: dict[str, Array]) -> None:
         path.touch()
         return
     files.replace(path, save(found), durable=True, mode=0o600)
-    by_age = sorted(folder.glob("*.safetensors"), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.stat().st_size for p in by_age]), MOST_BYTES))) :]:
-        old.unlink(missing_ok=True)
+    by_age = sorted(folder.glob("*.safetensors"), key=_last_used, reverse=True)
+    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.lstat().st_size for p in by_age]), MOST_BYTES))) :]:
+        with contextlib.suppress(OSError):
+            old.unlink(missing_ok=True)

@@ -96,11 +96,14 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
 def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbedding:
     """Mean feature vector (M,) and mean target (C,) of the training rows by their weights, not centred.
 
+    A client that is asked again may be centred by now: means added to those of centred features are other last bits.
+
     Raises:
         JobStateMissingError: The features were not computed yet.
         WireError: The coordinator counts other features or outputs than this client.
     """
-    rows, y = job.train_rows, job.y_train
+    mapped = job.uncentred()
+    rows, y = mapped.train, mapped.y_train
     if (request.num_features, request.num_outputs) != (rows.shape[1], y.shape[1]):
         raise WireError(
             f"data.mean_embedding: {request.num_features} features and {request.num_outputs} outputs, "
@@ -110,8 +113,8 @@ def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbeddin
     target_mean = y.mean(0) if weights is None else weights @ y / weights.sum()
     return MeanEmbedding(
         num_rows=job.num_rows,
-        feature_mean=job.feature_mean + to_array(mean_of(rows, weights)),
-        target_mean=job.target_mean + to_array(target_mean),
+        feature_mean=to_array(mean_of(rows, weights)),
+        target_mean=to_array(target_mean),
     )
 
 

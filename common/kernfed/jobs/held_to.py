@@ -50,10 +50,12 @@ def _pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, o
                 yield field.name, asked, getattr(schema, field.name)
     elif isinstance(request, MapFeaturesRequest) and not named_files(job):
         yield from _feature_pairs(job, request.features)
-    fixed = method_of(job.method).fixed
+    method = method_of(job.method)
+    begun = method.begun(job.method)
     for field in fields(request):
-        signed = getattr(job.method, fixed.get(field.name, ""), None)
-        if isinstance(signed, int | float):
+        key = method.fixed.get(field.name, "")
+        signed = getattr(job.method, key, None)
+        if isinstance(signed, int | float) and key not in begun:
             yield field.name, getattr(request, field.name), signed
 
 

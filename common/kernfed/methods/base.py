@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -89,6 +89,8 @@ class Method(Generic[S]):
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Number of a request, by the name of its field, to the key of the settings that it is, wherever that key is a
     number; a client refuses a request of another number where it has the job file under its operator's signature."""
+    begun: Callable[[S], Collection[str]] = lambda _: ()
+    """Keys of `fixed` with whose number a job of such settings only begins: its rounds choose another one."""
 
     schema: Mapping[str, object] = field(default_factory=dict)
     """What a job of the method may ask of the data's schema beside what its file says: field to value."""

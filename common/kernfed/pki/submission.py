@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -19,13 +19,16 @@ from google.protobuf.message import DecodeError
 
 from kernfed.errors import IdentityError, KernfedError, SubmissionError
 from kernfed.pki import folder
-from kernfed.pki.authority import CLOCK_SKEW, MAX_PEM_BYTES, serial_of, signed_by
+from kernfed.pki.authority import MAX_PEM_BYTES, serial_of, signed_by
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import Role, principal_of
 from kernfed.v1 import task_pb2
 from kernfed.wording import moment
 
 MAX_STATEMENT_BYTES = 1024
+SIGNED_AHEAD = timedelta(days=1)
+"""By so much a signature may be ahead of the clock here: one clock that is wrong stops no federation. Nothing is gained
+by a time ahead: it lies within the certificate's validity, and no submission can be run twice."""
 _NONCE_BYTES = 16
 _PURPOSE = b"kernfed job submission 1\0"
 """Ahead of what is signed, so that the signature is good for nothing else."""
@@ -84,7 +87,7 @@ def prove(
         job_toml: The job file that it is said to be of.
         ca: The federation's.
         federation: Its name.
-        now: The time here; what is signed later than this is refused, within the skew that clocks may have.
+        now: The time here; what is signed later than this by more than `SIGNED_AHEAD` is refused.
 
     Raises:
         SubmissionError: Something does not hold; says what, and what to do.
@@ -118,7 +121,7 @@ def prove(
             f"{principal} signed the job on {moment(signed_at)}, and its certificate was valid from {moment(first)} to "
             f"{moment(last)}: renew it (`kernfed pki renew {principal}`) or set that machine's clock, and {_AGAIN}"
         )
-    if signed_at > now + CLOCK_SKEW:
+    if signed_at > now + SIGNED_AHEAD:
         raise SubmissionError(
             f"{principal} signed the job on {moment(signed_at)}, and it is now {moment(now)}: set the clock that is "
             f"wrong, and {_AGAIN}"

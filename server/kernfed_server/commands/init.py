@@ -10,8 +10,8 @@ import typer
 from kernfed.cli.output import JsonOption
 from kernfed.cli.pki import make_federation
 from kernfed.errors import ConfigError
-from kernfed.pki.federation import DEFAULT_ENROLMENT_PORT, DEFAULT_PORT
 from kernfed.pki.folder import CA
+from kernfed.wire.channel import split_address
 from kernfed_server.config import load_coordinator_file, usual_file
 
 
@@ -22,10 +22,16 @@ def init(
         list[str] | None,
         typer.Option(help="Name or address that clients dial; repeat for more. The first goes into tokens."),
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port that clients dial.")] = DEFAULT_PORT,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port that clients dial. Default: that of `listen` in the file."),
+    ] = None,
     enrol_port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port that they dial for enrolment.")
-    ] = DEFAULT_ENROLMENT_PORT,
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Port that they dial for enrolment. Default: that of `enrolment_listen` in the file."
+        ),
+    ] = None,
     operator: Annotated[str | None, typer.Option(help="Name of the first operator. Default: your user name.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,5 +50,11 @@ def init(
             "federation that these data belong to, or move them away"
         )
     make_federation(
-        file.pki, federation, hosts=host or (), port=port, enrol_port=enrol_port, operator=operator, as_json=as_json
+        file.pki,
+        federation,
+        hosts=host or (),
+        port=port or split_address(file.listen)[1],
+        enrol_port=enrol_port or split_address(file.enrolment_listen)[1],
+        operator=operator,
+        as_json=as_json,
     )

@@ -18,7 +18,7 @@ def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
     return {
         "method": method.model_dump(mode="json"),
         "seed": setup.schema.seed,
-        "clients": sorted(setup.num_rows),
+        "clients": sorted(setup.agreed.num_rows),
         "kernfed": kernfed.__version__,
     }
 
@@ -29,9 +29,9 @@ def agreed(setup: Setup) -> dict[str, Any]:
         "task": setup.schema.task,
         "feature_names": setup.schema.features,
         "target": setup.schema.target,
-        "classes": setup.classes,
-        "mean": setup.mean,
-        "deviation": setup.deviation,
+        "classes": setup.agreed.classes,
+        "mean": setup.agreed.mean,
+        "deviation": setup.agreed.deviation,
     }
 
 
@@ -49,11 +49,11 @@ def feature_model(
     """
     return GlobalModel(
         **agreed(setup),
-        spec=setup.spec,
-        fingerprint=setup.fingerprint,
+        spec=setup.agreed.spec,
+        fingerprint=setup.agreed.fingerprint,
         weights=weights,
-        feature_mean=setup.feature_mean,
-        target_mean=setup.target_mean if target_mean is None else target_mean,
+        feature_mean=setup.agreed.feature_mean,
+        target_mean=setup.agreed.target_mean if target_mean is None else target_mean,
         link=link,
         job=facts,
     )

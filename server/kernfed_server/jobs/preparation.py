@@ -55,26 +55,15 @@ LEAST_WITHIN = 0.1
 """Least part of the lengthscale that a column gets: one that is constant at every client would get none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Agreement of coordinator and clients before round 1. P feature columns, M features, C outputs."""
+    """What a method begins with before round 1."""
 
     schema: DataSchema
-    classes: tuple[str, ...]
-    """In the order of the outputs; binary: the positive class is the second. Empty for regression."""
-    mean: Array
-    """Subtracted from the columns, shape (P,)."""
-    deviation: Array
-    """By which the columns are divided, shape (P,)."""
-    spec: FeatureSpec
-    fingerprint: str
+    agreed: Agreement
+    """With zeros for the means that nothing is centred by."""
     num_outputs: int
-    feature_mean: Array
-    """Subtracted from the features, shape (M,); zeros without intercept."""
-    target_mean: Array
-    """Added to predictions, shape (C,); zeros without intercept."""
-    num_rows: Mapping[str, int]
-    """Training rows by client."""
+    """Outputs C."""
     baseline: RoundMetrics = field(default_factory=RoundMetrics)
     """Every client's own ridge model, measured on its own test rows before round 1."""
     strict: bool = True
@@ -83,25 +72,21 @@ class Setup:
     """Whether features and targets are centred by the pooled means."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Content of each file that the job names."""
-    backbone: str = ""
-    """Fingerprint of the clients' frozen backbone; empty: none."""
     job: JobFile | None = None
     """The job, for what it leaves; None where the method needs no features."""
-    bounds: tuple[float, ...] = ()
-    """Of the standardised training rows by column, 0: none; empty: none at all."""
     local_shared: bool = False
     """Whether clients also measure a model of their own rows with what all agreed on."""
-    class_order: tuple[int, ...] = ()
-    """Places of the classes, that with the most training rows first; what is drawn for each follows this order."""
-    ridge: float | None = None
-    """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
     own_ridge: Mapping[str, float] = field(default_factory=dict)
     """Ridge of each client's model alone; empty: that of the job."""
 
     @property
     def num_features(self) -> int:
         """Features M."""
-        return self.spec.num_features
+        return self.agreed.spec.num_features
+
+    def centred_by(self, feature_mean: Array, target_mean: Array) -> Setup:
+        """The same with other means, (M,) and (C,)."""
+        return replace(self, agreed=replace(self.agreed, feature_mean=feature_mean, target_mean=target_mean))
 
 
 def setup_of(job: JobFile, agreement: Agreement, run: Run, earlier: Earlier | None = None) -> Setup:
@@ -113,28 +98,12 @@ def setup_of(job: JobFile, agreement: Agreement, run: Run, earlier: Earlier | No
         run: Its run.
         earlier: The other job whose clients these join, if any.
     """
-    schema = asked_schema(job, run, earlier)
-    num_outputs, mapped = TASKS[schema.task].num_outputs(agreement.classes), bool(agreement.fingerprint)
-    setup = Setup(
-        schema=schema,
-        classes=agreement.classes,
-        mean=agreement.mean,
-        deviation=agreement.deviation,
-        spec=agreement.spec,
-        fingerprint=agreement.fingerprint,
-        num_outputs=num_outputs,
-        feature_mean=agreement.feature_mean if mapped else np.zeros(agreement.spec.num_features),
-        target_mean=agreement.target_mean if mapped else np.zeros(num_outputs),
-        num_rows=agreement.num_rows,
-        strict=job.cohort.preflight == "all",
-        backbone=agreement.backbone,
-        class_order=agreement.class_order,
-        ridge=agreement.ridge,
-    )
-    if not mapped:
-        return setup
-    intercept, shared = job.features.intercept, job.local_shared
-    return replace(setup, intercept=intercept, local_shared=shared, job=job, bounds=agreement.bounds)
+    schema, strict = asked_schema(job, run, earlier), job.cohort.preflight == "all"
+    outputs = TASKS[schema.task].num_outputs(agreement.classes)
+    setup = Setup(schema=schema, agreed=agreement, num_outputs=outputs, strict=strict)
+    if not agreement.fingerprint:
+        return setup.centred_by(np.zeros(setup.num_features), np.zeros(outputs))
+    return replace(setup, intercept=job.features.intercept, local_shared=job.local_shared, job=job)
 
 
 async def prepare(

@@ -35,11 +35,11 @@ def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     method = job.method
     if getattr(method, _RIDGE, None) != BY_ROWS or _RIDGE in method.idle_keys():
         return job, setup
-    total = round(sum(run.counted(setup.num_rows).values()))
-    ridge = _by_rows(method, setup.spec, total) if setup.ridge is None else setup.ridge
-    own = {client: _by_rows(method, setup.spec, rows) for client, rows in setup.num_rows.items()}
+    total = round(sum(run.counted(setup.agreed.num_rows).values()))
+    ridge = _by_rows(method, setup.agreed.spec, total) if setup.agreed.ridge is None else setup.agreed.ridge
+    own = {client: _by_rows(method, setup.agreed.spec, rows) for client, rows in setup.agreed.num_rows.items()}
     why = f"by the rule for {total} training rows and {setup.num_features} features"
-    if setup.ridge is not None:
+    if setup.agreed.ridge is not None:
         why = "by the rule for the rows of the earlier job"
     if run.resumed is not None:
         kept = run.resolved_before()

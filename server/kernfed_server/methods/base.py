@@ -46,12 +46,12 @@ def by_rows(setup: Setup, settings: Any) -> tuple[Mapping[str, float], str]:
     """Clients count by their training rows, unless the settings have a rule by which they count alike."""
     if isinstance(settings, AveragedSettings) and settings.rule.alike:
         return alike(setup, settings)
-    return setup.num_rows, ROWS
+    return setup.agreed.num_rows, ROWS
 
 
 def alike(setup: Setup, _settings: Any) -> tuple[Mapping[str, float], str]:
     """Each client counts the same."""
-    return dict.fromkeys(setup.num_rows, 1.0), "the same for each client"
+    return dict.fromkeys(setup.agreed.num_rows, 1.0), "the same for each client"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernfed.arrays import Array
-from kernfed_testing.explored import Explored, differs, in_memory, undisturbed
+from kernfed_testing.explored import Explored, differs, undisturbed
 from kernfed_testing.federation import COLUMNS, make_csv
+from kernfed_testing.lines import in_memory
 
 NUM_ROWS, NUM_TRAIN = 14, 2 * 12
 """Rows of each client's file, and of both clients' training rows together: a job has fewer rounds than these."""
@@ -171,6 +172,11 @@ def test_left_in_peace(files: dict[str, Path], twins: dict[str, dict[str, Array]
                 ("kill both", "a", 23),
             ],
             id="a setup step from memory on top of others that were done again",
+        ),
+        pytest.param(
+            "fedavg",
+            [("both", "a", 30), ("kill client", "a", 0), ("lose writes", "a", 30), ("lose writes", "a", 0)],
+            id="means of features that are centred already",
         ),
         pytest.param(
             "em-kofl",

@@ -60,6 +60,7 @@ def _linear(
         steps=steps,
         asks=asks,
         fixed=FIXED,
+        begun=lambda s: ("ridge",) if isinstance(s, NewtonSettings) and s.chooses_ridge else (),
     )
 
 

@@ -76,7 +76,7 @@ async def tune(
     scaled = settings.lengthscale == "auto" and base.kernel is not PointKernel.ONE_PLUS_MIN
     if not scaled and not isinstance(settings.ridge, str):
         return Tuned(given)
-    num_rows = sum(setup.num_rows[client] for client in cohort.clients)
+    num_rows = sum(setup.agreed.num_rows[client] for client in cohort.clients)
     factors = FACTORS if scaled else (1.0,)
     penalties = PENALTIES if isinstance(settings.ridge, str) else (given * num_rows,)
     request = LeftOutErrorsRequest(

@@ -131,9 +131,9 @@ class _Distillation:
     async def prepare(self) -> None:
         """Give every client the public set, prepare its model, and measure what it has without the others."""
         settings, setup = self.settings, self.setup
-        kernel = KernelSpec(settings.kernel, setup.spec.lengthscales, settings.penalised_intercept)
+        kernel = KernelSpec(settings.kernel, setup.agreed.spec.lengthscales, settings.penalised_intercept)
         check_kernel(kernel, self.public.shape[1])
-        check_points(self.public, setup.mean, setup.deviation, setup.schema.features)
+        check_points(self.public, setup.agreed.mean, setup.agreed.deviation, setup.schema.features)
         agreed = self.run.agreed
         begun = agreed.get(_ROWS) is not None
         self.targets = AgreedTargets.of_json(
@@ -154,7 +154,7 @@ class _Distillation:
             self.run.note("one client has no others to learn from: alpha is 0.5, since its share of the rows is all")
 
         async def count() -> int:
-            return sum(setup.num_rows[client] for client in self.cohort.clients)
+            return sum(setup.agreed.num_rows[client] for client in self.cohort.clients)
 
         start = StartDistillationRequest(
             sha256=self.digest,
@@ -273,7 +273,7 @@ class _Distillation:
             f"de-regularisation on {num} public points",
             "use fewer public points, or method.deregularise = true",
         )
-        scaled = (self.public - self.setup.mean) / self.setup.deviation
+        scaled = (self.public - self.setup.agreed.mean) / self.setup.agreed.deviation
         made = Deregulariser(gram(kernel, scaled), self.tuned.ridge, free=self.settings.free_intercept)
         if made.rank < num:
             self.run.note(
@@ -331,14 +331,14 @@ class _Distillation:
 
     def note_public_set(self, state: Iteration) -> None:
         """Say where the public set is too small, or too far from the clients' rows."""
-        rows = {client: self.setup.num_rows[client] for client in self.cohort.clients}
+        rows = {client: self.setup.agreed.num_rows[client] for client in self.cohort.clients}
         for note in public_set_notes(len(self.public), rows, state.far_rows):
             self.run.note(note)
 
     def _consensus(self, values: Floats | None) -> PublicConsensus:
         assert values is not None  # noqa: S101  # a round was closed
         schema = self.setup.schema
-        return PublicConsensus(schema.task, schema.features, self.setup.classes, self.public, values)
+        return PublicConsensus(schema.task, schema.features, self.setup.agreed.classes, self.public, values)
 
     def _finding(
         self, state: Iteration, round_num: int, end: Ending, kept: Mapping[str, OwnModelKept]

@@ -33,7 +33,7 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
     Source: FedNewton paper, Algorithm 2; with `step = "auto"` see `kernfed.methods.heads.safe_newton`.
     """
     auto = settings.step == "auto"
-    fraction = _share_apart(settings, sum(setup.num_rows.values())) if auto and settings.warm_start else 0.0
+    fraction = _share_apart(settings, sum(setup.agreed.num_rows.values())) if auto and settings.warm_start else 0.0
     problem = await open_head(
         setup,
         method=settings.name,

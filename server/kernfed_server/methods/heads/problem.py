@@ -72,7 +72,7 @@ class HeadProblem:
         if not self.free_bias:
             return weights
         whole = np.array(weights, dtype=np.float64)
-        whole[-1] += start_scores(self.loss, self.setup.target_mean)
+        whole[-1] += start_scores(self.loss, self.setup.agreed.target_mean)
         return whole
 
     @property

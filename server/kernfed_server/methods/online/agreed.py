@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernfed.arrays import Floats
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import Loss
+from kernfed.methods.online.parameters import OnlineParameters
 from kernfed_server.jobs.agreement import Agreement
-from kernfed_server.jobs.preparation import agree_features
+from kernfed_server.jobs.preparation import Setup, agree_features
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import State
 
@@ -39,6 +42,31 @@ class Opened:
     def of_json(cls, values: dict[str, Any]) -> Opened:
         """What `to_json` gave."""
         return cls(**{**values, "loss": Loss(values["loss"])})
+
+
+def parameters(
+    setup: Setup,
+    opened: Opened,
+    dictionary: Dictionary,
+    theta: Floats,
+    round_num: int,
+    offset: Floats | None = None,
+) -> OnlineParameters:
+    """What a job leaves after a round: the arguments as `OnlineParameters` has them, with all that was agreed on."""
+    return OnlineParameters(
+        feature_names=setup.schema.features,
+        target=setup.schema.target,
+        classes=setup.agreed.classes,
+        mean=setup.agreed.mean,
+        scale=setup.agreed.deviation * opened.norm,
+        target_low=opened.target_low,
+        target_span=opened.target_span,
+        loss=opened.loss,
+        dictionary=dictionary,
+        theta=theta,
+        round_num=round_num,
+        offset=offset,
+    )
 
 
 def former_agreement(job: JobFile, run: Run) -> Agreement | None:

@@ -236,7 +236,7 @@ class _Network:
 
     def __init__(self, setup: Setup, settings: PerFedAvgSettings, run: Run) -> None:
         self._settings = settings
-        d = len(setup.mean)
+        d = len(setup.agreed.mean)
         resumed = run.resumed
         start = online_meta.start(d, settings.hidden, setup.schema.seed) if resumed is None else resumed["weights"]
         self.weights: Array = start

@@ -15,12 +15,11 @@ from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
-from kernfed.methods.online.parameters import OnlineParameters
 from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, most_gradient, paper_step, pool
 from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSettings, OnlineSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.methods.online.agreed import Opened
+from kernfed_server.methods.online.agreed import Opened, parameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.pooled import run_pooled
 from kernfed_server.methods.online.rounds import StreamLoop
@@ -208,17 +207,4 @@ class KernelParameters:
 
     def model(self, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""
-        setup, opened = self._setup, self._opened
-        return OnlineParameters(
-            feature_names=setup.schema.features,
-            target=setup.schema.target,
-            classes=setup.classes,
-            mean=setup.mean,
-            scale=setup.deviation * opened.norm,
-            target_low=opened.target_low,
-            target_span=opened.target_span,
-            loss=opened.loss,
-            dictionary=self.dictionary,
-            theta=self.state.theta.copy(),
-            round_num=round_num,
-        )
+        return parameters(self._setup, self._opened, self.dictionary, self.state.theta.copy(), round_num)

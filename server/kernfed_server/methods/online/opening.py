@@ -163,7 +163,7 @@ async def draw_dictionary(
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
     seed = rng.seed(setup.schema.seed, "online", "dictionary")
-    dictionary = Dictionary(lengthscales, num_frequencies, len(setup.mean), seed)
+    dictionary = Dictionary(lengthscales, num_frequencies, len(setup.agreed.mean), seed)
     own = online.fingerprint(dictionary)
 
     def check(client: str, drawn: DictionaryDrawn) -> None:

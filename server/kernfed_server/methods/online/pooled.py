@@ -11,14 +11,13 @@ from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.own_model import LENGTHSCALES
-from kernfed.methods.online.parameters import OnlineParameters
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS, PooledRidges, contradiction, unpack
 from kernfed.methods.online.settings import OnlineSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import json_array
-from kernfed_server.methods.online.agreed import Opened
+from kernfed_server.methods.online.agreed import Opened, parameters
 from kernfed_server.methods.online.opening import draw_dictionary
 from kernfed_server.methods.online.rounds import StreamLoop
 
@@ -123,19 +122,6 @@ class RidgeParameters:
 
     def model(self, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""
-        setup, opened = self._setup, self._opened
         whole = self._theta[KEEPS.index(1.0)]
-        return OnlineParameters(
-            feature_names=setup.schema.features,
-            target=setup.schema.target,
-            classes=setup.classes,
-            mean=setup.mean,
-            scale=setup.deviation * opened.norm,
-            target_low=opened.target_low,
-            target_span=opened.target_span,
-            loss=opened.loss,
-            dictionary=self._dictionary,
-            theta=whole[:, :-1].copy(),
-            round_num=round_num,
-            offset=whole[:, -1].copy(),
-        )
+        theta, offset = whole[:, :-1].copy(), whole[:, -1].copy()
+        return parameters(self._setup, self._opened, self._dictionary, theta, round_num, offset)

@@ -9,7 +9,8 @@ from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
 from kernfed.methods.personalise.messages import SolveWeightsRequest
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
-from kernfed_server.methods.personalise.weights import STATISTICS, Personalisation
+from kernfed_server.methods.personalise.statistics import STATISTICS
+from kernfed_server.methods.personalise.weights import Personalisation
 
 
 async def find_weights(job: Personalisation) -> None:

@@ -16,7 +16,6 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.plans import MOST_TOLD, differing_keys
 from kernfed.maths.tasks import TASKS
-from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest
 from kernfed.methods.personalise.kept import (
     FORMAT,
@@ -29,10 +28,8 @@ from kernfed.methods.personalise.messages import (
     AllowKeepingRequest,
     ClientEmbedding,
     EmbedRequest,
-    ProjectRequest,
     SolveModelRequest,
     Statistics,
-    StatisticsRequest,
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
@@ -40,6 +37,7 @@ from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import Arrays
 from kernfed_server.methods.personalise.choosing import find_weights
+from kernfed_server.methods.personalise.statistics import statistics_request
 from kernfed_server.methods.personalise.weights import Personalisation
 
 KEPT = "kept"
@@ -148,10 +146,10 @@ def _kept(job: Personalisation, clients: tuple[str, ...], federated: Array, earl
             format=FORMAT,
             job=setup.job.name,
             plan=shared_plan(setup.job.plan()),
-            classes=setup.classes,
-            features=setup.spec,
-            fingerprint=setup.fingerprint,
-            backbone=setup.backbone,
+            classes=setup.agreed.classes,
+            features=setup.agreed.spec,
+            fingerprint=setup.agreed.fingerprint,
+            backbone=setup.agreed.backbone,
             embedding=request.features,
             clients=clients,
             grid=grid if settings.weights == "crossfit" else None,
@@ -159,11 +157,11 @@ def _kept(job: Personalisation, clients: tuple[str, ...], federated: Array, earl
             class_order=request.class_order,
             ridge=ridge_of(settings),
         ),
-        mean=np.asarray(setup.mean, np.float64),
-        deviation=np.asarray(setup.deviation, np.float64),
-        bounds=np.array(setup.bounds, np.float64),
-        feature_mean=np.asarray(setup.feature_mean, np.float64),
-        target_mean=np.asarray(setup.target_mean, np.float64),
+        mean=np.asarray(setup.agreed.mean, np.float64),
+        deviation=np.asarray(setup.agreed.deviation, np.float64),
+        bounds=np.array(setup.agreed.bounds, np.float64),
+        feature_mean=np.asarray(setup.agreed.feature_mean, np.float64),
+        target_mean=np.asarray(setup.agreed.target_mean, np.float64),
         column_mean=job.column_mean if earlier is None else earlier.column_mean,
         column_deviation=job.column_deviation if earlier is None else earlier.column_deviation,
         embed_mean=np.asarray(request.mean, np.float64),
@@ -207,16 +205,9 @@ async def _embed(job: Personalisation, kept: KeptShared) -> None:
 
 async def _ask_statistics(job: Personalisation, kept: KeptShared) -> None:
     """Normal equations of those who join and may tell them, beside the kept ones; without, they teach nobody."""
-    outputs, packed = job.setup.num_outputs, kept.grams.shape[1]
-    request: Request[Statistics]
     if kept.basis.shape[1]:
         job.basis = kept.basis
-        size = kept.basis.shape[1] + int(job.setup.intercept)
-        request = ProjectRequest(basis=kept.basis, num_inputs=size, num_outputs=outputs, num_packed=packed)
-    else:
-        size = job.num_inputs
-        request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
-    told = await _those_who_may(job, request)
+    told = await _those_who_may(job, statistics_request(job))
     for i, client in enumerate(kept.facts.clients):
         if client not in job.joining:
             told[client] = Statistics(

@@ -75,7 +75,7 @@ class Networks:
         apart: Apart | None = None,
     ) -> Networks:
         """All from the same parameters."""
-        start = initial_parameters(spec, job.seed("network"), job.setup.class_order)
+        start = initial_parameters(spec, job.seed("network"), job.setup.agreed.class_order)
         parameters = np.tile(start, (len(targets.mix), 1))
         scales = None
         if job.settings.network_scale == "mixture" and "network_scale" not in job.settings.idle_keys():
@@ -144,7 +144,7 @@ class Networks:
             everyone = np.vstack([np.eye(len(known)), shares / shares.sum()])
             scales = mixture_scales(self.job, self.spec, tuple(known), everyone)
             own = {c: scales.of_one(k) for k, c in enumerate(known)}
-        start = initial_parameters(self.spec, self.job.seed("network"), self.job.setup.class_order)
+        start = initial_parameters(self.spec, self.job.seed("network"), self.job.setup.agreed.class_order)
         requests = {
             c: EvaluateNetworksRequest(
                 network=self.spec,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.linalg import solve
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
@@ -14,7 +13,7 @@ from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
-from kernfed.maths.triangles import packed_size, unpack
+from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
     LITE_GRID,
@@ -31,34 +30,24 @@ from kernfed.methods.personalise.messages import (
     Directions,
     EmbedRequest,
     EvaluatePersonalRequest,
-    FactorRequest,
-    ProjectRequest,
     ShareRequest,
     Statistics,
-    StatisticsRequest,
     TellWeightsRequest,
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
 from kernfed_server.jobs.gate import Gate
-from kernfed_server.jobs.kept_replies import replies_array, replies_of
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.checks import check_embedding
 from kernfed_server.methods.personalise.directions import (
-    FEATURES_KEPT,
     Pooled,
     cluster_once,
-    leading_directions,
-    pool_factors,
 )
 from kernfed_server.methods.personalise.findings import finding_of, mean_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
-
-STATISTICS = "statistics"
-"""Name of the normal equations among what is agreed on, until the weights are found."""
 
 
 @dataclass
@@ -85,7 +74,7 @@ class Personalisation:
     """What cross-fitting chose for all clients together."""
     embedded_by: EmbedRequest = field(init=False)
     """How the rows were embedded; set by `embed_by`."""
-    _pooled: Pooled | None = None
+    pooled: Pooled | None = None
     """Of all inputs, where clients sent factors."""
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R); None: they use all features."""
@@ -160,8 +149,8 @@ class Personalisation:
         )
         columns = slice(0, num_columns)
         self.column_mean, self.column_deviation = pooled.mean.copy(), deviation.copy()
-        self.column_mean[columns] = setup.mean + setup.deviation * pooled.mean[columns]
-        self.column_deviation[columns] *= setup.deviation
+        self.column_mean[columns] = setup.agreed.mean + setup.agreed.deviation * pooled.mean[columns]
+        self.column_deviation[columns] *= setup.agreed.deviation
         await self.embed_by(request)
         if settings.noise:
             self.say(
@@ -180,74 +169,13 @@ class Personalisation:
         settings = self.settings
         if settings.view is View.X or settings.noise is not None or len(settings.lengthscales) > 2:
             return ()
-        return self.setup.class_order
+        return self.setup.agreed.class_order
 
     async def embed_by(self, request: EmbedRequest) -> None:
         """Collect the embeddings that a request asks for."""
         gate = Gate(self.cohort, self.run, strict=self.setup.strict)
         self.embedded_by = request
         self.embeddings = await gate.once("embeddings", request, check=lambda _, reply: check_embedding(reply, request))
-
-    async def collect_statistics(self) -> None:
-        """Ask for normal equations where weights or trainer need them; without them, fall back and say so."""
-        if self.settings.weights != "crossfit" and self.settings.trainer != "exact":
-            return
-        try:
-            replies = await self._ask_statistics()
-        except QuorumNotMetError:
-            replies = {}
-        missing = [client for client in self.clients if client not in replies]
-        sharing = len(self.clients) - len(missing)
-        if not missing:
-            self.statistics = replies
-            return
-        faults = self.cohort.faults
-        reasons = sorted({faults[c].message if c in faults else "no answer in time" for c in missing})
-        before = f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
-        if sharing >= max(2, len(missing)):
-            self.statistics = {client: replies[client] for client in self.clients if client in replies}
-            self.say(
-                f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}). Nobody learns from these clients, "
-                "and what is made of all normal equations, such as the global model of the exact trainer, is without "
-                f"their rows. Each of them still learns from the other {sharing} clients and from its own rows, which "
-                f"stay there. The other {sharing} keep {before} among themselves"
-            )
-            return
-        self.fall_back()
-        self.say(
-            f"{', '.join(missing)}: no normal equations ({'; '.join(reasons)}), which {before} need of at least half "
-            "of the clients, and of two. All clients of this job go on by their embeddings, with "
-            f'weights = "{self.settings.weights}", trainer = "{self.settings.trainer}"'
-        )
-
-    async def _ask_statistics(self) -> dict[str, Statistics]:
-        """Normal equations of all inputs, or of the features' leading directions where there are many features."""
-        outputs, num_features = self.setup.num_outputs, self.setup.num_features
-        wanted = self.settings.directions
-        limit = num_features if wanted == "all" else FEATURES_KEPT if wanted == "auto" else wanted
-        if num_features <= limit:
-            size = self.num_inputs
-            request = StatisticsRequest(num_inputs=size, num_outputs=outputs, num_packed=packed_size(size))
-            kept = self.run.agreed.get(STATISTICS)
-            if kept is not None:  # of a round 1 that was not closed
-                return replies_of(kept, request)
-            replies = await self.cohort.ask(request, everyone=True)
-            self.run.agreed.put(STATISTICS, replies_array(replies, self.cohort.float_bits))
-            return replies
-        factors = await self.cohort.ask(FactorRequest(num_inputs=self.num_inputs, num_outputs=outputs), everyone=True)
-        self._pooled = pool_factors(factors)
-        first = int(self.setup.intercept)
-        basis, held = leading_directions(self._pooled.gram[first:, first:], None if wanted == "auto" else limit)
-        self.basis = basis
-        self.say(
-            f"ridge models lie in the {basis.shape[1]} leading directions of {num_features} features, which hold "
-            f'{held:.2%} of their second moments; directions = "all" uses every feature, with more time and traffic'
-        )
-        size = basis.shape[1] + first
-        return await self.cohort.ask(
-            ProjectRequest(basis=basis, num_inputs=size, num_outputs=outputs, num_packed=packed_size(size)),
-            everyone=True,
-        )
 
     @property
     def _withheld(self) -> tuple[str, ...]:
@@ -260,21 +188,6 @@ class Personalisation:
         weights = "paper" if self.settings.weights == "crossfit" else self.settings.weights
         trainer = "newton" if self.settings.trainer == "exact" else self.settings.trainer
         self.settings = self.settings.model_copy(update={"weights": weights, "trainer": trainer})
-
-    def federated_model(self) -> Floats:
-        """Ridge on all rows alike, from the sum of the normal equations; on centred features, shape (M, C)."""
-        parts = list(self.statistics.values())
-        rows = np.array([part.num_rows for part in parts], dtype=np.float64)
-        share = rows / rows.sum()
-        first = int(self.setup.intercept)
-        if self._pooled is not None:
-            gram, moment = self._pooled.gram, self._pooled.moment
-        else:
-            gram = unpack(np.sum([p * s.gram for p, s in zip(share, parts, strict=True)], axis=0), self.num_inputs)
-            moment = np.sum([p * s.moment for p, s in zip(share, parts, strict=True)], axis=0)
-        gram = gram[first:, first:] + ridge_of(self.settings) * np.eye(self.setup.num_features)
-        solved: Floats = np.ascontiguousarray(solve(gram, moment[first:], assume_a="pos"))
-        return solved
 
     async def told_weights(self, *, needed: bool) -> Collaboration:
         """Ask the clients for their weights.

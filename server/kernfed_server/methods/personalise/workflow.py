@@ -25,6 +25,7 @@ from kernfed_server.methods.personalise.joining import KEPT, agreed_before, join
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
 from kernfed_server.methods.personalise.state import Collaboration, adapted
+from kernfed_server.methods.personalise.statistics import collect_statistics, federated_model
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
@@ -50,7 +51,7 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
     await job.embed()
     found = Collaboration.from_arrays(run.resumed) if run.resumed else None
     if found is None:
-        await job.collect_statistics()
+        await collect_statistics(job)
         if settings.keep_shared and job.fell_back:
             job.say("nothing is kept for clients that join later, who would need the normal equations")
     elif found.fell_back:
@@ -66,7 +67,7 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
 async def _solve_exactly(job: Personalisation) -> Arrays:
     """One round: each client solves for its own model from what all have shared. Returns the state after it."""
     state: Arrays = {}
-    federated = job.federated_model()
+    federated = federated_model(job)
     async for round_num in job.run.rounds(1):
         await find_weights(job)
         if job.settings.weights != "crossfit":

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.errors import InvalidReplyError
+from kernfed.errors import DataError, InvalidReplyError
 from kernfed.methods.reweight.messages import (
     LabelRatiosRequest,
     MatchRatiosRequest,
@@ -20,6 +20,7 @@ from kernfed.methods.reweight.messages import (
     ShareSampleRequest,
     UnlabelledSample,
 )
+from kernfed.wording import listed
 from kernfed_server.methods.reweight.label_priors import test_priors
 from kernfed_server.methods.reweight.reweighting import Reweighting
 
@@ -83,7 +84,12 @@ async def _match(job: Reweighting, variant: str, clients: list[str], looked: Map
         await _kept(job, request, clients)
         return
     wanted = [job.settings.target] if job.settings.target else list(job.cohort.clients)
-    givers = [c for c in wanted if c is not None and looked[c].shares and looked[c].num_points > 0]
+    givers = [c for c in wanted if looked[c].shares and looked[c].num_points > 0]
+    if not givers:
+        raise DataError(
+            f"nobody gives unlabelled points for density ratios, of {listed(wanted)}: by policy.allow, or for want of "
+            "policy.min_rows points; give more test rows, or an unlabelled partition, there"
+        )
     sample = ShareSampleRequest(num_points=job.settings.num_points, seed=job.seed("sample"), features=job.features)
     shared = await job.gate.ask(sample, partial(_check_sample, job.num_columns), clients=givers)
     form = "" if job.features.as_they_are else f", each as {job.num_columns} features"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -84,10 +84,10 @@ async def train_linear(job: Reweighting) -> Model:
         if weights is None:
             raise JobError("no round was closed, so there is no model; submit the job again")
         if variant in _NAMES:
-            kept[variant] = weights, setup.feature_mean, setup.target_mean
+            kept[variant] = weights, setup.agreed.feature_mean, setup.agreed.target_mean
         if variant in job.apart:
             if variant == job.apart[0]:
-                pair = (weights, setup.feature_mean, setup.target_mean), kept.pop(job.apart[1])
+                pair = (weights, setup.agreed.feature_mean, setup.agreed.target_mean), kept.pop(job.apart[1])
                 whole, feature_means, target_means = (np.stack(parts) for parts in zip(*pair, strict=True))
                 models = {"weights": whole, "feature_means": feature_means, "target_means": target_means}
                 await compare(job, CompareLinearRequest(variant=job.variant, **models))
@@ -107,7 +107,7 @@ async def train_linear(job: Reweighting) -> Model:
     if UNWEIGHTED not in kept or not unweighted_wins(job, found):
         return model
     plain, feature_mean, target_mean = kept[UNWEIGHTED]
-    centred = replace(setup, feature_mean=feature_mean, target_mean=target_mean)
+    centred = setup.centred_by(feature_mean, target_mean)
     delivered = feature_model(centred, plain, {**job_facts(centred, job.settings), "variant": UNWEIGHTED})
     return ModelsBeside(delivered, {WEIGHTED: model})
 
@@ -153,7 +153,7 @@ async def _centred(job: Reweighting, variant: str) -> Setup:
     if not setup.intercept:
         return setup
     # Means are taken where others were subtracted: from the same ones each time, or a resumed run has other last bits.
-    plain = CentreRequest(feature_mean=setup.feature_mean, target_mean=setup.target_mean)
+    plain = CentreRequest(feature_mean=setup.agreed.feature_mean, target_mean=setup.agreed.target_mean)
     await gate.once(f"uncentred for {variant}", plain, fresh=True)
 
     async def agree() -> dict[str, list[float]]:
@@ -166,7 +166,7 @@ async def _centred(job: Reweighting, variant: str) -> Setup:
     feature_mean, target_mean = np.array(means["feature_mean"]), np.array(means["target_mean"])
     centre = CentreRequest(feature_mean=feature_mean, target_mean=target_mean)
     await gate.once(f"centred for {variant}", centre, fresh=True)
-    return replace(setup, feature_mean=feature_mean, target_mean=target_mean)
+    return setup.centred_by(feature_mean, target_mean)
 
 
 def _named(metrics: RoundMetrics, *, variant: str, told: Mapping[str, RoundMetrics], own: str) -> RoundMetrics:

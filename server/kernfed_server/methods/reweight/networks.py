@@ -98,7 +98,7 @@ class _Networks:
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
         count = len(job.variants) + len(job.apart)
-        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.class_order), (count, 1))
+        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.agreed.class_order), (count, 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
     async def turn(self, round_num: int) -> float:

@@ -120,7 +120,7 @@ class Reweighting:
     @property
     def shares(self) -> Mapping[str, float]:
         """What each client's rows count before they are weighed, in the mixture of all as in means."""
-        rows = self.setup.num_rows
+        rows = self.setup.agreed.num_rows
         return dict.fromkeys(rows, 1.0) if self.settings.client_weights == "equal" else self.cohort.counted(rows)
 
     def counted(self, variant: str, clients: Iterable[str]) -> Mapping[str, float]:
@@ -162,7 +162,7 @@ class Reweighting:
     @property
     def num_classes(self) -> int:
         """Classes of the target."""
-        return len(self.setup.classes)
+        return len(self.setup.agreed.classes)
 
     def say(self, text: str) -> None:
         """Tell the operator, now and in the report."""

@@ -50,7 +50,7 @@ async def averaged(
         asked = sample_clients(cohort.clients, client_fraction, setup.schema.seed, round_num)
         replies = await cohort.ask(request(weights, round_num), clients=asked, drawn=drawn)
         before = weights
-        weights = await updated(cohort, run, replies, setup.num_rows, rule, before)
+        weights = await updated(cohort, run, replies, setup.agreed.num_rows, rule, before)
         run.moved(before, weights)
         if round_num == rounds:
             run.ends(run.settled(rounds, whole=all_rows and not drawn, limit=limit))

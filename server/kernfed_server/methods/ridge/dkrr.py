@@ -29,7 +29,7 @@ async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) ->
             ridge=ridge_of(settings), num_features=setup.num_features, num_outputs=setup.num_outputs
         )
         nothing = np.zeros((setup.num_features, setup.num_outputs))
-        weights = await updated(cohort, run, await cohort.ask(request), setup.num_rows, settings.rule, nothing)
+        weights = await updated(cohort, run, await cohort.ask(request), setup.agreed.num_rows, settings.rule, nothing)
         run.ends(Arrival("one round, as the method has: the mean of the clients' own solutions, not the pooled one"))
         await run.record(round_num, {"weights": weights}, await evaluate(setup, cohort, run, weights))
     return weights

@@ -59,7 +59,7 @@ async def run(setup: Setup, plan: NewtonPlan, cohort: Cohort, run: Run) -> Array
 
 
 def _warn_few_rows(setup: Setup, run: Run) -> None:
-    few = [client for client, rows in setup.num_rows.items() if rows < setup.num_features]
+    few = [client for client, rows in setup.agreed.num_rows.items() if rows < setup.num_features]
     if few:
         run.note(
             f"{listed(few)}: fewer rows than the {setup.num_features} features; "
@@ -235,7 +235,7 @@ class _Problem:
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
         """Mean over those of the members who answered, and who they are."""
         replies = await self.cohort.ask(request, clients=members, everyone=everyone)
-        weights = self.plan.client_weights or self.setup.num_rows
+        weights = self.plan.client_weights or self.setup.agreed.num_rows
         return await asyncio.to_thread(self.cohort.weighted, replies, weights), tuple(replies)
 
     def still_here(self, recorded: Members) -> Members:

@@ -1,14 +1,10 @@
-"""From a task to its answer, and what is kept of a job between tasks."""
+"""From a task to its answer."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import os
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,145 +13,16 @@ from structlog.testing import capture_logs
 
 from kernfed.errors import (
     JobCancelledError,
-    JobStateMissingError,
     PolicyError,
     StepFailedError,
     UnknownStepError,
     WireError,
 )
-from kernfed.federation.messages.base import Reply, Request
-from kernfed.federation.messages.data import (
-    Centred,
-    CentreRequest,
-    MeanEmbedding,
-    MeanEmbeddingRequest,
-    Standardised,
-    StandardiseRequest,
-)
-from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
-from kernfed.wire.codec import decode, encode
-from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon import kept_setup, tasks
-from kernfed_client.daemon.tasks import KEPT_JOBS, TaskRunner
-
-STANDARDISE = StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False)
-CENTRE = CentreRequest(feature_mean=np.full(3, 0.5), target_mean=np.zeros(1))
-MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
-
-
-class Job:
-    """A job's state that knows which setup steps it was taken through."""
-
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        self.setup: list[str] = []
-
-    @property
-    def num_rows(self) -> int:
-        if not self.setup:
-            raise JobStateMissingError("no data yet")
-        return 7
-
-
-def standardise(job: Job, request: Any) -> Standardised:
-    job.setup.append(request.step)
-    return Standardised(num_rows=7, median_distance=0.0)
-
-
-def centre(job: Job, request: Any) -> Centred:
-    job.setup.append(request.step)
-    return Centred(num_rows=7)
-
-
-def means(job: Job, _request: object) -> MeanEmbedding:
-    if job.setup != ["data.standardise", "data.centre"]:
-        raise JobStateMissingError(f"the setup is not complete: {job.setup}")
-    return MeanEmbedding(num_rows=7, feature_mean=np.ones(3), target_mean=np.zeros(1))
-
-
-def echo(_job: Job, request: Any) -> Echo:
-    if request.values[0] < 0:
-        raise ValueError("row 3: Jane Doe")
-    if request.values[0] > 100:
-        raise MemoryError
-    return Echo(num_rows=1, values=request.values)
-
-
-STEPS: dict[type[Request[Any]], Callable[[Any, Any], Reply]] = {
-    StandardiseRequest: standardise,
-    CentreRequest: centre,
-    MeanEmbeddingRequest: means,
-    EchoRequest: echo,
-}
-
-
-class FullDisk:
-    """A disk that is found full so often, or has another fault, then takes what is written."""
-
-    def __init__(self, times: int, error: int = errno.ENOSPC) -> None:
-        self.left, self.error = times, error
-
-    def write(self) -> None:
-        if self.left > 0:
-            self.left -= 1
-            raise OSError(self.error, os.strerror(self.error))
-
-
-class World:
-    """A task runner, and all that it does to the outside."""
-
-    def __init__(
-        self,
-        state: Path,
-        forbid: Callable[[Request[Any], int | None], bool] = lambda _request, _rows: False,
-        *,
-        disk: FullDisk | None = None,
-        steps: Mapping[type[Request[Any]], Callable[[Any, Any], Reply]] = STEPS,
-    ) -> None:
-        self.opened: list[tuple[str, Path]] = []
-        self.asked: list[tuple[str, str, int | None]] = []
-        self.recorded: list[tuple[str, Reply]] = []
-
-        def open_job(job_id: str, folder: Path) -> Job:
-            self.opened.append((job_id, folder))
-            return Job(job_id)
-
-        def permit(request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
-            self.asked.append((request.step, task.submitted_by, num_rows))
-            if forbid(request, num_rows):
-                raise PolicyError("not allowed")
-
-        def record(task: task_pb2.Task, _request: object, reply: Reply, _payload: object) -> None:
-            if disk is not None:
-                disk.write()
-            self.recorded.append((task.task_id, reply))
-
-        def refuse(task: task_pb2.Task, err: PolicyError) -> None:
-            if disk is not None:
-                disk.write()
-            self.refused.append((task.task_id, str(err)))
-
-        self.refused: list[tuple[str, str]] = []
-        self.runner = TaskRunner(steps, lambda: steps, open_job, permit, record, refuse, state, max_body_bytes=1 << 16)
-
-    def answer(
-        self,
-        request: Any,
-        job_id: str = "job",
-        float_bits: int = 64,
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> Any:
-        task = task_pb2.Task(
-            task_id=f"{job_id}/1/{request.step}",
-            job_id=job_id,
-            step=request.step,
-            payload=payload_to_proto(encode(request), 1),
-            float_bits=float_bits,
-            submitted_by="ann",
-        )
-        answered = self.runner.answer(task, self.runner.incoming(task), wanted)
-        return decode(request.reply, answered.payload.header, memoryview(answered.payload.body()))
+from kernfed_client.daemon import tasks
+from kernfed_client.daemon.tasks import KEPT_JOBS
+from kernfed_testing.task_world import CENTRE, MEANS, STANDARDISE, FullDisk, World
 
 
 def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
@@ -187,92 +54,6 @@ def test_job_id_never_becomes_a_path(tmp_path: Path) -> None:
     assert all(f.startswith("jobs/") for f in files)
     assert ".." not in "".join(files)
     assert len(files) == 1
-
-
-def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path) -> None:
-    """With the job's end its folder goes; where nobody told of the end it goes after a time, but for own models."""
-    world = World(tmp_path)
-    for job_id in ("told", "untold", "with a model", "at work"):
-        world.answer(STANDARDISE, job_id=job_id)
-    folders = dict(world.opened)
-    world.runner.drop_job("told")
-    assert not folders["told"].exists()
-    (folders["with a model"] / "model.json").touch()
-    for folder in folders.values():
-        for path in (folder, *folder.rglob("*")):
-            if path.exists():
-                os.utime(path, (0, 0))
-    later = World(tmp_path)
-    later.answer(STANDARDISE, job_id="at work")
-    later.answer(STANDARDISE, job_id="new")
-    later.runner.forget_old()
-    assert not folders["untold"].exists()
-    assert [path.name for path in folders["with a model"].iterdir()] == ["model.json"]
-    assert len(list((tmp_path / "jobs").glob("*/setup/*"))) == 2
-
-
-def test_jobs_without_end_leave_few_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Setups beyond a number go, the longest unused first; those in memory stay, and so does a model of one's own."""
-    monkeypatch.setattr(kept_setup, "MOST_JOBS", 12)
-    world = World(tmp_path)
-    for number in range(30):
-        world.answer(STANDARDISE, job_id=f"j{number}")
-        folder = tmp_path / "jobs" / hashlib.sha256(f"j{number}".encode()).hexdigest()[:32]
-        os.utime(next(folder.glob("setup/*")), (number, number))
-        if number == 3:
-            (folder / "model.json").write_text("{}")
-    left = {path.parent.parent.name for path in (tmp_path / "jobs").glob("*/setup/*")}
-    assert left == {hashlib.sha256(f"j{n}".encode()).hexdigest()[:32] for n in range(17, 30)}
-    assert [path.name for path in (tmp_path / "jobs").glob("*/model.json")] == ["model.json"]
-
-
-@pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])
-def test_rebuilt_after_restart(tmp_path: Path, steps: list[Request[Any]]) -> None:
-    """A new runner takes the job through the kept setup before the next step; what was not kept is missing."""
-    first = World(tmp_path)
-    for request in steps:
-        first.answer(request)
-    second = World(tmp_path)
-    if len(steps) < 2:
-        with pytest.raises(JobStateMissingError, match="the setup is not complete"):
-            second.answer(MEANS)
-    else:
-        np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
-    assert [step for step, _, _ in second.asked][: len(steps)] == [r.step for r in steps]
-    assert len(second.opened) == 1
-    assert len(second.recorded) == (len(steps) == 2)  # nothing of the setup leaves again
-
-
-def test_setup_asked_again_after_restart(tmp_path: Path) -> None:
-    """A coordinator that repeats the setup finds each step done once, in order."""
-    first = World(tmp_path)
-    for setup in (STANDARDISE, CENTRE):
-        first.answer(setup)
-    second = World(tmp_path)
-    for request in (STANDARDISE, CENTRE, MEANS):
-        second.answer(request)
-    assert [task_id for task_id, _ in second.recorded][-1].endswith("data.mean_embedding")
-
-
-def test_kept_setup_that_cannot_be_read(tmp_path: Path) -> None:
-    """A damaged set-up counts as a missing one."""
-    World(tmp_path).answer(STANDARDISE)
-    for path in tmp_path.rglob("*.task"):
-        path.write_bytes(b"\xff\xff")
-    with pytest.raises(JobStateMissingError):
-        World(tmp_path).answer(MEANS)
-
-
-def test_drop_job(tmp_path: Path) -> None:
-    """The set-up of an ended job is removed, and an unknown job is no error."""
-    world = World(tmp_path)
-    for request in (STANDARDISE, CENTRE):
-        world.answer(request)
-    world.runner.drop_job("job")
-    assert not list(tmp_path.rglob("*.task"))
-    with pytest.raises(JobStateMissingError):
-        world.answer(MEANS)
-    world.runner.drop_job("never seen")
 
 
 def test_jobs_in_memory_are_bounded(tmp_path: Path) -> None:
@@ -367,57 +148,3 @@ def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
         world.answer(EchoRequest(values=np.arange(3.0)))
     assert disk.left == 99
     assert world.recorded == []
-
-
-# What an earlier release left of a job: files by the place of their step in a table of its own, with gaps.
-BEFORE: dict[str, Request[Any]] = {"01.task": STANDARDISE, "07.task": CENTRE}
-
-
-def before(folder: Path, kept: dict[str, Request[Any]] = BEFORE) -> Path:
-    """A job's folder of an earlier release."""
-    folder = folder / "jobs" / hashlib.sha256(b"job").hexdigest()[:32] / "setup"
-    folder.mkdir(parents=True)
-    for name, request in kept.items():
-        payload = encode(request)
-        task = task_pb2.Task(
-            task_id="job/1/x",
-            job_id="job",
-            step=request.step,
-            submitted_by="ann",
-            payload=task_pb2.Payload(
-                header=payload.header, body_size=payload.body_size, inline_body=b"".join(payload.segments())
-            ),
-        )
-        (folder / name).write_bytes(task.SerializeToString())
-    return folder
-
-
-def test_a_folder_of_before_is_read(tmp_path: Path) -> None:
-    """Its steps are repeated in the order of the numbers, whatever the order of this release's table is."""
-    before(tmp_path)
-    world = World(tmp_path)
-    np.testing.assert_array_equal(world.answer(MEANS).feature_mean, np.ones(3))
-    assert [step for step, _, _ in world.asked][:2] == [STANDARDISE.step, CENTRE.step]
-
-
-def test_a_folder_of_before_goes_on(tmp_path: Path) -> None:
-    """A step that is asked again keeps its place and its file; one that is new comes last."""
-    folder = before(tmp_path, {"07.task": STANDARDISE})
-    world = World(tmp_path)
-    for request in (STANDARDISE, CENTRE):
-        world.answer(request)
-    assert sorted(p.name for p in folder.iterdir()) == ["07.task", "08.task"]
-    np.testing.assert_array_equal(World(tmp_path).answer(MEANS).feature_mean, np.ones(3))
-
-
-def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:
-    """A release that lists its steps otherwise rebuilds the job in the order in which its setup was asked."""
-    first = World(tmp_path)
-    for request in (STANDARDISE, CENTRE, STANDARDISE):
-        first.answer(request)
-    other = dict(reversed(STEPS.items()))
-    second = World(tmp_path, steps=other)
-    np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
-    again = World(tmp_path, steps=other)
-    again.answer(CENTRE)
-    assert [step for step, _, _ in again.asked] == [STANDARDISE.step, CENTRE.step, CENTRE.step]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 from structlog.testing import capture_logs
 
 from kernfed.errors import PolicyError
@@ -57,6 +58,16 @@ def test_a_job_that_chooses_a_few_rows_more_or_less_is_refused(tmp_path: Path) -
         refuse_near_sets(file.model_copy(update={"policy": policy}), "d", tight, few)
 
 
+def test_a_job_of_too_few_rows_is_no_earlier_job(tmp_path: Path) -> None:
+    """The policy refuses it, so it is told nothing: what the next one leaves out says nothing about its rows."""
+    file = site(tmp_path, 60)
+    whole = load_local_data(file, "d", PLAIN, "va")
+    for num in (9, 12):
+        refuse_near_sets(file, "d", PLAIN, replace(whole, train=whole.train.take(np.arange(num))))
+    with pytest.raises(PolicyError, match="differ from those of an earlier job"):
+        refuse_near_sets(file, "d", PLAIN, replace(whole, train=whole.train.take(np.arange(13))))
+
+
 @pytest.mark.parametrize("num", [59, 61, 69])
 def test_jobs_may_wait_until_more_rows_came(tmp_path: Path, num: int) -> None:
     """A site may correct its file and go on, or have jobs wait for as many changes as a number stands for."""
@@ -79,3 +90,15 @@ def test_the_longest_unused_are_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     for path in kept:
         path.write_bytes(b"broken")
     ask(site(tmp_path, 61))
+
+
+def test_what_a_client_did_not_write_is_passed_over(tmp_path: Path) -> None:
+    """Arrays of another shape or kind, a folder and a link that leads nowhere, where sets are kept."""
+    ask(site(tmp_path, 60))
+    [kept] = (tmp_path / "state" / "row-sets").glob("*/*")
+    strange = {key: found.reshape(-1, 1).astype(np.float32) for key, found in load(kept.read_bytes()).items()}
+    kept.write_bytes(save(strange))
+    (kept.parent / "folder.safetensors").mkdir()
+    (kept.parent / "link.safetensors").symlink_to(tmp_path / "nowhere")
+    ask(site(tmp_path, 60, PolicySection(near_jobs="wait-for-rows")), replace(PLAIN, features=("a",)))
+    assert len(list(kept.parent.iterdir())) == 4

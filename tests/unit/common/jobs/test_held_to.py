@@ -14,6 +14,7 @@ from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
+from kernfed.methods.heads.messages import HeadGradientRequest
 from kernfed.methods.registry import METHODS
 from kernfed.methods.ridge.messages import GradientDescentRequest
 
@@ -67,6 +68,14 @@ def test_rounds_end() -> None:
 def test_rules_are_left_to_the_coordinator() -> None:
     """What the file leaves to a rule, such as the ridge by rows, follows from the clients and may be any number."""
     assert contradiction(job("local_steps = 5"), update(ridge=0.123, learning_rate=7.0, batch_size=40)) == ""
+
+
+@pytest.mark.parametrize(("keys", "held"), [("", False), ('raise_ridge = "up"', False), ("raise_ridge = false", True)])
+def test_a_ridge_with_which_the_rounds_only_begin(keys: str, held: bool) -> None:
+    """Newton rounds on a head choose another ridge by rows kept apart, unless the file says that they may not."""
+    text = TEXT.replace("fedavg", "newton").format(method=f'loss = "squared"\nridge = 0.5\n{keys}', features="")
+    told = contradiction(parse_job(text), HeadGradientRequest(ridge=5.0, leave_out=False, weights=np.zeros((2, 1))))
+    assert (told == "head.gradient asks for ridge 5.0, and the job file says 0.5") is held
 
 
 @pytest.mark.parametrize(

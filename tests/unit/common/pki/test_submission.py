@@ -13,7 +13,7 @@ from kernfed.errors import IdentityError, SubmissionError
 from kernfed.pki.authority import Authority
 from kernfed.pki.folder import key_sha256
 from kernfed.pki.identity import Identity, Role
-from kernfed.pki.submission import MAX_STATEMENT_BYTES, prove, sha256_of, sign_job, signed_job_id
+from kernfed.pki.submission import MAX_STATEMENT_BYTES, SIGNED_AHEAD, prove, sha256_of, sign_job, signed_job_id
 from kernfed.v1 import task_pb2
 from kernfed_testing.identities import Identities, make_identities
 
@@ -85,8 +85,8 @@ def _expired(_good: task_pb2.Submission, _ann: Identity, ids: Identities) -> tup
     return sign_job(TEXT, old, NOW), TEXT
 
 
-def _tomorrow(_good: task_pb2.Submission, ann: Identity, _ids: Identities) -> tuple[task_pb2.Submission, str]:
-    return sign_job(TEXT, ann, NOW + timedelta(days=1)), TEXT
+def _too_far_ahead(_good: task_pb2.Submission, ann: Identity, _ids: Identities) -> tuple[task_pb2.Submission, str]:
+    return sign_job(TEXT, ann, NOW + SIGNED_AHEAD + timedelta(minutes=1)), TEXT
 
 
 def _no_certificate(good: task_pb2.Submission, _ann: Identity, _ids: Identities) -> tuple[task_pb2.Submission, str]:
@@ -114,7 +114,7 @@ Wrong = Callable[[task_pb2.Submission, Identity, Identities], tuple[task_pb2.Sub
         (_client, "signed by client/thief"),
         (_other_ca, "not of this federation's CA"),
         (_expired, "its certificate was valid from"),
-        (_tomorrow, "set the clock that is wrong"),
+        (_too_far_ahead, "set the clock that is wrong"),
         (_no_certificate, "is none"),
         (_too_long, "more than any has"),
         (_empty, "no nonce"),
@@ -131,6 +131,12 @@ def test_holds_after_the_certificate_has_ended(ids: Identities, ann: Identity) -
     """A job that was signed in time goes on for as long as it takes."""
     years = NOW + timedelta(days=3000)
     assert prove(sign_job(TEXT, ann, NOW), TEXT, ids.pki.authority.certificate, "hearts", years).operator == "ann"
+
+
+def test_a_clock_that_is_behind_refuses_nothing(ids: Identities, ann: Identity) -> None:
+    """A machine whose clock lags by hours, as by a wrong zone, takes jobs that are signed ahead of its time."""
+    late = NOW - timedelta(hours=14)
+    assert prove(sign_job(TEXT, ann, NOW), TEXT, ids.pki.authority.certificate, "hearts", late).operator == "ann"
 
 
 def test_another_federation_under_the_same_ca_name(ids: Identities, ann: Identity) -> None:

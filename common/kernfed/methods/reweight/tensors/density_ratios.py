@@ -96,7 +96,9 @@ def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) ->
     """
     if min(len(train), len(test)) < 2:
         raise DataError(
-            f"{len(train)} training rows and {len(test)} test points are too few for a density ratio; give at least 2"
+            f"{len(train)} training rows and {len(test)} test points are too few for a density ratio, which needs 2 of "
+            "each; a client with fewer test rows than policy.min_rows has none: raise data.test_fraction, or give it a "
+            "test partition"
         )
     if 0 < spec.num_components < train.shape[1]:
         axes = principal_axes(torch.cat([train, test]), spec.num_components)

@@ -29,5 +29,5 @@ def test_other_unlabelled_rows_after_a_restart_are_refused(tmp_path: Path) -> No
     assert rows_of_test(opened()).shape == (2, 2)
     assert rows_of_test(opened()).shape == (2, 2)
     (tmp_path / "unlabelled.csv").write_text("a,b\n1,1\n3,2\n")
-    with pytest.raises(DataError, match="data set d: its unlabelled rows changed since"):
+    with pytest.raises(DataError, match="data set d: its unlabelled rows are not those"):
         rows_of_test(opened())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError, JobError
+from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.jobs.client_file import BackboneSection
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.reweight.label_shift import label_ratios, priors
@@ -92,6 +92,13 @@ def test_ratios_on_features_are_nearer_to_the_truth(tmp_path: Path, scope: str) 
     assert told == ({"75 unlabelled points, each as 2 features"} if scope == "all" else {"nothing"})
     if scope == "all":
         assert "225 unlabelled points of 3 clients were pooled, each as 2 features" in notes(done)
+
+
+def test_without_a_point_to_share_the_job_says_so(tmp_path: Path) -> None:
+    """Clients without test rows give none: the error says whose are lacking, and what to give."""
+    rows = {name: Rows(r.x_train, r.y_train, r.x_test[:0], r.y_test[:0]) for name, r in pictures().items()}
+    with pytest.raises(DataError, match=r"nobody gives unlabelled points .*, of ant, bee, cat: .* give"):
+        run(job(PAPER), sharing(rows, tmp_path, CLASSES))
 
 
 def test_what_is_shared_is_what_the_map_makes_of_test_rows(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.models.global_model import GlobalModel
 from kernfed_client.steps.registry import STEPS
+from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -173,15 +174,17 @@ async def golden_iterates(
             test_fraction=0.0,
             seed=0,
         ),
-        classes=(),
-        mean=np.zeros(num_features),
-        deviation=np.ones(num_features),
-        spec=spec,
-        fingerprint=fingerprint(spec),
+        agreed=Agreement(
+            classes=(),
+            mean=np.zeros(num_features),
+            deviation=np.ones(num_features),
+            spec=spec,
+            fingerprint=fingerprint(spec),
+            feature_mean=np.zeros(num_features),
+            target_mean=np.zeros(num_outputs),
+            num_rows={name: job.num_rows for name, job in jobs.items()},
+        ),
         num_outputs=num_outputs,
-        feature_mean=np.zeros(num_features),
-        target_mean=np.zeros(num_outputs),
-        num_rows={name: job.num_rows for name, job in jobs.items()},
     )
     journal = RecordingJournal()
     cohort = Cohort(InProcessExchange(STEPS, jobs), jobs, job_id=JOB_ID)

@@ -1,4 +1,4 @@
-"""How long a client waits before it dials again, and which tasks it answers from memory."""
+"""Which tasks a client answers from memory."""
 
 from __future__ import annotations
 
@@ -6,30 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
-from kernfed_client.daemon.connection import MIN_BACKOFF_S, backoff_s
-from kernfed_client.daemon.session import ClientSession, Offer
+from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.tasks import Answered
-
-
-@given(st.integers(0, 10**6), st.floats(0.01, 3600))
-def test_backoff_is_bounded(attempt: int, longest: float) -> None:
-    """The pause before another attempt grows with the attempts and stays within its bounds."""
-    pause = backoff_s(attempt, longest)
-    assert MIN_BACKOFF_S <= pause <= MIN_BACKOFF_S + min(longest, MIN_BACKOFF_S * 2 ** min(attempt, 30))
-
-
-def test_backoff_grows_and_is_jittered() -> None:
-    """Clients that lose the coordinator together do not come back together."""
-    late = [backoff_s(20, 30.0) for _ in range(200)]
-    assert max(late) > 20
-    assert len({round(pause, 3) for pause in late}) > 150
-    assert max(backoff_s(0, 30.0) for _ in range(200)) <= 2 * MIN_BACKOFF_S
 
 
 class Learner:
@@ -63,33 +45,30 @@ class AtOnce:
 
 
 class Asking:
-    """A client's session, and a coordinator that asks it for rounds."""
+    """A client's tasks, and a coordinator that asks it for rounds."""
 
     def __init__(self) -> None:
         self.runner = Learner()
-        self.session = session_of(self.runner)
+        self.tasks = answering(self.runner)
 
     def ask(self, round_num: int, words: str = "") -> int:
         """The row that the answer counts."""
         task = task_pb2.Task(task_id=f"job/{round_num}/learn", job_id="job", round=round_num, step="learn")
         task.request_sha256 = words.encode()
         before = dict(self.runner.rows)
-        incoming = self.session.begin(task)
-        if task.task_id in self.session.busy_task_ids:
-            self.session.compute(task, incoming)  # type: ignore[arg-type]  # the runner takes none
+        incoming = self.tasks.begin(task)
+        if task.task_id in self.tasks.busy_task_ids:
+            self.tasks.compute(task, incoming)  # type: ignore[arg-type]  # the runner takes none
         else:
             assert self.runner.rows == before
-        answered = self.session._outbox._entries[task.task_id]
+        answered = self.tasks._outbox._entries[task.task_id]
         assert answered.payload is not None
-        self.session.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
+        self.tasks.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
         return int(np.frombuffer(answered.payload.body())[0])
 
 
-def session_of(runner: Any) -> ClientSession:
-    def identity() -> Any:
-        raise AssertionError("nobody dials")
-
-    return ClientSession(identity, None, Offer("1", ()), runner, AtOnce())  # type: ignore[arg-type]  # a worker at once
+def answering(runner: Any) -> Answering:
+    return Answering(runner, AtOnce())  # type: ignore[arg-type]  # a worker at once
 
 
 @pytest.mark.parametrize("words", ["", "other"], ids=["as before", "in other words"])
@@ -138,21 +117,21 @@ class Preparing:
 def test_a_setup_step_that_is_done_again_takes_later_ones_along() -> None:
     """Reading the data anew undoes what was done on top: it is done again too, and not answered from memory."""
     runner = Preparing()
-    session = session_of(runner)
+    tasks = answering(runner)
 
     def ask(step: str) -> bool:
         """Whether it was computed."""
         task = task_pb2.Task(task_id=f"job/0/{step}", job_id="job", step=step, request_sha256=b"1")
-        incoming = session.begin(task)
-        computed = task.task_id in session.busy_task_ids
+        incoming = tasks.begin(task)
+        computed = task.task_id in tasks.busy_task_ids
         if computed:
-            session.compute(task, incoming)  # type: ignore[arg-type]  # the runner takes none
-        session.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
+            tasks.compute(task, incoming)  # type: ignore[arg-type]  # the runner takes none
+        tasks.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
         return computed
 
     steps = ("read", "scale", "measure", "centre", "train")
     assert [ask(step) for step in steps] == [True] * 5
     assert [ask(step) for step in steps] == [False] * 5
-    session._outbox.drop("job/0/scale")  # as one of many answers is that were given since
+    tasks._outbox.drop("job/0/scale")  # as one of many answers is that were given since
     assert [ask(step) for step in steps] == [False, True, True, True, True]
     assert runner.done == ["read", "scale", "centre"]
