@@ -20,6 +20,7 @@ from kernfed.jobs.info import ClientInfo, JobInfo, JobUpdate
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
+from kernfed.v1 import task_pb2
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.store import Store
@@ -48,6 +49,7 @@ class FakeSessions:
         self.devices: dict[str, str] = {}
         """What clients report that they compute on; `cpu` where a test says nothing else."""
         self.ended: list[tuple[str, str]] = []
+        self.signed: list[str] = []
         self.gone: frozenset[str] = frozenset()
         """Clients whose certificates were revoked."""
         self._change = asyncio.Event()
@@ -77,6 +79,9 @@ class FakeSessions:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._change.wait()
+
+    def sign(self, job: JobInfo, submission: task_pb2.Submission) -> None:
+        self.signed.append(job.job_id)
 
     def end_job(self, job_id: str, why: str) -> None:
         self.ended.append((job_id, why))

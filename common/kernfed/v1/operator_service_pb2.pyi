@@ -286,6 +286,52 @@ class SubmitJobResponse(google.protobuf.message.Message):
 Global___SubmitJobResponse: typing_extensions.TypeAlias = SubmitJobResponse
 
 @typing.final
+class SignJobRequest(google.protobuf.message.Message):
+    """See SignJob."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Job."""
+    @property
+    def submission(self) -> kernfed.v1.task_pb2.Submission:
+        """The job's text under the caller's signature; the statement names the job."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        submission: kernfed.v1.task_pb2.Submission | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["submission", b"submission"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "submission", b"submission"]) -> None: ...
+
+Global___SignJobRequest: typing_extensions.TypeAlias = SignJobRequest
+
+@typing.final
+class SignJobResponse(google.protobuf.message.Message):
+    """See SignJob."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> Global___Job:
+        """The job, signed."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+Global___SignJobResponse: typing_extensions.TypeAlias = SignJobResponse
+
+@typing.final
 class ListJobsRequest(google.protobuf.message.Message):
     """See ListJobs."""
 

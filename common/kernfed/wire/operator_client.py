@@ -105,6 +105,17 @@ class OperatorClient:
             response = await self._call(self._stub.SubmitJob, request)
         return job_from_proto(response.job)
 
+    async def sign(self, job: JobInfo) -> JobInfo:
+        """Sign a job of this operator that lies at the coordinator without a signature, by the text that it has there.
+
+        Raises:
+            JobError: It is over, or signed, or of another operator.
+            SubmissionError: The coordinator does not take the signature.
+        """
+        submission = sign_job(job.job_toml, self._identity, utc_now(), job.job_id)
+        request = pb.SignJobRequest(job_id=job.job_id, submission=submission)
+        return job_from_proto((await self._call(self._stub.SignJob, request)).job)
+
     async def upload(self, content: bytes) -> str:
         """Keep a file at the coordinator, for jobs that name it by its SHA-256; one that is there is not sent again.
 

@@ -26,6 +26,7 @@ from kernfed.v1 import task_pb2
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.queue import JobQueue
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.signing import sign_late
 from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_of
 from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
@@ -208,6 +209,14 @@ class RunManager:
         self._wake.set()
         log.info("job queued", job_id=info.job_id, method=info.method, operator=operator)
         return info
+
+    async def sign(self, job_id: str, submission: task_pb2.Submission, operator: str) -> JobInfo:
+        """See `kernfed_server.jobs.signing.sign_late`; a job that is over raises JobError too."""
+        info = await self.get(job_id)
+        active = self._active.get(info.job_id)
+        if active is None or active.finishing:
+            raise JobError(f"job {info.job_id} is over; submit it again with `kernfed job submit`, which signs it")
+        return await sign_late(active, submission, operator, self._store, self._sessions)
 
     async def cancel(self, job_id: str, operator: str) -> JobInfo:
         """Stop a job, and wait until it has stopped; of a cancelled job, say so again.
