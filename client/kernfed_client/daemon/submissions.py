@@ -15,7 +15,7 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.pki.authority import utc_now
 from kernfed.pki.folder import parse_certificate
 from kernfed.pki.identity import Identity
-from kernfed.pki.submission import Signed, prove, sha256_of, signed_job_id
+from kernfed.pki.submission import Signed, prove, sha256_of
 from kernfed.v1 import task_pb2
 
 log = structlog.get_logger(__name__)
@@ -111,7 +111,7 @@ class Submissions:
             job = SignedJob(signed, None, str(err))
             log.warning("the signed job file cannot be read here", job_id=told.job_id, error=str(err))
         name, _, _ = told.job_id.rpartition("-")
-        if told.job_id != signed_job_id(name if job.file is None else job.file.name, signed.sha256):
+        if told.job_id != signed.id_of(name if job.file is None else job.file.name):
             raise SubmissionError(
                 f"what operator {signed.operator} signed is not job {told.job_id[:128]!r}: one submission cannot be "
                 "run as another job; submit it again with `kernfed job submit`"

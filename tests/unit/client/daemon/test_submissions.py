@@ -72,6 +72,21 @@ def test_one_submission_is_one_job(world: World) -> None:
             world.client.proven(task_of(again))
 
 
+def test_a_job_that_was_signed_late(world: World) -> None:
+    """What names a job that lay at the coordinator is good for that job, and for no other."""
+    signed = sign_job(TEXT, world.ann, NOW, "demo-oldold")
+    told = task_pb2.JobSubmission(job_id="demo-oldold", job_toml=TEXT, submission=signed)
+    world.client.told(told)
+    job = world.client.proven(task_of(told))
+    assert job is not None
+    assert job.signed.job_id == "demo-oldold"
+    for job_id in ("demo-oldolx", signed_job_id("demo", sha256_of(signed))):
+        again = task_pb2.JobSubmission(job_id=job_id, job_toml=TEXT, submission=signed)
+        world.client.told(again)
+        with pytest.raises(SubmissionError, match="one submission cannot be run as another job"):
+            world.client.proven(task_of(again))
+
+
 def test_the_coordinator_may_not_say_otherwise(world: World) -> None:
     """Operator and method are what was signed; a task without a submission, or of another, is refused."""
     told, other = world.sign(), world.sign()
