@@ -13,7 +13,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from kernfed.federation.events import EventKind
+from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.job_file import data_schema, parse_job
@@ -21,6 +21,7 @@ from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, channel_credentials
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import operator_service_pb2, operator_service_pb2_grpc, task_pb2
+from kernfed.wire.operator_client import OperatorClient
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation, make_csv
@@ -154,3 +155,27 @@ async def test_an_unsigned_job_goes_on_once_it_is_signed(tmp_path: Path) -> None
         assert "signed by ann" in [event.message for event in ended.of(EventKind.NOTE)]
         status, said = await sign(job_id)
         assert (status, "is over; submit it again" in said) == (5, True), said
+
+
+@pytest.mark.redteam
+async def test_a_job_of_a_revoked_operator_is_refused_at_the_clients(tmp_path: Path) -> None:
+    """It ends in the middle, and says why; another operator's jobs go on."""
+    async with Federation(tmp_path, ["a", "b"]) as fed:
+        bob = Identity.load(fed.identities.make(Role.OPERATOR, "bob"))
+        job = await fed.submit(f"report = false\n{fed.job('fedavg', rounds=5000)}")
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=1)
+        await asyncio.to_thread(fed.identities.pki.revoke, "operator/ann", why="left")
+        async with OperatorClient(bob, f"localhost:{fed.ports.federation}", timeout_s=LIMIT_S) as operator:
+            async with asyncio.timeout(LIMIT_S):
+                updates = [update async for update in operator.watch(job.job_id)]
+            last = updates[-1].job
+            assert last is not None
+            assert last.state is JobState.FAILED
+            assert "by which operator ann signed the job was revoked" in last.error_message
+            assert last.round_num < 5000
+            again = await operator.submit(f"report = false\n{fed.job('fedavg', rounds=1)}")
+            async with asyncio.timeout(LIMIT_S):
+                updates = [update async for update in operator.watch(again.job_id)]
+            last = updates[-1].job
+            assert last is not None
+            assert last.state is JobState.SUCCEEDED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,7 @@ class Cohort:
         self._rows_fraction: float | None = None
         self._behind = RowsBehind()
         self._setup: list[SetupRequest] = []
+        self._find_again: Callable[[Sequence[str]], Awaitable[None]] | None = None
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -185,6 +186,15 @@ class Cohort:
         """Take a setup request for asked: of an earlier life of this run. One that forgot it is asked again."""
         self._setup.append(SetupRequest(request, check))
 
+    def restore_by(self, find_again: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        """State how clients get back what no setup request alone can give them.
+
+        Args:
+            find_again: Is told clients that still lack state when their setup was repeated; it may ask this cohort.
+                They are then prepared and asked again. Called at most `MOST_PREPARATIONS` - 1 times within a step.
+        """
+        self._find_again = find_again
+
     async def prepare(self, client: str) -> Fault | None:
         """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
         return (await self._repeat_setup([client], f"joins-{secrets.token_hex(4)}")).get(client)
@@ -263,8 +273,19 @@ class Cohort:
             ]
             if not unprepared:
                 break
+            if attempt > 1:
+                await self._restore(unprepared)
             outcomes.update(await self._prepare_again(call, unprepared, attempt))
         return await self._settle(call, outcomes, optional=optional)
+
+    async def _restore(self, clients: Sequence[str]) -> None:
+        find_again, self._find_again = self._find_again, None  # what it asks restores nothing by itself
+        if find_again is None:
+            return
+        try:
+            await find_again(clients)
+        finally:
+            self._find_again = find_again
 
     async def mean(
         self,

@@ -56,6 +56,8 @@ class Reweighting:
     """What clients told of themselves."""
     choice: rules.Choice | None = None
     """Between the weighted and the unweighted model, once it was made."""
+    restoring: bool = False
+    """Whether ratios that were lost are being found again: with all clients, or not at all."""
 
     def __post_init__(self) -> None:
         """Begin with the scope asked for, by the rules that the run began with."""
@@ -97,7 +99,7 @@ class Reweighting:
     @property
     def gate(self) -> Gate:
         """Asks all clients; one without a valid answer stops the job, or is left out of it."""
-        return Gate(self.cohort, self.run, strict=self.setup.strict)
+        return Gate(self.cohort, self.run, strict=self.setup.strict or self.restoring)
 
     @property
     def variants(self) -> tuple[str, ...]:
