@@ -13,11 +13,27 @@ from typing import Any
 from kernfed.features.ridge_rule import FORMER_RIDGE, ridge_by_rows
 from kernfed.features.spec import FeatureSpec
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.finding import BegunFinding
 from kernfed.methods.shared_settings import BY_ROWS
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
 _RIDGE = "ridge"
+
+
+def as_begun(job: JobFile, run: Run) -> JobFile:
+    """The job by the rules with which its run began: a key that it leaves out had another default then.
+
+    Args:
+        job: As this release reads it.
+        run: Its run, which may go on from an earlier life or another job.
+    """
+    if job.data is None or run.rules >= 3:
+        return job
+    drawn = "row-by-row" if run.rules < 1 or job.data.split == "row-by-row" else "copies-together"
+    begun = job.model_copy(update={"data": job.data.model_copy(update={"split": drawn})})
+    run.publish(BegunFinding.of("data", job.plan()["data"], begun.plan()["data"]))
+    return begun
 
 
 def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
