@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -155,10 +155,17 @@ class World:
     async def submit(self, name: str, clients: list[str] | None = None, **settings: Any) -> JobInfo:
         return await self.runs.submit(probe_toml(name, clients, **settings), "", "ann")
 
+    async def updates(self, job_id: str, first: int = 1) -> AsyncGenerator[JobUpdate, None]:
+        """What a watcher of a job is told, one by one."""
+        async with contextlib.aclosing(self.runs.watch(job_id, first)) as batches:
+            async for batch in batches:
+                for update in batch.updates:
+                    yield update
+
     async def until(self, job_id: str, wanted: Callable[[JobUpdate], bool]) -> list[JobUpdate]:
         """Watch a job until an update fits; returns all up to it."""
         seen = []
-        async with asyncio.timeout(LIMIT_S), contextlib.aclosing(self.runs.watch(job_id)) as updates:
+        async with asyncio.timeout(LIMIT_S), contextlib.aclosing(self.updates(job_id)) as updates:
             async for update in updates:
                 seen.append(update)
                 if wanted(update):
@@ -169,7 +176,7 @@ class World:
         """Wait for a job's end; returns it."""
         async with asyncio.timeout(LIMIT_S):
             last = None
-            async for update in self.runs.watch(job_id):
+            async for update in self.updates(job_id):
                 last = update.job or last
         assert last is not None
         assert last.state.finished

@@ -430,17 +430,21 @@ class WatchJobRequest(google.protobuf.message.Message):
 
     JOB_ID_FIELD_NUMBER: builtins.int
     FROM_SEQUENCE_FIELD_NUMBER: builtins.int
+    BATCHES_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Which job; a unique beginning of the id is enough."""
     from_sequence: builtins.int
     """First event wanted; 0 or 1: all."""
+    batches: builtins.bool
+    """Whether the caller reads `updates` of the response; else each response holds one update."""
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         from_sequence: builtins.int = ...,
+        batches: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["from_sequence", b"from_sequence", "job_id", b"job_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches", "from_sequence", b"from_sequence", "job_id", b"job_id"]) -> None: ...
 
 Global___WatchJobRequest: typing_extensions.TypeAlias = WatchJobRequest
 
@@ -452,6 +456,7 @@ class WatchJobResponse(google.protobuf.message.Message):
 
     EVENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
+    UPDATES_FIELD_NUMBER: builtins.int
     @property
     def event(self) -> Global___Event:
         """What happened; unset where only the job is told: first, after the stored events, and last."""
@@ -460,14 +465,21 @@ class WatchJobResponse(google.protobuf.message.Message):
     def job(self) -> Global___Job:
         """The job as it is now; set where `event` is unset and with each change of state."""
 
+    @property
+    def updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WatchJobResponse]:
+        """Several updates in order, where the request set `batches`; the other fields are then unset. Each has `event`, `job` or
+        both, and no `updates`.
+        """
+
     def __init__(
         self,
         *,
         event: Global___Event | None = ...,
         job: Global___Job | None = ...,
+        updates: collections.abc.Iterable[Global___WatchJobResponse] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["event", b"event", "job", b"job"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["event", b"event", "job", b"job"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["event", b"event", "job", b"job", "updates", b"updates"]) -> None: ...
 
 Global___WatchJobResponse: typing_extensions.TypeAlias = WatchJobResponse
 

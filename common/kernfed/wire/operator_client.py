@@ -270,11 +270,12 @@ class OperatorClient:
         return folder / name
 
     async def _watch_once(self, job_id: str, from_sequence: int) -> AsyncGenerator[JobUpdate, None]:
-        request = pb.WatchJobRequest(job_id=job_id, from_sequence=from_sequence)
+        request = pb.WatchJobRequest(job_id=job_id, from_sequence=from_sequence, batches=True)
         call = self._stub.WatchJob(request, timeout=WATCH_S)
         try:
             async for response in call:
-                yield update_from_proto(response)
+                for update in response.updates or (response,):
+                    yield update_from_proto(update)
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise _WatchAgainError from None

@@ -67,6 +67,7 @@ class SessionRegistry:
         self._left: dict[str, float] = {}
         """When clients that have no session lost it."""
         self._revoked: set[str] = set()
+        self._revoked_operators: pb.ConnectResponse | None = None
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
         self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
@@ -123,8 +124,16 @@ class SessionRegistry:
         self._changed()
         return session
 
+    def announce(self, revoked: pb.RevocationList) -> None:
+        """Tell each client, now and after each welcome, which operators' signatures count no more."""
+        self._revoked_operators = pb.ConnectResponse(revoked_operators=revoked)
+        for session in self._sessions.values():
+            session.send(self._revoked_operators)
+
     def start(self, session: Session) -> None:
-        """After the welcome: hand the client the open calls that it has not answered."""
+        """After the welcome: tell the client what it must know, and hand it the open calls that it has not answered."""
+        if self._revoked_operators is not None:
+            session.send(self._revoked_operators)
         for call in self._calls.values():
             call.send_to(session)
 

@@ -16,7 +16,7 @@ from kernfed.pki.identity import Role, require
 from kernfed.pki.submission import prove
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
-from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto, update_to_proto
+from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto
 from kernfed_server.jobs.manager import RunManager
 from kernfed_server.keeping.artifacts import read_pieces
 
@@ -81,9 +81,10 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
         """Events of a job, until it is over."""
         require(context, Role.OPERATOR)
-        async with contextlib.aclosing(self._runs.watch(request.job_id, request.from_sequence)) as updates:
-            async for update in updates:
-                yield update_to_proto(update)
+        async with contextlib.aclosing(self._runs.watch(request.job_id, request.from_sequence)) as batches:
+            async for batch in batches:
+                for message in (batch.message,) if request.batches else batch.singly():
+                    yield message
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Stop a job."""

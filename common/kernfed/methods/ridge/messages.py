@@ -23,6 +23,8 @@ Ridge = Annotated[float, Range(1e-300)]
 class LocalModel(Reply):
     """A client's own weights."""
 
+    models = ("weights",)
+
     num_rows: Rows
     weights: Matrix
     """The client's weights W_j."""

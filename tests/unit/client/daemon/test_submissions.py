@@ -9,6 +9,7 @@ import pytest
 
 from kernfed.errors import SubmissionError
 from kernfed.pki.identity import Identity, Role
+from kernfed.pki.revocation_list import sign_list
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon.submissions import MAX_JOBS, Submissions
@@ -60,6 +61,20 @@ def test_a_signed_job(world: World) -> None:
 def test_a_job_that_is_not_signed(world: World) -> None:
     """Nothing says that it is signed, so nothing is proven; the policy decides on such jobs."""
     assert world.client.proven(task_pb2.Task(job_id="demo-aaaaaa", submitted_by="ann")) is None
+
+
+def test_a_revoked_operator(world: World) -> None:
+    """What it signed is refused, also a job that was proven before; another operator's is not."""
+    told = world.sign()
+    world.client.told(told)
+    world.client.proven(task_of(told))
+    world.client.revoked.told(sign_list(world.ids.pki.authority, {world.ann.serial: NOW}, 1, NOW))
+    with pytest.raises(SubmissionError, match="by which operator ann signed the job was revoked on"):
+        world.client.proven(task_of(told))
+    world.ann = Identity.load(world.ids.make(Role.OPERATOR, "bob"))
+    other = world.sign()
+    world.client.told(other)
+    assert world.client.proven(task_of(other, submitted_by="bob")) is not None
 
 
 def test_one_submission_is_one_job(world: World) -> None:

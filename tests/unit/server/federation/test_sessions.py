@@ -165,6 +165,16 @@ async def test_cut_and_drain(registry: SessionRegistry) -> None:
     assert await drain(a) == []
 
 
+async def test_revoked_operators_are_announced(registry: SessionRegistry) -> None:
+    """To those who are there, and first of all to those who come."""
+    here = connect(registry, "a")
+    registry.announce(pb.RevocationList(der=b"1"))
+    there = connect(registry, "b")
+    registry.start(there)
+    assert (await drain(here))[0].revoked_operators.der == b"1"
+    assert (await drain(there))[0].revoked_operators.der == b"1"
+
+
 async def test_task_goes_to_those_there_and_to_those_who_come(registry: SessionRegistry) -> None:
     """A task reaches clients that are there and that come later, and nobody twice."""
     a = connect(registry, "a")
