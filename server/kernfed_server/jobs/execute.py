@@ -72,7 +72,7 @@ async def execute(
         run.begin_with(former)
         earlier = await asyncio.to_thread(Earlier.of_former, former, job)
     setup = await _prepared(job, workflow, earlier, cohort, run)
-    job, setup = resolve(job, setup, run)
+    job, setup = await resolve(job, setup, cohort, run, workflow.search)
     cohort.let_differ(workflow.spread(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:
