@@ -40,7 +40,7 @@ class AveragedSettings(MethodSection):
 
     aggregate: AggregateName = Field(
         "mean",
-        description="Of the clients' weights: mean by training rows; median, entry by entry, of clients that count "
+        description="Of what the clients moved to: mean by their rows; median, entry by entry, of clients that count "
         "alike; trimmed: the mean without the largest and smallest of each entry.",
     )
     trim: Annotated[float, Only(aggregate="trimmed")] = Field(

@@ -37,6 +37,8 @@ Fold = Annotated[int, Range(0, FOLDS)]
 class LocalModel(Reply):
     """A client's own weights."""
 
+    models = ("weights",)
+
     num_rows: Rows
     weights: Matrix
     """The client's weights W_j."""

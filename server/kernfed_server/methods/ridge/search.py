@@ -18,7 +18,6 @@ import numpy as np
 from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.ledger import SPREAD
 from kernfed.federation.messages.base import R, Request
 from kernfed.maths.folds import num_splits
 from kernfed.maths.newton import BlockConjugateGradients
@@ -32,6 +31,7 @@ from kernfed.methods.ridge.messages import (
 )
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
+from kernfed_server.methods.base import spread_by_ridge, spread_of_models
 
 _NEAR = 1e-2
 """Certified relative distance to the solution of the rows that are left, at which its loss is taken: that is then off
@@ -100,7 +100,7 @@ class _Search:
             return self.search.ridge, "by the rule, for no client has enough rows to keep some apart"
         going_on = True
         while going_on:
-            self.cohort.let_differ(max(SPREAD, 1e3 / self.search.ridge))
+            self.cohort.let_differ(spread_by_ridge(self.search), spread_of_models(self.search))
             losses = [await self._loss(part) for part in parts]
             going_on = self.search.tell(sum(losses) / total)
         tried = ", ".join(f"{ridge:.3g}: {loss:.4g}" for ridge, loss in sorted(self.search.losses.items()))
