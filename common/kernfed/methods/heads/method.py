@@ -30,6 +30,7 @@ from kernfed.methods.ridge.messages import (
     NEWTON,
     CurvatureRequest,
     GradientDescentRequest,
+    HeldOutLossRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
 )
@@ -74,7 +75,7 @@ def _linear(
 _NEWTON_HEAD = (HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest)
 
 METHODS = table(
-    _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, *_NEWTON_HEAD),
+    _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, HeldOutLossRequest, *_NEWTON_HEAD),
     _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest),
     _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest),
     _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest),
