@@ -78,6 +78,8 @@ class Setup:
     """Whether clients also measure a model of their own rows with what all agreed on."""
     own_ridge: Mapping[str, float] = field(default_factory=dict)
     """Ridge of each client's model alone; empty: that of the job."""
+    choose_ridge: bool = False
+    """Whether each client chooses the ridge of its model alone by rows that it keeps apart, from that one on."""
 
     @property
     def num_features(self) -> int:

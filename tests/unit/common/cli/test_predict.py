@@ -170,7 +170,7 @@ def test_parquet_and_standard_streams(model: Path, tmp_path: Path) -> None:
     program = "from kernfed.cli.main import main; main()"
     command = [sys.executable, "-c", program, "predict", "--model", str(model), "--data", "-", "--out", "-"]
     content = (HEART / "cleveland.csv").read_bytes()
-    piped = subprocess.run(command, input=content, capture_output=True, check=True)  # noqa: S603  # our own command
+    piped = subprocess.run(command, input=content, capture_output=True, check=True)  # our own command
     assert piped.stdout == (tmp_path / "a.csv").read_bytes()
     assert piped.stderr.decode() == f"-: {len(frame)} rows predicted\n"
 
