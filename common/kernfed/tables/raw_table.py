@@ -126,7 +126,8 @@ class RawTable:
     @property
     def useless(self) -> Flags:
         """Rows that lack a value of a feature, or have one that is infinite or too large, (n,)."""
-        return ~(np.abs(self.x) <= GREATEST).all(axis=1)
+        beyond = np.isnan(self.x) | (np.abs(self.x) > GREATEST)
+        return beyond.any(axis=1)
 
     @property
     def absent(self) -> Flags:
