@@ -127,7 +127,8 @@ class RawTable:
     def useless(self) -> Flags:
         """Rows that lack a value of a feature, or have one that is infinite or too large, (n,)."""
         beyond = np.isnan(self.x) | (np.abs(self.x) > GREATEST)
-        return beyond.any(axis=1)
+        found: Flags = np.logical_or.reduce(beyond, axis=1)
+        return found
 
     @property
     def absent(self) -> Flags:
