@@ -158,6 +158,13 @@ async def prepare(
             f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
             "policy.rare_classes allows them"
         )
+    for client, d in described.items():
+        if d.sparse_columns:
+            run.note(
+                f"{client}: fewer rows than policy.min_rows there differ from the others in "
+                f"{listed(d.sparse_columns)}, so they are taken as the others; leave such columns out, or its "
+                "administrator can allow them with policy.sparse_columns"
+            )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -200,18 +207,23 @@ async def prepare(
     )
     if map_features:
         await _tell_rank(agreement.spec, run)
-        agreement = await _map_features(job, agreement, cohort, gate, taken, feature_copies)
+        agreement = await _map_features(job, agreement, cohort, run, gate, taken, feature_copies)
     return replace(agreement, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
 async def _map_features(
-    job: JobFile, agreement: Agreement, cohort: Cohort, gate: Gate, taken: Agreement | None, copies: int
+    job: JobFile, agreement: Agreement, cohort: Cohort, run: Run, gate: Gate, taken: Agreement | None, copies: int
 ) -> Agreement:
     """Have the clients compute their features, and centre them where the model has an intercept."""
     own = await asyncio.to_thread(fingerprint, agreement.spec)
     agreement = replace(agreement, fingerprint=own)
     request = map_request(job, agreement, copies)
-    await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    found = await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    if few := [client for client, mapped in found.items() if mapped.sparse_products]:
+        run.note(
+            f"{listed(few)}: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are "
+            "taken as 0, unless policy.sparse_columns allows them"
+        )
     num_features, num_outputs = request.features.num_features, request.num_outputs
     if not job.features.intercept:
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))
