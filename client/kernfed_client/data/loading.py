@@ -50,10 +50,16 @@ def load_rows(
     return data
 
 
-def fewest_apart(file: ClientFile, setup: Path) -> int:
-    """Fewest rows of a job that may stand out in a column, or in a product of two; 1: the policy allows any number."""
+def fewest_apart(file: ClientFile, setup: Path) -> tuple[int, int]:
+    """Fewest training rows of a job that may stand out in a column, or in a product of two, and fewest test rows.
+
+    1: the policy allows any number.
+    """
     policy = _by_rules(file, setup).policy
-    return 1 if policy.sparse_columns == "allow" else policy.min_rows
+    return (
+        1 if policy.sparse_columns == "allow" else policy.min_rows,
+        policy.min_rows if policy.sparse_columns == "constant-in-tests" else 1,
+    )
 
 
 def _by_rules(file: ClientFile, setup: Path) -> ClientFile:

@@ -317,7 +317,7 @@ class LocalJob:
                 exceeds the range of numbers.
         """
         described = _made(self._described, "data.describe")
-        scaled = scale(described, classes, mean, deviation, bounds, fewest_apart(self.file, self._setup))
+        scaled = scale(described, classes, mean, deviation, bounds, fewest_apart(self.file, self._setup)[0])
         self._forget_scales()
         self._scaled = scaled
 

@@ -75,7 +75,7 @@ def check_map(scaled: Scaled, spec: FeatureSpec) -> None:
 
 
 def map_rows(
-    scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int], least: int = 1
+    scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int], least: tuple[int, int]
 ) -> Mapped:
     """Draw the feature map; features are not centred yet, and computed when they are read.
 
@@ -84,13 +84,13 @@ def map_rows(
         spec: The map.
         device: Where features are computed.
         limit: Bytes that features of all rows at once may take.
-        least: Fewest rows of training, and of tests, that a product of two columns tells of.
+        least: Fewest training rows, and fewest test rows, that a product of two columns tells of; 1: any number.
 
     Raises:
         ConfigError: The specification contradicts itself.
     """
     frequencies = draw_frequencies(spec)
-    few = [_few_products(x, spec, least) for x in (scaled.x_train, scaled.x_test)]
+    few = [_few_products(x, spec, num) for x, num in zip((scaled.x_train, scaled.x_test), least, strict=True)]
     train, test = (FeatureMap(spec, device=device, frequencies=frequencies, few=found) for found in few)
     targets = TASKS[scaled.task].encode(scaled.targets_train, scaled.classes)
     return Mapped(
@@ -106,7 +106,7 @@ def map_rows(
 
 
 def _few_products(x: Floats, spec: FeatureSpec, least: int) -> FewProducts | None:
-    if spec.kernel is not Kernel.POLYNOMIAL2 or least == 1 or not len(x):
+    if spec.kernel is not Kernel.POLYNOMIAL2 or not 1 < least <= len(x):
         return None
     found = few_products(x / np.array(spec.lengthscales), least)
     return found if found.num else None

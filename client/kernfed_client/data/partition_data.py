@@ -61,7 +61,12 @@ class PartitionData:
         )
 
     def without_few(self, schema: DataSchema, least: int) -> tuple[PartitionData, tuple[str, ...]]:
-        """Rows of which no fewer than `least` stand out in a column; and the names of the columns that changed."""
+        """Rows of which no fewer than `least` stand out in a column; and the names of the columns that changed.
+
+        Fewer rows than `least` stay as they are: no answer stands for them.
+        """
+        if self.num_rows < least:
+            return self, ()
         x, changed = without_few(self.x, least)
         y = None if self.y is None else levelled(self.y.reshape(-1, 1).copy(), least)[:, 0]
         names = tuple(schema.features[j] for j in changed)

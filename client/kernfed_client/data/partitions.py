@@ -111,8 +111,8 @@ def prepare(
         policy: Its `min_rows` is the fewest that a number may stand for, test rows too: a smaller test partition is
             left out. Rows that the job holds out are whole blocks of so many, so that two jobs do not differ by a few
             rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Of the
-            training rows, as of the test rows, no fewer stand out in a column, unless `sparse_columns` allows it.
-            Unset: 1.
+            training rows no fewer stand out in a column, unless `sparse_columns` allows it; of the test rows neither
+            where it says so. Unset: 1.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -137,8 +137,10 @@ def prepare(
         )
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
     sparse: tuple[str, ...] = ()
-    if policy.sparse_columns == "constant":
-        (train, sparse), (test, also) = (part.without_few(schema, least) for part in (train, test))
+    if policy.sparse_columns != "allow":
+        train, sparse = train.without_few(schema, least)
+    if policy.sparse_columns == "constant-in-tests":
+        test, also = test.without_few(schema, least)
         sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
     if sparse:
         notes.append(

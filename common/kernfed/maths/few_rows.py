@@ -49,11 +49,13 @@ def without_few(x: Floats, least: int) -> tuple[Floats, tuple[int, ...]]:
 
     Args:
         x: (n, P).
-        least: Fewest rows; 1: nothing changes.
+        least: Fewest rows; nothing changes where it is 1, or where there are fewer rows at all.
 
     Returns:
         The columns, and which of them changed; the same array where none did.
     """
+    if not 1 < least <= len(x):
+        return x, ()
     found = levelled(x.copy(), least)
     for _ in range(_MOST_ROUNDS):
         if len(x) < x.shape[1] + 1 + 2 * least or not _follow(found, least):

@@ -19,8 +19,8 @@ from kernfed.methods.reweight.tensors.ratio_features import project, random_conv
 from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
-from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.loading import fewest_apart
+from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_unlabelled
 from kernfed_client.data.split import blocks_of_points
 
@@ -112,7 +112,7 @@ def test_rows(job: LocalJob) -> Floats:
         rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows)
         setup = job.folder / "setup"
         content.check_unlabelled(setup, rows, job.dataset)
-        return without_few(rows, fewest_apart(job.file, setup))[0]
+        return without_few(rows, fewest_apart(job.file, setup)[0])[0]
 
     return job.memo("unlabelled rows", read)
 
