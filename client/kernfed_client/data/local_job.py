@@ -33,7 +33,7 @@ from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.room import Room
 from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.scaled import Scaled, scale
-from kernfed_client.data.split import refuse_draws
+from kernfed_client.data.split import refuse_draws, refuse_few_groups
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -128,7 +128,17 @@ class LocalJob:
     @property
     def unit(self) -> Integers:
         """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
-        return units(self.x_train) if self.block is None else self.block
+        return self.together(self.x_train) if self.block is None else self.block
+
+    def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
+        """Number training rows so that copies, and rows of a group of the site, have one number, (n,).
+
+        Args:
+            content: What makes rows copies of one another, (n, d).
+            rows: Which training rows these are; unset: all.
+        """
+        group = self.data.train.group
+        return units(content, None if group is None else group[rows])
 
     @property
     def num_test_rows(self) -> int:
@@ -290,7 +300,7 @@ class LocalJob:
         Raises:
             DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
             PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
-                earlier job.
+                earlier job, or are of too few groups.
         """
         self._described = None
         self._row_weights = None
@@ -299,6 +309,7 @@ class LocalJob:
         if not known:
             refuse_draws(self.file, dataset, schema)
         data = self._load(dataset, schema, self.client)
+        refuse_few_groups(self.file, dataset, data.train)
         section = self.file.datasets.get(dataset)
         if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
             if not known:

@@ -71,9 +71,7 @@ def read_npz(source: Source) -> RawTable:
         records = digests.words
     if source.group is not None:
         found = x[:, locate_own(source, names, source.group, "group", "group")] if groups is None else groups
-        if found.shape != rows.shape or found.dtype.kind not in "biufU":
-            source.refuse(f"array {source.group!r}, the group, must be numbers or text of shape (rows,)")
-        group = group_words(source, found.tolist(), rows - 1, rows, "row")
+        group = numbered_groups(source, found, len(x))
     if y is None:
         return RawTable(values, None, None, (), rows, "row", records, group)
     if source.has_labels:
@@ -84,6 +82,22 @@ def read_npz(source: Source) -> RawTable:
     targets = read_numbers(y, source, faults, source.target)
     faults.raise_if_any()
     return RawTable(values, targets, None, (), rows, "row", records, group)
+
+
+def numbered_groups(source: Source, groups: Any, num_rows: int) -> Integers:
+    """Number the groups of rows by an array that names them, (n,).
+
+    Raises:
+        DataError: It is none of names, or of other rows.
+    """
+    if groups.shape != (num_rows,) or groups.dtype.kind not in "biufU":
+        source.refuse(
+            f"array {source.group!r}, the group, has shape {groups.shape} and type {groups.dtype}; store numbers or "
+            f"text of shape ({num_rows},)",
+            public="its groups are no numbers or text, one for each row",
+        )
+    rows = np.arange(1, num_rows + 1)
+    return group_words(source, groups.tolist(), rows - 1, rows, "row")
 
 
 def require_room(source: Source, archive: Any, names: Iterable[str]) -> None:

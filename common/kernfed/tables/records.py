@@ -126,6 +126,12 @@ class RecordDigests:
         return _of_numbers(salt, numbers) + texts
 
 
+def whole_words(records: Iterable[bytes]) -> Words:
+    """64 bits of a digest of each record, (N,), where records are no cells of a table but bytes, as images are."""
+    found = [hashlib.blake2b(record, digest_size=8).digest() for record in records]
+    return np.frombuffer(b"".join(found), dtype=">u8").astype(np.uint64)
+
+
 def group_words(source: Source, values: Sequence[object], codes: Integers, rows: Integers, row_word: str) -> Integers:
     """Number the groups of rows, (N,): 64 bits of a digest of the group's name, the same in every file.
 

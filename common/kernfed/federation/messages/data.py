@@ -81,6 +81,9 @@ class DataSchema:
     """Whether copies of a row are held out, or trained on, all together."""
     by_content: bool = False
     """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
+    by_record: bool = False
+    """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and
+    for batches and folds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

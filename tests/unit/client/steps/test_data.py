@@ -36,7 +36,7 @@ from kernfed_testing.places import HEART
 
 
 def heart_schema() -> DataSchema:
-    return data_schema(load_job(HEART / "newton.toml")[0])
+    return replace(data_schema(load_job(HEART / "newton.toml")[0]), by_record=False)
 
 
 def heart_job(state: Path, client: str = "va") -> LocalJob:
