@@ -81,6 +81,10 @@ class PartitionData:
             records=None if self.records is None else self.records.take(rows),
         )
 
+    def by_itself(self) -> PartitionData:
+        """The same rows, as if their file had no others."""
+        return self if self.records is None else replace(self, records=self.records.by_themselves())
+
     @property
     def group(self) -> Integers | None:
         """Number of each row's group, (n,); None: rows have none."""
