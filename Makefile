@@ -35,6 +35,8 @@ lint: setup ## ruff, bandit, mypy --strict, who may import whom, and the rules o
 	.venv/bin/lint-imports
 	$(PY) tools/house.py
 
+# Processes that tests start find the source compiled, wherever they may write it.
+unexport PYTHONDONTWRITEBYTECODE
 # Two workers; one that has no more tests takes half of the other's.
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 

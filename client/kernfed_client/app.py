@@ -31,6 +31,7 @@ from kernfed_client.daemon.health import keep_health_written
 from kernfed_client.daemon.metrics import ClientMetrics
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
+from kernfed_client.daemon.revoked import REVOKED_FILE
 from kernfed_client.daemon.session import ClientSession, Offer
 from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import TaskRunner
@@ -58,20 +59,20 @@ class ClientDaemon:
         identity = Identity.load(file.identity)
         identity.warn_if_expiring(utc_now())
         self.name = identity.name
-        self._submissions = Submissions(identity)
         file.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         remedy = "stop that one, or give this one another folder with `state`"
         what = f"{file.state} is the state folder of a client that runs"
         self._held = ProcessLock(file.state / LOCK_FILE, what=what, remedy=remedy)
         try:
-            self._prepare(file)
+            self._prepare(file, identity)
         except BaseException:
             self._held.release()
             raise
 
-    def _prepare(self, file: ClientFile) -> None:
+    def _prepare(self, file: ClientFile, identity: Identity) -> None:
         self._policy = Policy(file.policy)
         files.remove_parts(file.state)
+        self._submissions = Submissions(identity, revoked_file=file.state / REVOKED_FILE)
         self._audit = AuditLog(file.state / AUDIT_FILE, file_bytes=file.audit_file_bytes, monthly=file.audit_monthly)
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import grpc
@@ -19,10 +20,11 @@ from kernfed.jobs.info import JobInfo
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.records import IssuedCertificate, Revocation, live
+from kernfed.pki.revocation_list import sign_list
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
-from kernfed.v1 import enrolment_service_pb2_grpc, operator_service_pb2_grpc, task_pb2
+from kernfed.v1 import enrolment_service_pb2_grpc, federation_service_pb2, operator_service_pb2_grpc, task_pb2
 from kernfed.wire.channel import ENROLMENT_OPTIONS, SERVER_OPTIONS, address, split_address
 from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
@@ -77,7 +79,9 @@ class Coordinator:
             max_frames_per_s=file.max_frames_per_s,
         )
         self.sessions = SessionRegistry(limits, file.data / "spool")
-        self._revocations = RevocationWatch(self._pki.registry, self._on_revoked)
+        self._revocations = RevocationWatch(
+            self._pki.registry, self._on_revoked, on_operators=self._on_operators_revoked
+        )
         certificates = self._pki.registry.certificates()
         for name in {c.name for c in certificates if c.role is Role.CLIENT and c.revoked_at}:
             self._leave_out(name, certificates)
@@ -92,6 +96,11 @@ class Coordinator:
             "the certificate was revoked: ask the operator for a new token and enrol again",
         )
         self._leave_out(revocation.name, certificates)
+
+    def _on_operators_revoked(self, serials: Mapping[str, datetime], number: int) -> None:
+        if serials:
+            signed = sign_list(self._pki.authority, serials, number, utc_now())
+            self.sessions.announce(federation_service_pb2.RevocationList(der=signed))
 
     def _leave_out(self, client: str, certificates: Sequence[IssuedCertificate]) -> None:
         """A client that has no other certificate, as one that was renewed has, is out of every cohort."""

@@ -128,7 +128,7 @@ async def test_a_job_is_kept_as_its_operator_signed_it(tmp_path: Path, monkeypat
         _, told, _ = await service.command("job", "show", job.job_id)
         assert f"signed     by operator/ann, submission {sha256_of(made).hex()[:16]}" in told
         _, told, _ = await service.command("job", "show", unsigned.job_id)
-        assert "signed     no; clients whose policy asks for a signature refuse it" in told
+        assert "signed     no; clients whose policy asks for a signature wait for `kernfed job sign`" in told
 
 
 async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:

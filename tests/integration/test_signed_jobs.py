@@ -14,20 +14,23 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.job_file import data_schema, parse_job
 from kernfed.pki.authority import utc_now
-from kernfed.pki.identity import Identity, Role, server_credentials
+from kernfed.pki.identity import Identity, Role, channel_credentials, server_credentials
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import federation_service_pb2 as pb
-from kernfed.v1 import task_pb2
+from kernfed.v1 import operator_service_pb2, operator_service_pb2_grpc, task_pb2
 from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import CONNECT_METHOD, PROTOCOL_VERSION, identity
+from kernfed.wire.operator_client import OperatorClient
 from kernfed.wire.outgoing import payload_to_proto
 from kernfed_client.daemon.audit_chain import verify
-from kernfed_testing.federation import make_csv
+from kernfed_testing.commands import run_command
+from kernfed_testing.federation import Federation, make_csv
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.nodes import LIMIT_S, Process
 
@@ -124,7 +127,6 @@ def client(ids: Identities, folder: Path, port: int, policy: Sequence[str]) -> P
 
 
 @pytest.mark.redteam
-@pytest.mark.redteam
 async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
     """Alice may run dkrr; a coordinator that says so of what she did not sign gets no answer, and an audit line."""
     ids = make_identities(tmp_path)
@@ -175,3 +177,63 @@ async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
     assert verify(log) == len(told) + 1
     assert [line["reason"] for line in lines if line.get("kind") == "refused"] == [t.partition(":")[0] for t in told]
     assert (lines[-1]["operator"], lines[-1]["submission"]) == ("alice", sha256_of(good.submission).hex())
+
+
+async def test_an_unsigned_job_goes_on_once_it_is_signed(tmp_path: Path) -> None:
+    """A job without a signature waits over a restart, says the command that signs it, and ends as a signed one does."""
+    settings = {"b": '[policy]\noperators = ["ann"]'}
+    async with Federation(tmp_path, ["a", "b"], processes=True, settings=settings) as fed:
+        text = f"report = false\n{fed.job('dkrr', cohort_min_fraction=1.0)}"
+        own = ("--identity", str(fed.identities.operator))
+
+        async def sign(job_id: str) -> tuple[int, str]:
+            at = f"localhost:{fed.ports.federation}"
+            done = await run_command("kernfed", "job", "sign", job_id, "--yes", *own, "--coordinator", at, cwd=tmp_path)
+            return done.returncode, done.stdout + done.stderr
+
+        async with grpc.aio.secure_channel(
+            f"localhost:{fed.ports.federation}", channel_credentials(Identity.load(fed.identities.operator))
+        ) as channel:
+            stub: Any = operator_service_pb2_grpc.OperatorServiceStub(channel)
+            response = await stub.SubmitJob(operator_service_pb2.SubmitJobRequest(job_toml=text))
+        job_id = response.job.job_id
+        waits = f"waiting for the signature of ann, which b asks for: kernfed job sign {job_id}"
+        await fed.event(job_id, EventKind.WAITING, message=waits)
+        await fed.coordinator.kill()
+        await fed.start_coordinator()
+        async with asyncio.timeout(LIMIT_S):
+            while (await fed.operator.get(job_id)).waiting_for != waits:
+                await fed.coordinator.saw("client connected", client="b")
+        status, said = await sign(job_id)
+        assert (status, f"{job_id}: signed by operator/ann" in said) == (0, True), said
+        ended = await fed.end(job_id)
+        twin = await fed.run(text)
+        assert await fed.model_sha256(ended) == await fed.model_sha256(twin)
+        assert not ended.of(EventKind.CLIENT_FAILED)
+        assert "signed by ann" in [event.message for event in ended.of(EventKind.NOTE)]
+        status, said = await sign(job_id)
+        assert (status, "is over; submit it again" in said) == (5, True), said
+
+
+@pytest.mark.redteam
+async def test_a_job_of_a_revoked_operator_is_refused_at_the_clients(tmp_path: Path) -> None:
+    """It ends in the middle, and says why; another operator's jobs go on."""
+    async with Federation(tmp_path, ["a", "b"]) as fed:
+        bob = Identity.load(fed.identities.make(Role.OPERATOR, "bob"))
+        job = await fed.submit(f"report = false\n{fed.job('fedavg', rounds=5000)}")
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=1)
+        await asyncio.to_thread(fed.identities.pki.revoke, "operator/ann", why="left")
+        async with OperatorClient(bob, f"localhost:{fed.ports.federation}", timeout_s=LIMIT_S) as operator:
+            async with asyncio.timeout(LIMIT_S):
+                updates = [update async for update in operator.watch(job.job_id)]
+            last = updates[-1].job
+            assert last is not None
+            assert last.state is JobState.FAILED
+            assert "by which operator ann signed the job was revoked" in last.error_message
+            assert last.round_num < 5000
+            again = await operator.submit(f"report = false\n{fed.job('fedavg', rounds=1)}")
+            async with asyncio.timeout(LIMIT_S):
+                updates = [update async for update in operator.watch(again.job_id)]
+            last = updates[-1].job
+            assert last is not None
+            assert last.state is JobState.SUCCEEDED

@@ -7,6 +7,8 @@ what it uses is shown elsewhere, by processes that start from nothing.
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import multiprocessing
 import os
 import runpy
@@ -22,8 +24,9 @@ LIMIT_S = 110.0
 _LIBRARIES = (
     *("cryptography.x509", "google.protobuf", "jinja2", "pydantic", "rich.console", "sqlalchemy", "structlog", "typer"),
     *("matplotlib.figure", "pandas", "pyarrow", "scipy.linalg", "scipy.optimize", "sklearn.base", "torch", "uvloop"),
+    *("kernfed_server.jobs.execute", "kernfed_client.steps.registry"),
 )
-"""Not grpc: it reads its environment once, as it is loaded."""
+"""Not grpc, nor what loads it: it reads its environment once, as it is loaded."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(_LIBRARIES))
@@ -40,6 +43,11 @@ def preload(*modules: str) -> None:
 def run_module(name: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run `python -m NAME ARGUMENTS` to its end."""
     return _run(name, [name, *map(str, arguments)], cwd or Path.cwd())
+
+
+def run_command(name: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run an installed command, given as its entry point `MODULE:FUNCTION`, to its end."""
+    return _run(name, [name.partition(":")[0], *map(str, arguments)], cwd)
 
 
 def run_script(path: Path, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -115,6 +123,7 @@ async def start_daemon(name: str, *arguments: str, cwd: Path) -> Daemon:
 def _begin(
     what: str | Path, argv: list[str], cwd: Path, environment: dict[str, str], out: Path, err: Path | Connection
 ) -> None:
+    gc.freeze()  # what it was forked with is no garbage, and need not be looked through
     for number, to in ((1, out), (2, err)):
         descriptor = os.open(to, os.O_WRONLY | os.O_CREAT) if isinstance(to, Path) else to.fileno()
         os.dup2(descriptor, number)
@@ -126,5 +135,8 @@ def _begin(
     sys.path.insert(0, str(what.parent) if isinstance(what, Path) else "")
     if isinstance(what, Path):
         runpy.run_path(str(what), run_name="__main__")
+    elif ":" in what:
+        module, _, function = what.partition(":")
+        getattr(importlib.import_module(module), function)()
     else:
         runpy.run_module(what, run_name="__main__", alter_sys=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from kernfed.jobs.info import ClientInfo, JobInfo, JobUpdate
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
+from kernfed.v1 import task_pb2
 from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.store import Store
@@ -48,6 +49,7 @@ class FakeSessions:
         self.devices: dict[str, str] = {}
         """What clients report that they compute on; `cpu` where a test says nothing else."""
         self.ended: list[tuple[str, str]] = []
+        self.signed: list[str] = []
         self.gone: frozenset[str] = frozenset()
         """Clients whose certificates were revoked."""
         self._change = asyncio.Event()
@@ -77,6 +79,9 @@ class FakeSessions:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._change.wait()
+
+    def sign(self, job: JobInfo, submission: task_pb2.Submission) -> None:
+        self.signed.append(job.job_id)
 
     def end_job(self, job_id: str, why: str) -> None:
         self.ended.append((job_id, why))
@@ -150,10 +155,17 @@ class World:
     async def submit(self, name: str, clients: list[str] | None = None, **settings: Any) -> JobInfo:
         return await self.runs.submit(probe_toml(name, clients, **settings), "", "ann")
 
+    async def updates(self, job_id: str, first: int = 1) -> AsyncGenerator[JobUpdate, None]:
+        """What a watcher of a job is told, one by one."""
+        async with contextlib.aclosing(self.runs.watch(job_id, first)) as batches:
+            async for batch in batches:
+                for update in batch.updates:
+                    yield update
+
     async def until(self, job_id: str, wanted: Callable[[JobUpdate], bool]) -> list[JobUpdate]:
         """Watch a job until an update fits; returns all up to it."""
         seen = []
-        async with asyncio.timeout(LIMIT_S), contextlib.aclosing(self.runs.watch(job_id)) as updates:
+        async with asyncio.timeout(LIMIT_S), contextlib.aclosing(self.updates(job_id)) as updates:
             async for update in updates:
                 seen.append(update)
                 if wanted(update):
@@ -164,7 +176,7 @@ class World:
         """Wait for a job's end; returns it."""
         async with asyncio.timeout(LIMIT_S):
             last = None
-            async for update in self.runs.watch(job_id):
+            async for update in self.updates(job_id):
                 last = update.job or last
         assert last is not None
         assert last.state.finished

@@ -89,6 +89,11 @@ class Answering:
         if self._submissions is not None:
             self._submissions.told(submission)
 
+    def told_revoked(self, der: bytes) -> None:
+        """The coordinator passes on which operators were revoked."""
+        if self._submissions is not None:
+            self._submissions.revoked.told(der)
+
     def begin(self, task: task_pb2.Task) -> IncomingPayload | None:
         """A task arrives: answer it from the outbox, or make room for its request.
 

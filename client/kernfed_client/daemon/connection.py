@@ -53,6 +53,9 @@ class Tasks(Protocol):
     def told(self, submission: task_pb2.JobSubmission) -> None:
         """What a job's operator signed arrives, ahead of the job's first task."""
 
+    def told_revoked(self, der: bytes) -> None:
+        """Which operators' signatures count no more, as the CA signed it."""
+
     def acknowledged(self, ack: task_pb2.TaskAck) -> None:
         """The coordinator has an answer, or refuses it."""
 
@@ -132,6 +135,8 @@ class Connection:
                     self._on_task(frame.task)
                 case "submission":
                     self._tasks.told(frame.submission)
+                case "revoked_operators":
+                    self._tasks.told_revoked(frame.revoked_operators.der)
                 case "cancel":
                     self._on_cancel(frame.cancel)
                 case "goodbye":

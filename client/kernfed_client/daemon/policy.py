@@ -45,8 +45,8 @@ class Policy:
         allowed = 'or let this client\'s administrator set policy.unsigned = "allow"'
         if signed is None:
             raise SubmissionError(
-                "the job is not signed by its operator, and this client runs signed jobs alone; submit it with this "
-                f"release's `kernfed job submit`, to a coordinator of this release, {allowed}"
+                "the job is not signed by its operator, and this client runs signed jobs alone; its operator can sign "
+                f"it with `kernfed job sign`, or submit it with this release's `kernfed job submit`, {allowed}"
             )
         if unread:
             raise SubmissionError(

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import structlog
 
@@ -15,8 +16,10 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.pki.authority import utc_now
 from kernfed.pki.folder import parse_certificate
 from kernfed.pki.identity import Identity
-from kernfed.pki.submission import Signed, prove, sha256_of, signed_job_id
+from kernfed.pki.submission import Signed, prove, sha256_of
 from kernfed.v1 import task_pb2
+from kernfed.wording import moment
+from kernfed_client.daemon.revoked import RevokedOperators
 
 log = structlog.get_logger(__name__)
 
@@ -38,14 +41,18 @@ class SignedJob:
 class Submissions:
     """Submissions by job. Told by the session's thread, judged by the worker's."""
 
-    def __init__(self, identity: Identity, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, identity: Identity, now: Callable[[], datetime] = utc_now, revoked_file: Path | None = None
+    ) -> None:
         """Keep none yet.
 
         Args:
             identity: This client's, with the federation's CA.
             now: Clock.
+            revoked_file: Where revoked operators are kept; None: nowhere.
         """
         self._ca = parse_certificate(identity.ca_pem, identity.folder)
+        self.revoked = RevokedOperators(self._ca, revoked_file)
         self._federation = identity.federation
         self._now = now
         self._lock = threading.Lock()
@@ -100,6 +107,11 @@ class Submissions:
             proven = self._prove(told)
             with self._lock:
                 self._proven[task.job_id] = proven
+        if (since := self.revoked.since(proven.signed.serial)) is not None:
+            raise SubmissionError(
+                f"the certificate by which operator {proven.signed.operator} signed the job was revoked on "
+                f"{moment(since)}; let an operator whose certificate counts submit the job again"
+            )
         _check_told(task, proven)
         return proven
 
@@ -111,7 +123,7 @@ class Submissions:
             job = SignedJob(signed, None, str(err))
             log.warning("the signed job file cannot be read here", job_id=told.job_id, error=str(err))
         name, _, _ = told.job_id.rpartition("-")
-        if told.job_id != signed_job_id(name if job.file is None else job.file.name, signed.sha256):
+        if told.job_id != signed.id_of(name if job.file is None else job.file.name):
             raise SubmissionError(
                 f"what operator {signed.operator} signed is not job {told.job_id[:128]!r}: one submission cannot be "
                 "run as another job; submit it again with `kernfed job submit`"

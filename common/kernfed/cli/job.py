@@ -80,6 +80,27 @@ async def _former(operator: OperatorClient, job: JobFile, folder: Path, aside: P
     return aside
 
 
+@app.command()
+def sign(
+    job_id: JobId,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without showing the job's text and asking.")] = False,
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Sign a job of yours that came without a signature, e.g. from a former release; it then goes on."""
+    job = with_operator(identity, coordinator, lambda operator: operator.get(job_id))
+    if not yes:
+        print_note(f"{job.job_id}, submitted by {clean(job.submitted_by)}; its text at the coordinator:\n")
+        print_note("\n".join(f"  {clean(line)}" for line in job.job_toml.splitlines()) + "\n")
+        typer.confirm("Sign this job?", abort=True, err=True)
+    signed = with_operator(identity, coordinator, lambda operator: operator.sign(job))
+    if as_json:
+        print_json(asdict(signed))
+    else:
+        typer.echo(f"{signed.job_id}: signed {signed_text(signed)}")
+
+
 @app.command("list")
 def list_jobs(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, newest first.")] = 50,

@@ -87,7 +87,7 @@ def rounds_text(job: JobInfo) -> str:
 def signed_text(job: JobInfo) -> str:
     """Whether clients can prove whose job it is."""
     if not job.submission_sha256:
-        return "no; clients whose policy asks for a signature refuse it"
+        return "no; clients whose policy asks for a signature wait for `kernfed job sign`"
     return f"by operator/{clean(job.submitted_by)}, submission {clean(job.submission_sha256[:16])}"
 
 

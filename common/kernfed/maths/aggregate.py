@@ -112,7 +112,7 @@ def norm(array: Array) -> float:
     with np.errstate(over="ignore"):
         for start in range(0, flat.size, SLICE):
             piece = flat[start : start + SLICE].astype(np.float64, copy=False)
-            squares += float(piece @ piece)
+            squares += float(np.einsum("i,i->", piece, piece))  # a product by BLAS would wake threads that then spin
             _forget(array, start, piece.size)
     return float(np.sqrt(squares))
 

@@ -80,6 +80,23 @@ class Revocation:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorCertificate:
+    """What the registry knows of an operator's certificate.
+
+    Attributes:
+        serial: Hexadecimal.
+        key_sha256: Fingerprint of its key; an operator keeps its key when it renews.
+        live: It is neither expired nor revoked.
+        revoked_at: When an operator revoked it; None: nobody did, though it may have ended by a renewal.
+    """
+
+    serial: str
+    key_sha256: str
+    live: bool
+    revoked_at: datetime | None
+
+
 def live(certificates: Iterable[IssuedCertificate], now: datetime) -> list[IssuedCertificate]:
     """Those that are neither revoked nor expired."""
     return [c for c in certificates if c.revoked_at is None and now < c.not_after]

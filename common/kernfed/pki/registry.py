@@ -21,6 +21,7 @@ from kernfed.pki.authority import certificate_pem, serial_of
 from kernfed.pki.names import Principal, Role, principal_of
 from kernfed.pki.records import FederationInfo, IssuedCertificate, Revocation, TokenRecord
 from kernfed.pki.registry_file import (
+    RENEWED,
     SCHEMA,
     VERSION,
     at,
@@ -224,7 +225,7 @@ class Registry:
                 db.execute(
                     "INSERT OR IGNORE INTO revocations (serial, role, name, revoked_at, why)"
                     " SELECT serial, role, name, ?, ? FROM certificates WHERE serial = ?",
-                    (now.timestamp(), successions.WHY, old),
+                    (now.timestamp(), RENEWED, old),
                 )
 
     def revoke(self, target: Principal | str, *, now: datetime, why: str = "") -> list[Revocation]:
@@ -235,7 +236,12 @@ class Registry:
 
         Raises:
             CertificateError: The registry knows no such certificate.
+            ConfigError: The reason is that of renewals.
         """
+        if why == RENEWED:
+            raise ConfigError(
+                f"{RENEWED!r} is what the registry says of a certificate that was renewed; say it otherwise"
+            )
         with self._transaction() as db:
             key: tuple[str, ...]
             if isinstance(target, Principal):

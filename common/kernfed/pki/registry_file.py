@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,14 @@ from cryptography import x509
 
 from kernfed.errors import BusyError, ConfigError
 from kernfed.pki.authority import certificate_pem, serial_of
+from kernfed.pki.folder import parse_certificate, public_bytes
 from kernfed.pki.names import Role, principal_of
-from kernfed.pki.records import IssuedCertificate, Revocation
+from kernfed.pki.records import IssuedCertificate, OperatorCertificate, Revocation
 
 VERSION = 1
 _LOCK_WAIT_S = 10.0
+RENEWED = "renewed"
+"""The reason of a revocation that a renewal brought."""
 
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -104,6 +108,26 @@ def revocations(db: sqlite3.Connection, after: int) -> list[Revocation]:
         "SELECT number, serial, role, name, revoked_at, why FROM revocations WHERE number > ? ORDER BY number", (after,)
     ).fetchall()
     return [Revocation(n, serial, Role(role), name, at(when), why) for n, serial, role, name, when, why in rows]
+
+
+def operators(db: sqlite3.Connection, now: datetime) -> list[OperatorCertificate]:
+    """All certificates of operators, those too that are over."""
+    rows = db.execute(
+        """
+        SELECT c.serial, c.pem, c.not_after, r.revoked_at, coalesce(r.why, '')
+        FROM certificates c LEFT JOIN revocations r ON r.serial = c.serial WHERE c.role = ?
+        """,
+        (str(Role.OPERATOR),),
+    ).fetchall()
+    return [
+        OperatorCertificate(
+            serial,
+            hashlib.sha256(public_bytes(parse_certificate(pem, f"certificate {serial}"))).hexdigest(),
+            live=revoked is None and now.timestamp() < not_after,
+            revoked_at=None if why == RENEWED else maybe_at(revoked),
+        )
+        for serial, pem, not_after, revoked, why in rows
+    ]
 
 
 def insert(db: sqlite3.Connection, certificate: x509.Certificate, via: str, now: datetime) -> None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from kernfed.errors import ConfigError
 from kernfed.pki import successions
-from kernfed.pki.records import IssuedCertificate, Revocation
-from kernfed.pki.registry_file import certificates, connect, refuse_other_release, revocations, told
+from kernfed.pki.records import IssuedCertificate, OperatorCertificate, Revocation
+from kernfed.pki.registry_file import certificates, connect, operators, refuse_other_release, revocations, told
 
 T = TypeVar("T")
 
@@ -46,6 +46,15 @@ class RegistryReader:
             ConfigError: The file cannot be read, or is another release's.
         """
         return self._read(certificates)
+
+    def operators(self, now: datetime) -> list[OperatorCertificate]:
+        """All certificates of operators.
+
+        Raises:
+            BusyError: Another process holds the file for long.
+            ConfigError: The file cannot be read, or is another release's.
+        """
+        return self._read(lambda db: operators(db, now))
 
     def unused(self, now: datetime) -> tuple[frozenset[str], bool]:
         """Serials of renewed certificates that nobody used yet, and whether an overlap is over.

@@ -50,10 +50,26 @@ class Signed:
     signed_at: datetime
     sha256: bytes
     """Digest of the statement, by which each task names it."""
+    job_id: str = ""
+    """Job that lay at the coordinator before it was signed; empty: a new one."""
+
+    def id_of(self, name: str) -> str:
+        """Id of the one job that is signed by this.
+
+        Args:
+            name: Of the job file.
+        """
+        return self.job_id or signed_job_id(name, self.sha256)
 
 
-def sign_job(job_toml: str, operator: Identity, now: datetime) -> task_pb2.Submission:
+def sign_job(job_toml: str, operator: Identity, now: datetime, job_id: str = "") -> task_pb2.Submission:
     """Sign a job file for the operator's federation; each call makes another submission.
+
+    Args:
+        job_toml: Text of the file.
+        operator: Who signs.
+        now: Time of the signature.
+        job_id: Job that lies at the coordinator already, unsigned; empty: a new one.
 
     Raises:
         IdentityError: The identity is not an operator's.
@@ -64,6 +80,7 @@ def sign_job(job_toml: str, operator: Identity, now: datetime) -> task_pb2.Submi
         federation=operator.federation,
         job_sha256=hashlib.sha256(job_toml.encode()).digest(),
         nonce=os.urandom(_NONCE_BYTES),
+        job_id=job_id,
     )
     statement.signed_at.FromDatetime(now)
     signed = statement.SerializeToString()
@@ -127,7 +144,7 @@ def prove(
             f"wrong, and {_AGAIN}"
         )
     key = folder.key_sha256(public_key)
-    return Signed(principal.name, serial_of(certificate), key, signed_at, sha256_of(submission))
+    return Signed(principal.name, serial_of(certificate), key, signed_at, sha256_of(submission), statement.job_id)
 
 
 def sha256_of(submission: task_pb2.Submission) -> bytes:

@@ -19,8 +19,6 @@ from kernfed.wording import moment
 OVERLAP = timedelta(hours=24)
 MAX_RENEWALS = 30
 """Of one name within a day. One is due in two months; a client whose answers get lost asks once in an hour."""
-WHY = "renewed"
-"""The reason in a revocation."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS successions (

@@ -85,6 +85,7 @@ class ConnectResponse(google.protobuf.message.Message):
     CANCEL_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
+    REVOKED_OPERATORS_FIELD_NUMBER: builtins.int
     ACKS_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___Welcome:
@@ -115,6 +116,10 @@ class ConnectResponse(google.protobuf.message.Message):
         """What an operator signed; before the first task of its job."""
 
     @property
+    def revoked_operators(self) -> Global___RevocationList:
+        """Whose signatures count no more; behind the welcome, and whenever an operator is revoked."""
+
+    @property
     def acks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.task_pb2.TaskAck]:
         """Replies that arrived. They ride on whatever frame goes next, or come alone."""
 
@@ -128,11 +133,12 @@ class ConnectResponse(google.protobuf.message.Message):
         cancel: kernfed.v1.task_pb2.Cancel | None = ...,
         goodbye: Global___Goodbye | None = ...,
         submission: kernfed.v1.task_pb2.JobSubmission | None = ...,
+        revoked_operators: Global___RevocationList | None = ...,
         acks: collections.abc.Iterable[kernfed.v1.task_pb2.TaskAck] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "submission", b"submission", "task", b"task", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acks", b"acks", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "submission", b"submission", "task", b"task", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "heartbeat", "task", "fragment", "cancel", "goodbye", "submission"] | None: ...
+    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "revoked_operators", b"revoked_operators", "submission", b"submission", "task", b"task", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acks", b"acks", "cancel", b"cancel", "fragment", b"fragment", "frame", b"frame", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "revoked_operators", b"revoked_operators", "submission", b"submission", "task", b"task", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "heartbeat", "task", "fragment", "cancel", "goodbye", "submission", "revoked_operators"] | None: ...
 
 Global___ConnectResponse: typing_extensions.TypeAlias = ConnectResponse
 
@@ -254,6 +260,26 @@ class Welcome(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["client", b"client", "coordinator_id", b"coordinator_id", "heartbeat_interval", b"heartbeat_interval", "heartbeat_timeout", b"heartbeat_timeout", "max_body_size", b"max_body_size", "protocol_version", b"protocol_version"]) -> None: ...
 
 Global___Welcome: typing_extensions.TypeAlias = Welcome
+
+@typing.final
+class RevocationList(google.protobuf.message.Message):
+    """Certificates of operators that were revoked."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DER_FIELD_NUMBER: builtins.int
+    der: builtins.bytes
+    """X.509 certificate revocation list (RFC 5280) in DER, under the signature of the federation's CA, at most 1 MiB. It holds
+    the serial numbers, and a number that grows with each revocation.
+    """
+    def __init__(
+        self,
+        *,
+        der: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["der", b"der"]) -> None: ...
+
+Global___RevocationList: typing_extensions.TypeAlias = RevocationList
 
 @typing.final
 class Heartbeat(google.protobuf.message.Message):

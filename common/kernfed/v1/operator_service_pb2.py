@@ -26,15 +26,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kernfed.v1 import task_pb2 as kernfed_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kernfed/v1/operator_service.proto\x12\nkernfed.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kernfed/v1/task.proto\"\xa4\x03\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06method\x18\x03 \x01(\t\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.kernfed.v1.JobState\x12\x14\n\x0csubmitted_by\x18\x05 \x01(\t\x12\x30\n\x0csubmitted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05round\x18\t \x01(\r\x12\x12\n\nnum_rounds\x18\n \x01(\r\x12\x0f\n\x07\x63lients\x18\x0b \x03(\t\x12\x14\n\x0c\x65rror_reason\x18\x0c \x01(\t\x12\x15\n\rerror_message\x18\r \x01(\t\x12\x13\n\x0bwaiting_for\x18\x0e \x01(\t\x12\x10\n\x08job_toml\x18\x0f \x01(\t\x12\x19\n\x11submission_sha256\x18\x10 \x01(\t\"\xc4\x01\n\x05\x45vent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0e\n\x06\x63lient\x18\x06 \x01(\t\x12\x0f\n\x07message\x18\x07 \x01(\t\x12#\n\x07metrics\x18\x08 \x03(\x0b\x32\x12.kernfed.v1.Metric\x12\x0e\n\x06reason\x18\t \x01(\t\"D\n\x06Metric\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\x01\"d\n\x10SubmitJobRequest\x12\x10\n\x08job_toml\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12*\n\nsubmission\x18\x03 \x01(\x0b\x32\x16.kernfed.v1.Submission\"1\n\x11SubmitJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"8\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"J\n\x10ListJobsResponse\x12\x1d\n\x04jobs\x18\x01 \x03(\x0b\x32\x0f.kernfed.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\".\n\x0eGetJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"8\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x15\n\rfrom_sequence\x18\x02 \x01(\x04\"R\n\x10WatchJobResponse\x12 \n\x05\x65vent\x18\x01 \x01(\x0b\x32\x11.kernfed.v1.Event\x12\x1c\n\x03job\x18\x02 \x01(\x0b\x32\x0f.kernfed.v1.Job\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"1\n\x11\x43\x61ncelJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"&\n\x14ListArtifactsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"@\n\x15ListArtifactsResponse\x12\'\n\tartifacts\x18\x01 \x03(\x0b\x32\x14.kernfed.v1.Artifact\"6\n\x08\x41rtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"4\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"M\n\x15\x46\x65tchArtifactResponse\x12&\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x14.kernfed.v1.Artifact\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x12ListClientsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"S\n\x13ListClientsResponse\x12#\n\x07\x63lients\x18\x01 \x03(\x0b\x32\x12.kernfed.v1.Client\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x83\x02\n\x06\x43lient\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x30\n\x0clast_seen_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64\x61tasets\x18\x04 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x18\n\x10software_version\x18\x06 \x01(\t\x12:\n\x16\x63\x65rtificate_expires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07job_ids\x18\x08 \x03(\t\x12\x0c\n\x04peer\x18\t \x01(\t\x12\x0f\n\x07revoked\x18\n \x01(\x08\"?\n\x11UploadFileRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"#\n\x12UploadFileResponse\x12\r\n\x05known\x18\x01 \x01(\x08*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x05\x32\xc3\x05\n\x0fOperatorService\x12H\n\tSubmitJob\x12\x1c.kernfed.v1.SubmitJobRequest\x1a\x1d.kernfed.v1.SubmitJobResponse\x12\x45\n\x08ListJobs\x12\x1b.kernfed.v1.ListJobsRequest\x1a\x1c.kernfed.v1.ListJobsResponse\x12?\n\x06GetJob\x12\x19.kernfed.v1.GetJobRequest\x1a\x1a.kernfed.v1.GetJobResponse\x12G\n\x08WatchJob\x12\x1b.kernfed.v1.WatchJobRequest\x1a\x1c.kernfed.v1.WatchJobResponse0\x01\x12H\n\tCancelJob\x12\x1c.kernfed.v1.CancelJobRequest\x1a\x1d.kernfed.v1.CancelJobResponse\x12T\n\rListArtifacts\x12 .kernfed.v1.ListArtifactsRequest\x1a!.kernfed.v1.ListArtifactsResponse\x12V\n\rFetchArtifact\x12 .kernfed.v1.FetchArtifactRequest\x1a!.kernfed.v1.FetchArtifactResponse0\x01\x12N\n\x0bListClients\x12\x1e.kernfed.v1.ListClientsRequest\x1a\x1f.kernfed.v1.ListClientsResponse\x12M\n\nUploadFile\x12\x1d.kernfed.v1.UploadFileRequest\x1a\x1e.kernfed.v1.UploadFileResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kernfed/v1/operator_service.proto\x12\nkernfed.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kernfed/v1/task.proto\"\xa4\x03\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06method\x18\x03 \x01(\t\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.kernfed.v1.JobState\x12\x14\n\x0csubmitted_by\x18\x05 \x01(\t\x12\x30\n\x0csubmitted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05round\x18\t \x01(\r\x12\x12\n\nnum_rounds\x18\n \x01(\r\x12\x0f\n\x07\x63lients\x18\x0b \x03(\t\x12\x14\n\x0c\x65rror_reason\x18\x0c \x01(\t\x12\x15\n\rerror_message\x18\r \x01(\t\x12\x13\n\x0bwaiting_for\x18\x0e \x01(\t\x12\x10\n\x08job_toml\x18\x0f \x01(\t\x12\x19\n\x11submission_sha256\x18\x10 \x01(\t\"\xc4\x01\n\x05\x45vent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0e\n\x06\x63lient\x18\x06 \x01(\t\x12\x0f\n\x07message\x18\x07 \x01(\t\x12#\n\x07metrics\x18\x08 \x03(\x0b\x32\x12.kernfed.v1.Metric\x12\x0e\n\x06reason\x18\t \x01(\t\"D\n\x06Metric\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\x01\"d\n\x10SubmitJobRequest\x12\x10\n\x08job_toml\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12*\n\nsubmission\x18\x03 \x01(\x0b\x32\x16.kernfed.v1.Submission\"1\n\x11SubmitJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"L\n\x0eSignJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12*\n\nsubmission\x18\x02 \x01(\x0b\x32\x16.kernfed.v1.Submission\"/\n\x0fSignJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"8\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"J\n\x10ListJobsResponse\x12\x1d\n\x04jobs\x18\x01 \x03(\x0b\x32\x0f.kernfed.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\".\n\x0eGetJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"I\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x15\n\rfrom_sequence\x18\x02 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x08\"\x81\x01\n\x10WatchJobResponse\x12 \n\x05\x65vent\x18\x01 \x01(\x0b\x32\x11.kernfed.v1.Event\x12\x1c\n\x03job\x18\x02 \x01(\x0b\x32\x0f.kernfed.v1.Job\x12-\n\x07updates\x18\x03 \x03(\x0b\x32\x1c.kernfed.v1.WatchJobResponse\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"1\n\x11\x43\x61ncelJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.kernfed.v1.Job\"&\n\x14ListArtifactsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"@\n\x15ListArtifactsResponse\x12\'\n\tartifacts\x18\x01 \x03(\x0b\x32\x14.kernfed.v1.Artifact\"6\n\x08\x41rtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"4\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"M\n\x15\x46\x65tchArtifactResponse\x12&\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x14.kernfed.v1.Artifact\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x12ListClientsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"S\n\x13ListClientsResponse\x12#\n\x07\x63lients\x18\x01 \x03(\x0b\x32\x12.kernfed.v1.Client\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x83\x02\n\x06\x43lient\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x30\n\x0clast_seen_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64\x61tasets\x18\x04 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x18\n\x10software_version\x18\x06 \x01(\t\x12:\n\x16\x63\x65rtificate_expires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07job_ids\x18\x08 \x03(\t\x12\x0c\n\x04peer\x18\t \x01(\t\x12\x0f\n\x07revoked\x18\n \x01(\x08\"?\n\x11UploadFileRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"#\n\x12UploadFileResponse\x12\r\n\x05known\x18\x01 \x01(\x08*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x05\x32\x87\x06\n\x0fOperatorService\x12H\n\tSubmitJob\x12\x1c.kernfed.v1.SubmitJobRequest\x1a\x1d.kernfed.v1.SubmitJobResponse\x12\x42\n\x07SignJob\x12\x1a.kernfed.v1.SignJobRequest\x1a\x1b.kernfed.v1.SignJobResponse\x12\x45\n\x08ListJobs\x12\x1b.kernfed.v1.ListJobsRequest\x1a\x1c.kernfed.v1.ListJobsResponse\x12?\n\x06GetJob\x12\x19.kernfed.v1.GetJobRequest\x1a\x1a.kernfed.v1.GetJobResponse\x12G\n\x08WatchJob\x12\x1b.kernfed.v1.WatchJobRequest\x1a\x1c.kernfed.v1.WatchJobResponse0\x01\x12H\n\tCancelJob\x12\x1c.kernfed.v1.CancelJobRequest\x1a\x1d.kernfed.v1.CancelJobResponse\x12T\n\rListArtifacts\x12 .kernfed.v1.ListArtifactsRequest\x1a!.kernfed.v1.ListArtifactsResponse\x12V\n\rFetchArtifact\x12 .kernfed.v1.FetchArtifactRequest\x1a!.kernfed.v1.FetchArtifactResponse0\x01\x12N\n\x0bListClients\x12\x1e.kernfed.v1.ListClientsRequest\x1a\x1f.kernfed.v1.ListClientsResponse\x12M\n\nUploadFile\x12\x1d.kernfed.v1.UploadFileRequest\x1a\x1e.kernfed.v1.UploadFileResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.operator_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATE']._serialized_start=2181
-  _globals['_JOBSTATE']._serialized_end=2335
+  _globals['_JOBSTATE']._serialized_start=2373
+  _globals['_JOBSTATE']._serialized_end=2527
   _globals['_JOB']._serialized_start=106
   _globals['_JOB']._serialized_end=526
   _globals['_EVENT']._serialized_start=529
@@ -45,42 +45,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITJOBREQUEST']._serialized_end=897
   _globals['_SUBMITJOBRESPONSE']._serialized_start=899
   _globals['_SUBMITJOBRESPONSE']._serialized_end=948
-  _globals['_LISTJOBSREQUEST']._serialized_start=950
-  _globals['_LISTJOBSREQUEST']._serialized_end=1006
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1008
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1082
-  _globals['_GETJOBREQUEST']._serialized_start=1084
-  _globals['_GETJOBREQUEST']._serialized_end=1115
-  _globals['_GETJOBRESPONSE']._serialized_start=1117
-  _globals['_GETJOBRESPONSE']._serialized_end=1163
-  _globals['_WATCHJOBREQUEST']._serialized_start=1165
-  _globals['_WATCHJOBREQUEST']._serialized_end=1221
-  _globals['_WATCHJOBRESPONSE']._serialized_start=1223
-  _globals['_WATCHJOBRESPONSE']._serialized_end=1305
-  _globals['_CANCELJOBREQUEST']._serialized_start=1307
-  _globals['_CANCELJOBREQUEST']._serialized_end=1341
-  _globals['_CANCELJOBRESPONSE']._serialized_start=1343
-  _globals['_CANCELJOBRESPONSE']._serialized_end=1392
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1394
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1432
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1434
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1498
-  _globals['_ARTIFACT']._serialized_start=1500
-  _globals['_ARTIFACT']._serialized_end=1554
-  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1556
-  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1608
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1610
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1687
-  _globals['_LISTCLIENTSREQUEST']._serialized_start=1689
-  _globals['_LISTCLIENTSREQUEST']._serialized_end=1729
-  _globals['_LISTCLIENTSRESPONSE']._serialized_start=1731
-  _globals['_LISTCLIENTSRESPONSE']._serialized_end=1814
-  _globals['_CLIENT']._serialized_start=1817
-  _globals['_CLIENT']._serialized_end=2076
-  _globals['_UPLOADFILEREQUEST']._serialized_start=2078
-  _globals['_UPLOADFILEREQUEST']._serialized_end=2141
-  _globals['_UPLOADFILERESPONSE']._serialized_start=2143
-  _globals['_UPLOADFILERESPONSE']._serialized_end=2178
-  _globals['_OPERATORSERVICE']._serialized_start=2338
-  _globals['_OPERATORSERVICE']._serialized_end=3045
+  _globals['_SIGNJOBREQUEST']._serialized_start=950
+  _globals['_SIGNJOBREQUEST']._serialized_end=1026
+  _globals['_SIGNJOBRESPONSE']._serialized_start=1028
+  _globals['_SIGNJOBRESPONSE']._serialized_end=1075
+  _globals['_LISTJOBSREQUEST']._serialized_start=1077
+  _globals['_LISTJOBSREQUEST']._serialized_end=1133
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1135
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1209
+  _globals['_GETJOBREQUEST']._serialized_start=1211
+  _globals['_GETJOBREQUEST']._serialized_end=1242
+  _globals['_GETJOBRESPONSE']._serialized_start=1244
+  _globals['_GETJOBRESPONSE']._serialized_end=1290
+  _globals['_WATCHJOBREQUEST']._serialized_start=1292
+  _globals['_WATCHJOBREQUEST']._serialized_end=1365
+  _globals['_WATCHJOBRESPONSE']._serialized_start=1368
+  _globals['_WATCHJOBRESPONSE']._serialized_end=1497
+  _globals['_CANCELJOBREQUEST']._serialized_start=1499
+  _globals['_CANCELJOBREQUEST']._serialized_end=1533
+  _globals['_CANCELJOBRESPONSE']._serialized_start=1535
+  _globals['_CANCELJOBRESPONSE']._serialized_end=1584
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1586
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1624
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1626
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1690
+  _globals['_ARTIFACT']._serialized_start=1692
+  _globals['_ARTIFACT']._serialized_end=1746
+  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1748
+  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1800
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1802
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1879
+  _globals['_LISTCLIENTSREQUEST']._serialized_start=1881
+  _globals['_LISTCLIENTSREQUEST']._serialized_end=1921
+  _globals['_LISTCLIENTSRESPONSE']._serialized_start=1923
+  _globals['_LISTCLIENTSRESPONSE']._serialized_end=2006
+  _globals['_CLIENT']._serialized_start=2009
+  _globals['_CLIENT']._serialized_end=2268
+  _globals['_UPLOADFILEREQUEST']._serialized_start=2270
+  _globals['_UPLOADFILEREQUEST']._serialized_end=2333
+  _globals['_UPLOADFILERESPONSE']._serialized_start=2335
+  _globals['_UPLOADFILERESPONSE']._serialized_end=2370
+  _globals['_OPERATORSERVICE']._serialized_start=2530
+  _globals['_OPERATORSERVICE']._serialized_end=3305
 # @@protoc_insertion_point(module_scope)

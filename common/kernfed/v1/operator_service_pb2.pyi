@@ -286,6 +286,52 @@ class SubmitJobResponse(google.protobuf.message.Message):
 Global___SubmitJobResponse: typing_extensions.TypeAlias = SubmitJobResponse
 
 @typing.final
+class SignJobRequest(google.protobuf.message.Message):
+    """See SignJob."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Job."""
+    @property
+    def submission(self) -> kernfed.v1.task_pb2.Submission:
+        """The job's text under the caller's signature; the statement names the job."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        submission: kernfed.v1.task_pb2.Submission | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["submission", b"submission"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "submission", b"submission"]) -> None: ...
+
+Global___SignJobRequest: typing_extensions.TypeAlias = SignJobRequest
+
+@typing.final
+class SignJobResponse(google.protobuf.message.Message):
+    """See SignJob."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> Global___Job:
+        """The job, signed."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+Global___SignJobResponse: typing_extensions.TypeAlias = SignJobResponse
+
+@typing.final
 class ListJobsRequest(google.protobuf.message.Message):
     """See ListJobs."""
 
@@ -378,17 +424,21 @@ class WatchJobRequest(google.protobuf.message.Message):
 
     JOB_ID_FIELD_NUMBER: builtins.int
     FROM_SEQUENCE_FIELD_NUMBER: builtins.int
+    BATCHES_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Which job; a unique beginning of the id is enough."""
     from_sequence: builtins.int
     """First event wanted; 0 or 1: all."""
+    batches: builtins.bool
+    """Whether the caller reads `updates` of the response; else each response holds one update."""
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         from_sequence: builtins.int = ...,
+        batches: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["from_sequence", b"from_sequence", "job_id", b"job_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches", "from_sequence", b"from_sequence", "job_id", b"job_id"]) -> None: ...
 
 Global___WatchJobRequest: typing_extensions.TypeAlias = WatchJobRequest
 
@@ -400,6 +450,7 @@ class WatchJobResponse(google.protobuf.message.Message):
 
     EVENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
+    UPDATES_FIELD_NUMBER: builtins.int
     @property
     def event(self) -> Global___Event:
         """What happened; unset where only the job is told: first, after the stored events, and last."""
@@ -408,14 +459,21 @@ class WatchJobResponse(google.protobuf.message.Message):
     def job(self) -> Global___Job:
         """The job as it is now; set where `event` is unset and with each change of state."""
 
+    @property
+    def updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WatchJobResponse]:
+        """Several updates in order, where the request set `batches`; the other fields are then unset. Each has `event`, `job` or
+        both, and no `updates`.
+        """
+
     def __init__(
         self,
         *,
         event: Global___Event | None = ...,
         job: Global___Job | None = ...,
+        updates: collections.abc.Iterable[Global___WatchJobResponse] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["event", b"event", "job", b"job"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["event", b"event", "job", b"job"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["event", b"event", "job", b"job", "updates", b"updates"]) -> None: ...
 
 Global___WatchJobResponse: typing_extensions.TypeAlias = WatchJobResponse
 

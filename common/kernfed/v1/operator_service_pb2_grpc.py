@@ -40,6 +40,11 @@ class OperatorServiceStub(object):
                 request_serializer=kernfed_dot_v1_dot_operator__service__pb2.SubmitJobRequest.SerializeToString,
                 response_deserializer=kernfed_dot_v1_dot_operator__service__pb2.SubmitJobResponse.FromString,
                 _registered_method=True)
+        self.SignJob = channel.unary_unary(
+                '/kernfed.v1.OperatorService/SignJob',
+                request_serializer=kernfed_dot_v1_dot_operator__service__pb2.SignJobRequest.SerializeToString,
+                response_deserializer=kernfed_dot_v1_dot_operator__service__pb2.SignJobResponse.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/kernfed.v1.OperatorService/ListJobs',
                 request_serializer=kernfed_dot_v1_dot_operator__service__pb2.ListJobsRequest.SerializeToString,
@@ -88,6 +93,13 @@ class OperatorServiceServicer(object):
 
     def SubmitJob(self, request, context):
         """Check a job file and queue it. Repeating a request id returns the first answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignJob(self, request, context):
+        """Sign a job that is not over and came without a signature, e.g. from a release that made none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +168,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.SubmitJob,
                     request_deserializer=kernfed_dot_v1_dot_operator__service__pb2.SubmitJobRequest.FromString,
                     response_serializer=kernfed_dot_v1_dot_operator__service__pb2.SubmitJobResponse.SerializeToString,
+            ),
+            'SignJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignJob,
+                    request_deserializer=kernfed_dot_v1_dot_operator__service__pb2.SignJobRequest.FromString,
+                    response_serializer=kernfed_dot_v1_dot_operator__service__pb2.SignJobResponse.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -226,6 +243,33 @@ class OperatorService(object):
             '/kernfed.v1.OperatorService/SubmitJob',
             kernfed_dot_v1_dot_operator__service__pb2.SubmitJobRequest.SerializeToString,
             kernfed_dot_v1_dot_operator__service__pb2.SubmitJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernfed.v1.OperatorService/SignJob',
+            kernfed_dot_v1_dot_operator__service__pb2.SignJobRequest.SerializeToString,
+            kernfed_dot_v1_dot_operator__service__pb2.SignJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -127,12 +127,17 @@ class SubmissionStatement(google.protobuf.message.Message):
     JOB_SHA256_FIELD_NUMBER: builtins.int
     SIGNED_AT_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
+    JOB_ID_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """Federation that the job is for."""
     job_sha256: builtins.bytes
     """SHA-256 of the job file, as submitted."""
     nonce: builtins.bytes
     """16 random bytes, so that no two submissions are the same."""
+    job_id: builtins.str
+    """Job that lies at the coordinator already, unsigned, and is signed by this. Empty: a new job, whose id follows from
+    this statement.
+    """
     @property
     def signed_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was signed, by the operator's clock."""
@@ -144,9 +149,10 @@ class SubmissionStatement(google.protobuf.message.Message):
         job_sha256: builtins.bytes = ...,
         signed_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         nonce: builtins.bytes = ...,
+        job_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["signed_at", b"signed_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["federation", b"federation", "job_sha256", b"job_sha256", "nonce", b"nonce", "signed_at", b"signed_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "job_id", b"job_id", "job_sha256", b"job_sha256", "nonce", b"nonce", "signed_at", b"signed_at"]) -> None: ...
 
 Global___SubmissionStatement: typing_extensions.TypeAlias = SubmissionStatement
 
@@ -160,7 +166,7 @@ class JobSubmission(google.protobuf.message.Message):
     JOB_TOML_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
     job_id: builtins.str
-    """Job that it is of. Where it is signed, the id ends in letters that follow from `Submission.statement`."""
+    """Job that it is of. The id ends in letters that follow from `Submission.statement`, or the statement names it."""
     job_toml: builtins.str
     """The job file, as submitted. At most 1 MiB."""
     @property

@@ -105,6 +105,17 @@ class OperatorClient:
             response = await self._call(self._stub.SubmitJob, request)
         return job_from_proto(response.job)
 
+    async def sign(self, job: JobInfo) -> JobInfo:
+        """Sign a job of this operator that lies at the coordinator without a signature, by the text that it has there.
+
+        Raises:
+            JobError: It is over, or signed, or of another operator.
+            SubmissionError: The coordinator does not take the signature.
+        """
+        submission = sign_job(job.job_toml, self._identity, utc_now(), job.job_id)
+        request = pb.SignJobRequest(job_id=job.job_id, submission=submission)
+        return job_from_proto((await self._call(self._stub.SignJob, request)).job)
+
     async def upload(self, content: bytes) -> str:
         """Keep a file at the coordinator, for jobs that name it by its SHA-256; one that is there is not sent again.
 
@@ -259,11 +270,12 @@ class OperatorClient:
         return folder / name
 
     async def _watch_once(self, job_id: str, from_sequence: int) -> AsyncGenerator[JobUpdate, None]:
-        request = pb.WatchJobRequest(job_id=job_id, from_sequence=from_sequence)
+        request = pb.WatchJobRequest(job_id=job_id, from_sequence=from_sequence, batches=True)
         call = self._stub.WatchJob(request, timeout=WATCH_S)
         try:
             async for response in call:
-                yield update_from_proto(response)
+                for update in response.updates or (response,):
+                    yield update_from_proto(update)
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise _WatchAgainError from None

@@ -11,7 +11,8 @@ from typing import Protocol
 import structlog
 
 from kernfed.errors import UnavailableError, UnknownClientError
-from kernfed.jobs.info import ClientInfo
+from kernfed.jobs.info import ClientInfo, JobInfo
+from kernfed.v1 import task_pb2
 from kernfed_server.keeping.store import Store
 
 log = structlog.get_logger(__name__)
@@ -34,6 +35,10 @@ class Sessions(Protocol):
 
     async def wait_change(self, timeout_s: float) -> None:
         """Wait until a client comes, goes or reports something, at most `timeout_s` seconds."""
+        ...
+
+    def sign(self, job: JobInfo, submission: task_pb2.Submission) -> None:
+        """A job under way was signed: tell those that asked for a signature."""
         ...
 
     def end_job(self, job_id: str, why: str) -> None:

@@ -24,7 +24,7 @@ class RemoteExchange:
             registry: The sessions.
             submitted_by: The job's operator.
             method: The job's method.
-            submission: What the operator signed; None: nothing.
+            submission: What the operator signed; None: nothing so far.
         """
         self._registry = registry
         self._submitted_by = submitted_by
@@ -37,7 +37,8 @@ class RemoteExchange:
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`."""
-        pending = OpenCall(call, self._registry, self._submitted_by, self._method, self._submission)
+        signed = self._submission or self._registry.signed(call.job_id)
+        pending = OpenCall(call, self._registry, self._submitted_by, self._method, signed)
         await pending.prepare()
         self._registry.add_call(pending)
         try:

@@ -7,14 +7,14 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import JobStateMissingError, KernfedError, RevokedError
+from kernfed.errors import JobStateMissingError, KernfedError, RevokedError, SubmissionError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
@@ -25,6 +25,7 @@ from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Body, payload_to_proto
 from kernfed.wire.payload import INLINE_BYTES, Payload
+from kernfed.wording import listed
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
@@ -62,6 +63,9 @@ class Clients(Protocol):
     def away(self, clients: Iterable[str]) -> dict[str, float]:
         """Those of the clients that have no session, each with the time since when (`time.monotonic`)."""
 
+    def wants_signature(self, job_id: str, client: str) -> float:
+        """A client asks for the signature of a job that has none; returns since when (`time.monotonic`)."""
+
     def what_is_known(self, client: str, task_id: str) -> str:
         """Words on a client that does not answer."""
 
@@ -90,6 +94,10 @@ class OpenCall:
         self._method = method
         self._submission = submission
         self._sent: dict[str, _Task] = {}
+        self._unsigned: dict[str, float] = {}
+        """Clients that ask for the job's signature, each with the time since when."""
+        self._signed_late: set[str] = set()
+        """Clients that were sent the task before the job was signed."""
         self._announced: dict[str, bytes] = {}
         self._shared: _Task | None = None
         """Serialized once, whatever the number of clients."""
@@ -238,6 +246,8 @@ class OpenCall:
 
     def on_fault(self, client: str, fault: Fault) -> None:
         """A client cannot or may not answer."""
+        if self._wait_for_signature(client, fault):
+            return
         # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
         unprepared = fault.reason == JobStateMissingError.reason
         if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
@@ -251,12 +261,44 @@ class OpenCall:
             self.on_fault(client, Fault(RevokedError.reason, "its certificate was revoked"))
 
     def _wake_if_decided(self) -> None:
-        away = self._sessions.away(self._state.pending)
+        away = self._away()
         if self._waiting or away or self._state.decide(time.monotonic(), away) is not Decision.OPEN:
             self._wake.set()
 
     def _observe(self, kind: EventKind, client: str, message: str = "", reason: str = "") -> None:
         self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message, reason))
+
+    def _wait_for_signature(self, client: str, fault: Fault) -> bool:
+        """Whether a client refuses a job that its operator did not sign, and may still sign."""
+        if fault.reason != SubmissionError.reason or client not in self._state.pending:
+            return False
+        if self._submission is None:
+            self.outcomes[client] = fault  # unless it answers after all
+            self._unsigned[client] = self._sessions.wants_signature(self.job_id, client)
+            self._wake.set()
+            return True
+        if client in self._signed_late:  # the refusal was on its way when the job was signed
+            self._signed_late.remove(client)
+            return True
+        return False
+
+    def sign(self, submission: ToldSubmission) -> Iterable[str]:
+        """The job was signed; gives the clients that are to be asked again."""
+        self._submission = submission
+        if self._shared is not None:
+            self._shared = _with_submission(self._shared, submission)
+        self._signed_late = {client for client in self._sent if client not in self._unsigned}
+        self._sent = {client: _with_submission(task, submission) for client, task in self._sent.items()}
+        again, self._unsigned = tuple(self._unsigned), {}
+        for client in again:
+            self.outcomes.pop(client, None)
+        self._wake.set()
+        return again
+
+    def _away(self) -> dict[str, float]:
+        """Clients that are not at work on the step: those without a session, and those that ask for a signature."""
+        pending = self._state.pending
+        return {c: t for c, t in self._unsigned.items() if c in pending} | self._sessions.away(pending)
 
     async def result(self) -> Mapping[str, Reply | Fault]:
         """Wait until the step closes.
@@ -267,13 +309,15 @@ class OpenCall:
         loop = asyncio.get_running_loop()
         while True:
             now = time.monotonic()
-            away = self._sessions.away(self._state.pending)
+            away = self._away()
             decision = self._state.decide(now, away)
             if decision is Decision.CLOSE:
                 if self._waiting:
                     self._observe(EventKind.WAITING, "", "")  # no more
                 for client in self._state.pending:
                     why = self._sessions.what_is_known(client, self.task_id)
+                    if client in self._unsigned:
+                        why = "; it asks for the signature of the job's operator (`kernfed job sign`)"
                     self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
                 return self.outcomes
             if decision is Decision.FAIL:
@@ -288,9 +332,16 @@ class OpenCall:
 
     def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
         text, until = self._state.waiting(away, now), self._state.closes_at(away)
+        unsigned = sorted(away.keys() & self._unsigned.keys())
         if until < math.inf and len(away) == len(self._state.pending):  # else it waits for those that compute
             at = self._began_at + timedelta(seconds=until - self._began)
-            text = f"waiting for {', '.join(sorted(away))} (not connected) until {at:%H:%M:%S} UTC"
+            why = f"not connected{', or asks for a signature' if unsigned else ''}"
+            text = f"waiting for {', '.join(sorted(away))} ({why}) until {at:%H:%M:%S} UTC"
+        elif unsigned:
+            text = (
+                f"waiting for the signature of {self._submitted_by}, which {listed(unsigned)} "
+                f"ask{'s' if len(unsigned) == 1 else ''} for: kernfed job sign {self.job_id}"
+            )
         if text != self._waiting:
             self._waiting = text
             self._observe(EventKind.WAITING, "", text)
@@ -299,6 +350,12 @@ class OpenCall:
         """Remove the files of the replies; memory maps of them stay readable until they are dropped."""
         for path in self._spools:
             path.unlink(missing_ok=True)
+
+
+def _with_submission(task: _Task, submission: ToldSubmission) -> _Task:
+    frame = pb.ConnectResponse.FromString(task.frame)
+    frame.task.submission_sha256 = submission.sha256
+    return replace(task, frame=frame.SerializeToString())
 
 
 def reply_digest(payload: task_pb2.Payload) -> bytes:

@@ -16,12 +16,12 @@ import structlog
 
 from kernfed.errors import AlreadyConnectedError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.jobs.info import ClientInfo
+from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import PROTOCOL_VERSION
 from kernfed_server.federation.open_call import OpenCall
-from kernfed_server.federation.session import Session, SessionLimits
+from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 
 log = structlog.get_logger(__name__)
 
@@ -67,9 +67,14 @@ class SessionRegistry:
         self._left: dict[str, float] = {}
         """When clients that have no session lost it."""
         self._revoked: set[str] = set()
+        self._revoked_operators: pb.ConnectResponse | None = None
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
         self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
+        self._signed: dict[str, ToldSubmission] = {}
+        """Jobs that were signed while they ran."""
+        self._want_signature: dict[str, dict[str, float]] = {}
+        """Jobs without a signature to clients that ask for one, each with the time since when."""
         self._told_twice: set[tuple[str, str]] = set()
         """Jobs, each with a client that answered twice, of which the job's notes tell."""
         self._transfers = itertools.count(1)
@@ -119,8 +124,16 @@ class SessionRegistry:
         self._changed()
         return session
 
+    def announce(self, revoked: pb.RevocationList) -> None:
+        """Tell each client, now and after each welcome, which operators' signatures count no more."""
+        self._revoked_operators = pb.ConnectResponse(revoked_operators=revoked)
+        for session in self._sessions.values():
+            session.send(self._revoked_operators)
+
     def start(self, session: Session) -> None:
-        """After the welcome: hand the client the open calls that it has not answered."""
+        """After the welcome: tell the client what it must know, and hand it the open calls that it has not answered."""
+        if self._revoked_operators is not None:
+            session.send(self._revoked_operators)
         for call in self._calls.values():
             call.send_to(session)
 
@@ -269,8 +282,28 @@ class SessionRegistry:
             return "; not connected"
         return "; still at work on it" if task_id in session.busy else ""
 
+    def wants_signature(self, job_id: str, client: str) -> float:
+        """A client asks for the signature of a job that has none; returns since when (`time.monotonic`)."""
+        return self._want_signature.setdefault(job_id, {}).setdefault(client, time.monotonic())
+
+    def signed(self, job_id: str) -> ToldSubmission | None:
+        """What an operator signed of a job that was under way already; None: nothing."""
+        return self._signed.get(job_id)
+
+    def sign(self, job: JobInfo, submission: task_pb2.Submission) -> None:
+        """A job under way was signed: the clients that asked for a signature are asked again."""
+        told = self._signed[job.job_id] = ToldSubmission.of(job, submission)
+        self._want_signature.pop(job.job_id, None)
+        for call in self._calls.values():
+            if call.job_id == job.job_id:
+                for name in call.sign(told):
+                    if (session := self._sessions.get(name)) is not None:
+                        call.send_to(session)
+
     def end_job(self, job_id: str, why: str) -> None:
         """Tell every connected client that a job is over, so that it drops the job's state."""
+        self._signed.pop(job_id, None)
+        self._want_signature.pop(job_id, None)
         for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
             del self._closed[task_id]
         self._told_twice = {told for told in self._told_twice if told[0] != job_id}

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Exchange
-from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate
+from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.registry import method_of
 from kernfed.pki.submission import sha256_of, signed_job_id
@@ -26,9 +26,12 @@ from kernfed.v1 import task_pb2
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.queue import JobQueue
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.signing import sign_late
 from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_of
+from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
-from kernfed_server.keeping.history import WATCHER_LIMIT, History
+from kernfed_server.keeping.batches import Batch
+from kernfed_server.keeping.history import KEPT_UPDATES, History
 from kernfed_server.keeping.store import Store, StoredJob
 from kernfed_server.keeping.uploads import Uploads
 
@@ -36,7 +39,6 @@ log = structlog.get_logger(__name__)
 
 MAX_FILE_BYTES = 1 << 20
 MAX_LIVE_JOBS = 10_000
-_REPLAY_PAGE = 1000
 _DRAIN_LOOK_S = 0.02
 
 
@@ -57,14 +59,14 @@ class RunLimits:
         settle_s: After a start, jobs without named clients wait this long for clients to come back.
         report_timeout_s: For writing `report.html`.
         cancel_timeout_s: How long `cancel` waits for a job to end.
-        watcher_limit: Events that may wait for one watcher.
+        kept_updates: Updates that are kept for the watchers of a job.
     """
 
     jobs_per_client: int = 1
     settle_s: float = 10.0
     report_timeout_s: float = 120.0
     cancel_timeout_s: float = 30.0
-    watcher_limit: int = WATCHER_LIMIT
+    kept_updates: int = KEPT_UPDATES
 
 
 class RunManager:
@@ -201,12 +203,20 @@ class RunManager:
             if info.job_toml != job_toml:
                 raise ConfigError(f"request id {request_id!r} was used for another job file; use a new one")
             return await self.get(info.job_id)
-        active = ActiveJob(info, file, History(self._store, info.job_id, watcher_limit=self._limits.watcher_limit))
+        active = ActiveJob(info, file, History(self._store, info.job_id, kept_updates=self._limits.kept_updates))
         active.history.note(JobEvent(EventKind.STATE, message=f"queued by {operator}"))
         self._active[info.job_id] = active
         self._wake.set()
         log.info("job queued", job_id=info.job_id, method=info.method, operator=operator)
         return info
+
+    async def sign(self, job_id: str, submission: task_pb2.Submission, operator: str) -> JobInfo:
+        """See `kernfed_server.jobs.signing.sign_late`; a job that is over raises JobError too."""
+        info = await self.get(job_id)
+        active = self._active.get(info.job_id)
+        if active is None or active.finishing:
+            raise JobError(f"job {info.job_id} is over; submit it again with `kernfed job submit`, which signs it")
+        return await sign_late(active, submission, operator, self._store, self._sessions)
 
     async def cancel(self, job_id: str, operator: str) -> JobInfo:
         """Stop a job, and wait until it has stopped; of a cancelled job, say so again.
@@ -264,35 +274,25 @@ class RunManager:
         jobs = tuple(replace(live.get(info.job_id, info), job_toml="") for info in page.jobs)
         return replace(page, jobs=jobs)
 
-    async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[JobUpdate, None]:
-        """The job, its events from one on, the job, events to come, and at the end the job again.
+    async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[Batch, None]:
+        """The job, its events from one on, the job, events to come, and at the end the job again; some at a time.
 
         A caller that only wants the events so far stops at the second update without an event.
 
         Raises:
             UnknownJobError: There is none.
-            BusyError: The caller reads too slowly.
             UnavailableError: The coordinator stops.
         """
         info = await self.get(job_id)
         seen = max(from_sequence, 1) - 1
         active = self._active.get(info.job_id)
         if active is None:
-            info = await self.get(info.job_id)
-            yield JobUpdate(job=info)
-            async for update in self._replay(info.job_id, seen):
-                yield update
-            yield JobUpdate(job=info)
-            return
-        with active.history.subscribe() as subscription:
-            yield JobUpdate(job=active.info)
-            async for update in self._replay(info.job_id, seen):
-                seen = update.event.sequence if update.event else seen
-                yield update
-            yield JobUpdate(job=active.info)
-            while (live := await subscription.next(seen)) is not None:
-                yield live
-        yield JobUpdate(job=active.info)
+            batches = watch_ended(await self.get(info.job_id), self._store, seen)
+        else:
+            batches = watch_live(active, self._store, seen)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                yield batch
 
     async def artifacts(self, job_id: str) -> list[ArtifactInfo]:
         """Files that a job left, sorted by name."""
@@ -316,16 +316,10 @@ class RunManager:
         """Clients that are connected, were seen, or are enrolled; sorted by name."""
         return await self._book.listing(self._queue.running())
 
-    async def _replay(self, job_id: str, seen: int) -> AsyncIterator[JobUpdate]:
-        while page := await self._store.events(job_id, seen + 1, _REPLAY_PAGE):
-            for event in page:
-                yield JobUpdate(event)
-            seen = page[-1].sequence
-
     async def _take_up(self, stored: StoredJob) -> None:
         """Go on with a job of an earlier life."""
         info = stored.info
-        history = History(self._store, info.job_id, stored.last_sequence, watcher_limit=self._limits.watcher_limit)
+        history = History(self._store, info.job_id, stored.last_sequence, kept_updates=self._limits.kept_updates)
         try:
             file = parse_job(info.job_toml, f"file of job {info.job_id}", accepted=True)
         except ConfigError as err:  # another release wrote it

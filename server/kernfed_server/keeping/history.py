@@ -3,104 +3,102 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from kernfed.errors import BusyError, KernfedError
+from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.info import JobUpdate, NumberedEvent
+from kernfed_server.keeping.batches import Batch, Told, pack
 from kernfed_server.keeping.store import Store
 
 PASSING: Final = frozenset({EventKind.STEP_ASKED, EventKind.CLIENT_ANSWERED})
 """Kinds that only those who watch at the moment are told of: a fast job has thousands of them per second."""
 
-WATCHER_LIMIT = 10_000
-"""Updates that may wait for one watcher."""
+KEPT_UPDATES: Final = 10_000
+KEPT_BYTES: Final = 4 << 20
+"""Of a job, for all its watchers together; whoever is further behind goes on from the store."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    position: int
-    """Sequence number that the history had reached."""
-    update: JobUpdate
+_BATCH_UPDATES = 256
+_PACE_S: Final = (0.02, 0.004, 1.0)
+"""From one batch to the next: at least, for each watcher, at most. So a job spends a few hundredths of a processor on
+up to 250 watchers."""
 
 
 class Subscription:
-    """Messages that one watcher has not had yet."""
+    """One watcher's place in the batches of a history."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._queue: deque[_Queued] = deque()
-        self._wake = asyncio.Event()
-        self._ended = False
-        self._error: KernfedError | None = None
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.wake = asyncio.Event()
+        """Set when there is something new."""
+        self.missed = False
+        """Whether the watcher fell so far behind that batches it had not seen are gone."""
+        self.rejoin()
 
-    def put(self, queued: _Queued) -> None:
-        """Add an update; a watcher who is too slow is given up, so that the job is not held back."""
-        if self._error is not None:
-            return
-        if len(self._queue) >= self._limit:
-            self._queue.clear()
-            self._error = BusyError(
-                f"this watcher fell more than {self._limit} events behind and was let go; watch again, from the last "
-                "event seen on"
-            )
-        else:
-            self._queue.append(queued)
-        self._wake.set()
+    def rejoin(self) -> None:
+        """Go on with what happens from now on; what was before is in the store."""
+        self._history.seal()
+        self._next, self.missed = self._history.num_sealed, False
 
-    def end(self, error: KernfedError | None) -> None:
-        """Nothing more will come."""
-        self._ended = True
-        self._error = self._error or error
-        self._wake.set()
-
-    async def next(self, after: int) -> JobUpdate | None:
-        """The next update that a watcher who has seen the events up to `after` does not know; None at the end.
+    async def following(self, seen: int) -> AsyncGenerator[Batch, None]:
+        """Batches that are new to a watcher who has seen the events up to `seen`; ends with the job, or as `missed`.
 
         Raises:
-            BusyError: The watcher was too slow.
             UnavailableError: The coordinator stops.
         """
+        history = self._history
         while True:
-            while self._queue:
-                queued = self._queue.popleft()
-                event = queued.update.event
-                # A passing event is as old as the numbered one before it.
-                if event is None or (event.sequence > after if event.sequence else queued.position >= after):
-                    return queued.update
-                if queued.update.job is not None:
-                    return JobUpdate(job=queued.update.job)
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                return None
-            self._wake.clear()
-            await self._wake.wait()
+            if self._next < history.num_sealed:
+                batch = history.sealed(self._next)
+                if batch is None:
+                    self.missed = True
+                    return
+                self._next += 1
+                if (new := batch.after(seen)) is not None:
+                    yield new
+            elif (pause_s := history.until_next_batch()) is not None:
+                if pause_s <= 0:
+                    history.seal()
+                else:
+                    await history.pause(pause_s)
+            elif history.ended:
+                if history.error is not None:
+                    raise history.error
+                return
+            else:
+                self.wake.clear()
+                await self.wake.wait()
 
 
 class History:
     """Events of one live job."""
 
-    def __init__(
-        self,
-        store: Store,
-        job_id: str,
-        last_sequence: int = 0,
-        *,
-        watcher_limit: int = WATCHER_LIMIT,
-    ) -> None:
+    def __init__(self, store: Store, job_id: str, last_sequence: int = 0, *, kept_updates: int = KEPT_UPDATES) -> None:
         self._store = store
         self._job_id = job_id
         self._sequence = last_sequence
-        self._limit = watcher_limit
+        self._kept_updates = kept_updates
         self._subscriptions: list[Subscription] = []
-        self._ended = False
-        self._error: KernfedError | None = None
+        self._pending: list[Told] = []
+        """What is in no batch yet."""
+        self._batches: deque[Batch] = deque()
+        self._kept = (0, 0)
+        """Updates and bytes in the batches."""
+        self._next_batch_at = 0.0
+        self._over = asyncio.Event()
+        self.num_sealed = 0
+        """Batches so far."""
+        self.error: KernfedError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._over.is_set()
 
     def note(self, event: JobEvent) -> None:
         """Store an event, unless it is a passing one, and tell the watchers."""
@@ -118,25 +116,72 @@ class History:
         return numbered
 
     def tell(self, update: JobUpdate) -> None:
-        """Tell the watchers."""
-        queued = _Queued(self._sequence, update)
-        for subscription in self._subscriptions:
-            subscription.put(queued)
+        """Tell the watchers; what it costs the job does not depend on how many they are, or how fast they read."""
+        if not self._subscriptions:
+            return
+        self._pending.append(Told(self._sequence, update))
+        if len(self._pending) == 1:
+            self._wake()
+        elif len(self._pending) >= _BATCH_UPDATES:
+            self.seal()
 
     def end(self, error: KernfedError | None = None) -> None:
         """Let the watchers go: the job is over, or the coordinator stops."""
-        self._ended, self._error = True, error
-        for subscription in self._subscriptions:
-            subscription.end(error)
+        self.error = error
+        self.seal()
+        self._over.set()
+        self._wake()
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
         """Get what happens from now on."""
-        subscription = Subscription(self._limit)
-        if self._ended:
-            subscription.end(self._error)
+        subscription = Subscription(self)
         self._subscriptions.append(subscription)
         try:
             yield subscription
         finally:
             self._subscriptions.remove(subscription)
+            if not self._subscriptions:
+                self._pending.clear()
+                self._batches.clear()
+                self._kept = (0, 0)
+
+    def until_next_batch(self) -> float | None:
+        """Seconds until what is pending may become a batch; None: nothing is pending."""
+        if not self._pending:
+            return None
+        return 0.0 if self.ended else self._next_batch_at - asyncio.get_running_loop().time()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, unless the history ends before."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+
+    def seal(self) -> None:
+        """Make batches of what is pending."""
+        if not self._pending:
+            return
+        for batch in pack(self._pending):
+            self._batches.append(batch)
+            self.num_sealed += 1
+            self._count(batch, 1)
+        self._pending.clear()
+        while len(self._batches) > 1 and (self._kept[0] > self._kept_updates or self._kept[1] > KEPT_BYTES):
+            self._count(self._batches.popleft(), -1)
+        least, each, most = _PACE_S
+        pace_s = min(max(least, each * len(self._subscriptions)), most)
+        self._next_batch_at = asyncio.get_running_loop().time() + pace_s
+
+    def sealed(self, number: int) -> Batch | None:
+        """A batch by its number, from 0; None: it is gone."""
+        place = number - (self.num_sealed - len(self._batches))
+        return self._batches[place] if place >= 0 else None
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        updates, num_bytes = self._kept
+        self._kept = (updates + sign * len(batch.told), num_bytes + sign * batch.message.ByteSize())
+
+    def _wake(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.wake.set()

@@ -144,6 +144,16 @@ class Store:
             lambda db: db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**job_columns(info)))
         )
 
+    async def sign(self, info: JobInfo, submission: task_pb2.Submission) -> None:
+        """Keep what the operator of a job signed after it was submitted."""
+        signed = {"submission": submission.SerializeToString(), "submission_sha256": info.submission_sha256}
+
+        def work(db: Connection) -> None:
+            db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**signed))
+            _note_action(db, info.submitted_by, "sign", info.job_id)
+
+        await self._db.transaction(work)
+
     async def submission(self, job_id: str) -> task_pb2.Submission | None:
         """What a job's operator signed; None where the job is not signed."""
         query = sa.select(t.jobs.c.submission).where(t.jobs.c.job_id == job_id)

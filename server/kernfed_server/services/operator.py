@@ -16,7 +16,7 @@ from kernfed.pki.identity import Role, require
 from kernfed.pki.submission import prove
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
-from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto, update_to_proto
+from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto
 from kernfed_server.jobs.manager import RunManager
 from kernfed_server.keeping.artifacts import read_pieces
 
@@ -52,8 +52,20 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
                 raise SubmissionError(
                     f"the job is signed by another certificate than that of {operator}, who submits it"
                 )
+            if signed.job_id:
+                raise SubmissionError(f"what is signed is job {signed.job_id[:128]!r}, and no new one")
         job = await self._runs.submit(request.job_toml, request.request_id, operator.name, submission)
         return pb.SubmitJobResponse(job=job_to_proto(job))
+
+    async def SignJob(self, request: pb.SignJobRequest, context: Context) -> pb.SignJobResponse:
+        """Sign a job that came without a signature."""
+        operator = require(context, Role.OPERATOR)
+        job = await self._runs.get(request.job_id)
+        signed = prove(request.submission, job.job_toml, self._ca, operator.federation, utc_now())
+        if signed.serial != operator.serial or signed.job_id != job.job_id:
+            raise SubmissionError(f"this is not job {job.job_id}, signed by {operator}; use `kernfed job sign`")
+        job = await self._runs.sign(job.job_id, request.submission, operator.name)
+        return pb.SignJobResponse(job=job_to_proto(job))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         """Jobs, newest first."""
@@ -69,9 +81,10 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
         """Events of a job, until it is over."""
         require(context, Role.OPERATOR)
-        async with contextlib.aclosing(self._runs.watch(request.job_id, request.from_sequence)) as updates:
-            async for update in updates:
-                yield update_to_proto(update)
+        async with contextlib.aclosing(self._runs.watch(request.job_id, request.from_sequence)) as batches:
+            async for batch in batches:
+                for message in (batch.message,) if request.batches else batch.singly():
+                    yield message
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Stop a job."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -15,9 +15,11 @@ import structlog
 
 from kernfed.errors import KernfedError
 from kernfed.pki.authority import utc_now
+from kernfed.pki.names import Role
 from kernfed.pki.records import IssuedCertificate, Revocation
 from kernfed.pki.registry import Registry
 from kernfed.pki.registry_reader import RegistryReader
+from kernfed.pki.revocation_list import not_believed
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +38,7 @@ class RevocationWatch:
         registry: Registry,
         on_revoked: Callable[[Revocation, Sequence[IssuedCertificate]], None] = lambda revocation, certificates: None,
         *,
+        on_operators: Callable[[Mapping[str, datetime], int], None] = lambda serials, number: None,
         interval_s: float = POLL_INTERVAL_S,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -45,6 +48,8 @@ class RevocationWatch:
             registry: Registry that the operator's commands write to.
             on_revoked: Called on the event loop for each new revocation, with all certificates; ends that client's
                 session.
+            on_operators: Called at once and whenever an operator is revoked, with the serials whose signatures count no
+                more, since when, and the number of the last revocation.
             interval_s: Seconds between two looks.
             now: Clock.
         """
@@ -58,6 +63,8 @@ class RevocationWatch:
         self._serials: set[str] = set()
         self._last = 0
         self._add(self._reader.revocations(self._last))
+        self._on_operators = on_operators
+        on_operators(not_believed(self._reader.operators(now())), self._last)
         self._reader.close()  # until `run`
 
     def is_revoked(self, serial: str) -> bool:
@@ -82,6 +89,10 @@ class RevocationWatch:
             try:
                 new, (unused, over) = await _to_its_end(asyncio.to_thread(self._look))
                 certificates = await _to_its_end(asyncio.to_thread(self._reader.certificates)) if new else []
+                of_operators = any(revocation.role is Role.OPERATOR for revocation in new)
+                operators = (
+                    await _to_its_end(asyncio.to_thread(self._reader.operators, self._now())) if of_operators else None
+                )
             except KernfedError as err:
                 if readable:
                     log.error("revocations cannot be read; still trying", error=str(err))
@@ -99,6 +110,8 @@ class RevocationWatch:
                     why=revocation.why,
                 )
                 self.on_revoked(revocation, certificates)
+            if operators is not None:
+                self._on_operators(not_believed(operators), self._last)
             used = unused.intersection(self._seen)
             try:
                 if used or over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ print(json.dumps([str(without), str(numeric_platform()), torch.__version__, torc
 """
 
 
+@functools.cache
 def facts(**environment: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", FACTS], capture_output=True, timeout=100, check=True, env=os.environ | environment

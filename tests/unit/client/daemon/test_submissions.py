@@ -9,6 +9,7 @@ import pytest
 
 from kernfed.errors import SubmissionError
 from kernfed.pki.identity import Identity, Role
+from kernfed.pki.revocation_list import sign_list
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon.submissions import MAX_JOBS, Submissions
@@ -62,11 +63,40 @@ def test_a_job_that_is_not_signed(world: World) -> None:
     assert world.client.proven(task_pb2.Task(job_id="demo-aaaaaa", submitted_by="ann")) is None
 
 
+def test_a_revoked_operator(world: World) -> None:
+    """What it signed is refused, also a job that was proven before; another operator's is not."""
+    told = world.sign()
+    world.client.told(told)
+    world.client.proven(task_of(told))
+    world.client.revoked.told(sign_list(world.ids.pki.authority, {world.ann.serial: NOW}, 1, NOW))
+    with pytest.raises(SubmissionError, match="by which operator ann signed the job was revoked on"):
+        world.client.proven(task_of(told))
+    world.ann = Identity.load(world.ids.make(Role.OPERATOR, "bob"))
+    other = world.sign()
+    world.client.told(other)
+    assert world.client.proven(task_of(other, submitted_by="bob")) is not None
+
+
 def test_one_submission_is_one_job(world: World) -> None:
     """What was signed for one job cannot be run as a second one, by whatever name."""
     told = world.sign()
     for job_id in ("demo-aaaaaaaa", f"other-{told.job_id.rpartition('-')[2]}", "demo"):
         again = task_pb2.JobSubmission(job_id=job_id, job_toml=told.job_toml, submission=told.submission)
+        world.client.told(again)
+        with pytest.raises(SubmissionError, match="one submission cannot be run as another job"):
+            world.client.proven(task_of(again))
+
+
+def test_a_job_that_was_signed_late(world: World) -> None:
+    """What names a job that lay at the coordinator is good for that job, and for no other."""
+    signed = sign_job(TEXT, world.ann, NOW, "demo-oldold")
+    told = task_pb2.JobSubmission(job_id="demo-oldold", job_toml=TEXT, submission=signed)
+    world.client.told(told)
+    job = world.client.proven(task_of(told))
+    assert job is not None
+    assert job.signed.job_id == "demo-oldold"
+    for job_id in ("demo-oldolx", signed_job_id("demo", sha256_of(signed))):
+        again = task_pb2.JobSubmission(job_id=job_id, job_toml=TEXT, submission=signed)
         world.client.told(again)
         with pytest.raises(SubmissionError, match="one submission cannot be run as another job"):
             world.client.proven(task_of(again))

@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 
 from kernfed.pki.tokens import decode_token
+from kernfed_testing.forked import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +28,7 @@ class Run(Protocol):
 @pytest.fixture
 def kernfed(tmp_path: Path) -> Run:
     def run(*arguments: str, code: int = 0, main: str = "kernfed.cli.main") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", f"from {main} import main; main()", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = run_command(f"{main}:main", *arguments, cwd=tmp_path)
         assert done.returncode == code, (done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done

@@ -13,11 +13,12 @@ import pytest
 from kernfed.arrays import Floats
 from kernfed.errors import AlreadyConnectedError, InvalidTensorError, QuorumNotMetError, VersionMismatchError, WireError
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Fault
 from kernfed.federation.quorum import Quorum
-from kernfed.jobs.info import ClientInfo
+from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.pki.submission import sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -164,6 +165,16 @@ async def test_cut_and_drain(registry: SessionRegistry) -> None:
     assert await drain(a) == []
 
 
+async def test_revoked_operators_are_announced(registry: SessionRegistry) -> None:
+    """To those who are there, and first of all to those who come."""
+    here = connect(registry, "a")
+    registry.announce(pb.RevocationList(der=b"1"))
+    there = connect(registry, "b")
+    registry.start(there)
+    assert (await drain(here))[0].revoked_operators.der == b"1"
+    assert (await drain(there))[0].revoked_operators.der == b"1"
+
+
 async def test_task_goes_to_those_there_and_to_those_who_come(registry: SessionRegistry) -> None:
     """A task reaches clients that are there and that come later, and nobody twice."""
     a = connect(registry, "a")
@@ -193,6 +204,64 @@ async def test_another_request_of_a_known_task_is_sent(registry: SessionRegistry
     assert await tasks(a) == []
     asked.reply(a)
     assert list(await asked.result()) == ["a"]
+
+
+UNPROVEN = Fault("UNPROVEN_JOB", "the job is not signed by its operator")
+OLD = JobInfo("job", "job", "probe", JobState.RUNNING, "ann", datetime.now(UTC), job_toml="text")
+
+
+async def test_a_job_without_a_signature_waits_for_one(registry: SessionRegistry) -> None:
+    """Who asks for a signature is no fault: the wait says what to do, and once signed the client is asked again."""
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
+    assert [await tasks(a), await tasks(b)] == [[TASK], [TASK]]
+    call = opened(registry)
+    call.on_fault("a", UNPROVEN)
+    asked.reply(b)
+    await asyncio.sleep(0)
+    assert asked.of(EventKind.WAITING) == [
+        ("", "waiting for the signature of ann, which a asks for: kernfed job sign job")
+    ]
+    submission = task_pb2.Submission(statement=b"signed")
+    registry.sign(OLD, submission)
+    told, again = await drain(a)
+    assert told.submission.submission == submission
+    assert (again.task.task_id, again.task.submission_sha256) == (TASK, sha256_of(submission))
+    asked.reply(a)
+    assert list(await asked.result()) == ["a", "b"]
+    assert asked.of(EventKind.CLIENT_FAILED) == []
+
+
+async def test_a_refusal_that_crosses_the_signature(registry: SessionRegistry) -> None:
+    """A refusal of the task as it was before the signature asks again once; one after it is a fault."""
+    connect(registry, "a")
+    asked = await Asked(registry, ["a"], min_clients=1).begun()
+    registry.sign(OLD, task_pb2.Submission(statement=b"signed"))
+    call = opened(registry)
+    call.on_fault("a", UNPROVEN)
+    assert call.unanswered == ("a",)
+    call.on_fault("a", UNPROVEN)
+    with pytest.raises(QuorumNotMetError, match="not signed"):
+        await asked.result()
+
+
+async def test_a_quorum_does_not_wait_long_for_a_signature(registry: SessionRegistry) -> None:
+    """Clients that ask for one are waited for like those away: once, for the grace; later steps close at once."""
+    connect(registry, "a"), connect(registry, "b")
+    for grace in (0.0, 1e6):
+        asked = await Asked(registry, ["a", "b"], min_clients=1, min_fraction=0.5, grace_s=grace).begun()
+        call, b = opened(registry), registry.get("b")
+        assert b is not None
+        call.on_fault("a", UNPROVEN)
+        asked.reply(b)
+        if grace:
+            await asyncio.sleep(0)
+            assert "a (not connected, or asks for a signature) until" in asked.of(EventKind.WAITING)[0][1]
+            asked.asking.cancel()
+            continue
+        assert list(await asked.result()) == ["b"]
+        [(client, why)] = asked.of(EventKind.CLIENT_MISSING)
+        assert (client, "kernfed job sign" in why) == ("a", True)
 
 
 async def test_a_wait_is_told_where_the_absent_alone_are_missing(registry: SessionRegistry) -> None:

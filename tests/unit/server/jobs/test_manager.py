@@ -68,7 +68,7 @@ async def test_a_long_queue_writes_a_short_history(tmp_path: Path) -> None:
         for job in jobs:
             assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
         for job in jobs:
-            history = [update.event.event async for update in w.runs.watch(job.job_id) if update.event]
+            history = [update.event.event async for update in w.updates(job.job_id) if update.event]
             waits = [event.message for event in history if event.kind is EventKind.WAITING]
             assert len(waits) <= 1
 

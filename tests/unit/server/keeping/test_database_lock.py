@@ -9,11 +9,18 @@ import pytest
 import sqlalchemy as sa
 
 from kernfed.errors import ConfigError
+from kernfed_server.keeping import database_lock
 from kernfed_server.keeping.database_lock import DatabaseLock
 from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Store
 from kernfed_testing import postgres
 from kernfed_testing.books import OWNER
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here lets go of a database that another waits for."""
+    monkeypatch.setattr(database_lock, "_PATIENCE_S", 0.1)
 
 
 async def test_a_second_store_is_refused(tmp_path: Path, url: str) -> None:

@@ -11,7 +11,8 @@ import structlog
 
 from kernfed.pki.authority import make_csr, new_key, serial_of
 from kernfed.pki.folder import parse_certificate
-from kernfed.pki.names import parse_principal
+from kernfed.pki.identity import Identity
+from kernfed.pki.names import Role, parse_principal
 from kernfed.pki.records import Revocation
 from kernfed.pki.registry_reader import RegistryReader
 from kernfed.pki.successions import OVERLAP
@@ -49,6 +50,27 @@ async def test_new_revocations_are_told_once(tmp_path: Path) -> None:
         await asyncio.to_thread(ids.pki.revoke, "operator/ann")
         assert (await asyncio.wait_for(told.get(), LIMIT_S)).name == "ann"
     assert told.empty()
+
+
+async def test_revoked_operators_are_told(tmp_path: Path) -> None:
+    """At the start and with each operator that is revoked; a client that is revoked is none."""
+    ids = make_identities(tmp_path)
+    ann, bob = Identity.load(ids.operator).serial, Identity.load(ids.make(Role.OPERATOR, "bob")).serial
+    ids.make(Role.CLIENT, "a")
+    ids.pki.revoke("operator/bob")
+    told: asyncio.Queue[tuple[set[str], int]] = asyncio.Queue()
+    watch = RevocationWatch(
+        ids.pki.registry,
+        on_operators=lambda serials, number: told.put_nowait((set(serials), number)),
+        interval_s=0.01,
+    )
+    async with running(watch), asyncio.timeout(LIMIT_S):
+        assert await told.get() == ({bob}, 1)
+        await asyncio.to_thread(ids.pki.revoke, "client/a")
+        while not watch.is_revoked(ids.pki.registry.certificates()[0].serial):  # the client's come first
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(ids.pki.revoke, "operator/ann")
+        assert await told.get() == ({ann, bob}, 3)
 
 
 async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
