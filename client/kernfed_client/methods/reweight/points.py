@@ -115,6 +115,15 @@ def test_rows(job: LocalJob) -> Floats:
     return _test_table(job).x
 
 
+def groups_of_test_points(job: LocalJob) -> Integers | None:
+    """Number of the group of each row of the test distribution, (m,); None: they have none.
+
+    Raises:
+        DataError: As `test_rows`.
+    """
+    return _test_table(job).group
+
+
 def _test_table(job: LocalJob) -> PartitionData:
     section = job.file.datasets.get(job.dataset)
     if section is None or section.unlabelled is None:
