@@ -168,7 +168,7 @@ def test_the_column_of_groups_is_no_feature_unless_the_site_says_so(tmp_path: Pa
     table = columns()
     table["patient"] = [int(str(name)[1:]) for name in table["patient"]]
     for changes in ({"features": ("a", "patient")}, {"target": "patient"}):
-        schema = replace(BY_RECORD, **changes)  # type: ignore[arg-type]  # by name
+        schema = replace(BY_RECORD, **changes)
         with pytest.raises(DataError, match=r"column 'patient' names groups.*`group_column` of \[datasets\.d\]"):
             read(site(tmp_path, table, group="patient"), schema)
         assert read(site(tmp_path, table, group="patient", group_column="usable"), schema).train.num_groups < NUM

@@ -29,7 +29,7 @@ CELLS = {
 
 def table(path: Path, features: tuple[str, ...] = (), **file: object) -> RawTable:
     """A file as a job with these features reads it."""
-    source = Source(PartitionFile(path=path, **file), "rows", features, "y", with_records=True)  # type: ignore[arg-type]  # by name
+    source = Source(PartitionFile(path=path, **file), "rows", features, "y", with_records=True)
     return read(source)
 
 
