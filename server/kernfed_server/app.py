@@ -149,6 +149,8 @@ class Coordinator:
             )
             if file.metrics_port is not None:
                 stack.enter_context(_serving_metrics(file.metrics_port, self.sessions))
+            await self._health.serving()
+            ready(ports)
             log.info(
                 "coordinator ready",
                 federation=self._pki.federation,
@@ -157,8 +159,6 @@ class Coordinator:
                 enrolment_port=ports.enrolment,
                 data=str(file.data),
             )
-            await self._health.serving()
-            ready(ports)
             stopped = asyncio.ensure_future(stop.wait())
             done, _ = await asyncio.wait([stopped, *background], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()

@@ -19,7 +19,7 @@ from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_testing.federation import Federation
 from kernfed_testing.gate import Gate
 from kernfed_testing.proxy import Direction
-from kernfed_testing.shifted_clock import stepped
+from kernfed_testing.shifted_clock import FILE, set_by_file
 
 AB = ["a", "b"]
 
@@ -119,23 +119,50 @@ async def test_wall_clock_jumps(
     """A wall clock that jumps on one side in mid-job, by an hour or by seconds, is not noticed by the session."""
     fed, node = processes, processes.clients["a"] if side == "client" else processes.coordinator
     start = node.start if side == "client" else fed.start_coordinator
+    clock = (fed.client_folder("a") if side == "client" else fed.root) / FILE
     await node.kill()
-    node.env = stepped(tmp_path, step_s, 5)
-    begun = asyncio.get_running_loop().time()
+    node.env = set_by_file(tmp_path)
     await start()
     try:
         await fed.wait_connected(*AB)
-        digests: list[str] = []
-        while not digests or asyncio.get_running_loop().time() - begun < 6:
-            digests.append(await fed.model_sha256(await fed.run(text_of(fed, 40))))
+        job = await fed.submit(text_of(fed, 40))
+        await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=5)
+        clock.write_text(str(step_s))
+        digests = [await fed.model_sha256(await fed.end(job.job_id))]
+        digests.append(await fed.model_sha256(await fed.run(text_of(fed, 40))))
         assert set(digests) == {undisturbed}
         assert len([e for e in fed.clients["a"].log if e["event"] == "session open"]) <= 2
         assert not [e for e in fed.clients["b"].log if "silent" in str(e.get("error"))]
     finally:
+        clock.unlink(missing_ok=True)
         node.env = {}
         await node.kill()
         await start()
         await fed.wait_connected(*AB)
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.skipif(sys.platform != "linux", reason="preloads a library")
+async def test_a_client_that_starts_with_its_clock_behind_waits_for_it(tmp_path: Path, processes: Federation) -> None:
+    """It says that its certificate is not valid yet and what to look at, and dials once the clock is right."""
+    node, clock = processes.clients["a"], processes.client_folder("a") / FILE
+    await node.kill()
+    node.env = set_by_file(tmp_path)
+    clock.write_text("-3600")
+    try:
+        await node.start()
+        said = await node.saw("no session with the coordinator; trying again until there is one")
+        assert "is not valid before" in said["error"]
+        assert "check this machine's clock" in said["error"]
+        clock.unlink()
+        await node.saw("session open")
+    finally:
+        clock.unlink(missing_ok=True)
+        node.env = {}
+        await node.kill()
+        await node.start()
+        await node.saw("session open")
 
 
 PROTOCOL = [

@@ -207,7 +207,7 @@ class Faults:
         try:
             if killed:
                 await self._down(side)
-                await self._node(side).start()  # where its certificate is not valid yet, it says so and ends
+                await self._node(side).start()  # a coordinator whose certificate is not valid yet says so, and ends
             await self._pause(0.5, 2.0)
         finally:
             (folder / CLOCK).unlink()

@@ -1,6 +1,6 @@
-"""A library that, preloaded into a process, steps its wall clock while it runs; monotonic clocks stay as they are.
+"""A library that, preloaded into a process, steps its wall clock as often as a file in the process's folder is written.
 
-It steps once, at a time that was told before, or as often as a file in the process's folder is written.
+Monotonic clocks stay as they are.
 """
 
 from __future__ import annotations
@@ -31,19 +31,7 @@ static long told(const char *name) {
 }
 
 static long shift(void) {
-    if (getenv("CLOCK_FILE")) return told(getenv("CLOCK_FILE"));
-    if (!getenv("CLOCK_STEP_S")) return 0;
-    static int (*real)(clockid_t, struct timespec *);
-    static long begun, by, after;
-    struct timespec now;
-    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    real(CLOCK_MONOTONIC, &now);
-    if (!begun) {
-        begun = now.tv_sec;
-        by = atol(getenv("CLOCK_STEP_S"));
-        after = atol(getenv("CLOCK_STEP_AFTER_S"));
-    }
-    return now.tv_sec - begun >= after ? by : 0;
+    return getenv("CLOCK_FILE") ? told(getenv("CLOCK_FILE")) : 0;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *out) {
@@ -73,11 +61,6 @@ time_t time(time_t *out) {
 
 FILE = ".clock"
 """In the folder that a process runs in: seconds by which its wall clock is ahead."""
-
-
-def stepped(folder: Path, step_s: int, after_s: int) -> dict[str, str]:
-    """Environment of a process whose wall clock jumps by `step_s` seconds, `after_s` seconds after its start."""
-    return {"LD_PRELOAD": _library(folder), "CLOCK_STEP_S": str(step_s), "CLOCK_STEP_AFTER_S": str(after_s)}
 
 
 def set_by_file(folder: Path) -> dict[str, str]:

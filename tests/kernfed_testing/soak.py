@@ -199,7 +199,8 @@ class Soak:
             info = await self._get(job_id)
             with contextlib.suppress(KernfedError):
                 await self._fed.operator.cancel(job_id)
-            return End.WRONG, f"hangs: {info.state.value} in round {info.round_num}, {info.waiting_for}"
+            words = f"hangs: {info.state.value} in round {info.round_num}, {info.waiting_for}"
+            return End.WRONG, f"{words}; last said: {self._last_said()}"
         if traces := self._traces():
             return End.WRONG, f"traceback: {traces[0]}"
         for name in CLIENTS:
@@ -236,6 +237,14 @@ class Soak:
             found += node.traces
             node.traces = []
         return found
+
+    def _last_said(self) -> dict[str, list[str]]:
+        """The last lines of each process's log."""
+        sides = {"coordinator": self._fed.coordinator, **self._fed.clients}
+        return {
+            side: [" ".join(str(e[k]) for k in ("event", "error") if k in e) for e in node.log[-3:]]
+            for side, node in sides.items()
+        }
 
     async def _submit(self, method: str, least: int) -> str:
         return (await self._fed.submit(await job_text(self._fed, method, least))).job_id

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
+from kernfed_client.data.local_job import LocalJob
+from kernfed_simulation.federation import Rows
 from kernfed_testing.distill import made_job
 from kernfed_testing.installed import installed
+from kernfed_testing.personalise import clients, without
 
 SITES = ("ant", "bee", "cat")
 COLUMNS = ["x0", "x1", "x2"]
@@ -88,3 +94,22 @@ def job_of(method: Mapping[str, Any], folder: Path) -> tuple[JobFile, dict[str, 
     if "features" in JobFile.model_validate(whole).plan():
         whole["features"] = {"num_frequencies": 10}
     return JobFile.model_validate(whole), {}
+
+
+def rows_of() -> dict[str, Rows]:
+    """Three clients whose test rows lie beside their training rows."""
+    random = np.random.default_rng(3)
+
+    def made(num: int, shift: float) -> tuple[Any, Any]:
+        x = random.normal(size=(num, 3)) + shift
+        return x, np.sin(x).sum(axis=1)
+
+    return {name: Rows(*made(40, 0.0), *made(16, 0.2)) for name in SITES}
+
+
+def sites(folder: Path, *, refusing: bool) -> dict[str, LocalJob]:
+    """The clients; they share samples, but for one where asked."""
+    policies: dict[str, Any] = {name: {"allow": list(Kind)} for name in SITES}
+    if refusing:
+        policies["cat"] = without(Kind.UNLABELLED_SAMPLE)
+    return clients(rows_of(), folder, **policies)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,7 @@ class Cohort:
         self._rows_fraction: float | None = None
         self._behind = RowsBehind()
         self._setup: list[SetupRequest] = []
+        self._find_again: Callable[[Sequence[str]], Awaitable[None]] | None = None
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -122,9 +123,14 @@ class Cohort:
         self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
         self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
 
-    def let_differ(self, spread: float) -> None:
-        """State how many times the largest number of all other clients one client's may be, else it is left out."""
-        self._ledger.spread = spread
+    def let_differ(self, spread: float, of_models: float) -> None:
+        """State how many times the largest number of all other clients one client's may be, else it is left out.
+
+        Args:
+            spread: Of all numbers.
+            of_models: Of models that are averaged, see `Reply.models`.
+        """
+        self._ledger.spread, self._ledger.model_spread = spread, of_models
 
     def cap(self, max_share: float) -> None:
         """State the largest share of the weight that a client has in a mean."""
@@ -152,6 +158,10 @@ class Cohort:
     def loudest(self) -> Loud | None:
         """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
         return self._ledger.loudest
+
+    def discount(self, client: str, step: str) -> None:
+        """Take note that what a client sent in a step does not count, by a rule of the caller's, which says so."""
+        self._ledger.discount(client, step)
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -184,6 +194,15 @@ class Cohort:
     def recall(self, request: Request[Any], check: Check = pass_all) -> None:
         """Take a setup request for asked: of an earlier life of this run. One that forgot it is asked again."""
         self._setup.append(SetupRequest(request, check))
+
+    def restore_by(self, find_again: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        """State how clients get back what no setup request alone can give them.
+
+        Args:
+            find_again: Is told clients that still lack state when their setup was repeated; it may ask this cohort.
+                They are then prepared and asked again. Called at most `MOST_PREPARATIONS` - 1 times within a step.
+        """
+        self._find_again = find_again
 
     async def prepare(self, client: str) -> Fault | None:
         """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
@@ -263,8 +282,19 @@ class Cohort:
             ]
             if not unprepared:
                 break
+            if attempt > 1:
+                await self._restore(unprepared)
             outcomes.update(await self._prepare_again(call, unprepared, attempt))
         return await self._settle(call, outcomes, optional=optional)
+
+    async def _restore(self, clients: Sequence[str]) -> None:
+        find_again, self._find_again = self._find_again, None  # what it asks restores nothing by itself
+        if find_again is None:
+            return
+        try:
+            await find_again(clients)
+        finally:
+            self._find_again = find_again
 
     async def mean(
         self,

@@ -357,6 +357,10 @@ def job_folder(state: Path, job_id: str) -> Path:
     return state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
 
 
+STREAM_STATES = "online"
+"""Folder in a job's folder with what a method on streams learned; it outlasts the job, for another to go on from it."""
+
+
 def load_client_file(path: Path) -> ClientFile:
     """Read a client file; relative paths in it are taken from the file's folder.
 

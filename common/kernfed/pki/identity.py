@@ -138,17 +138,25 @@ class Identity:
         life = self.not_after - self.not_before - CLOCK_SKEW
         return min(1.0, max(0.0, (self.not_after - now) / life)) if life.total_seconds() > 0 else 0.0
 
-    def check_dates(self, now: datetime) -> None:
-        """Refuse a certificate outside its dates.
+    def check_end(self, now: datetime) -> None:
+        """Refuse a certificate behind its end; waiting cures one whose beginning is still to come.
 
         Raises:
-            CertificateError: It is expired or not yet valid; says both dates.
+            CertificateError: It is expired; says both dates.
         """
         if now >= self.not_after:
             raise CertificateError(
                 f"the certificate of {self.principal} in {self.folder} expired on {moment(self.not_after)} (it is now "
                 f"{moment(now)}; if that is wrong, set this machine's clock): {_new_certificate(self.principal)}"
             )
+
+    def check_dates(self, now: datetime) -> None:
+        """Refuse a certificate outside its dates.
+
+        Raises:
+            CertificateError: It is expired or not yet valid; says both dates.
+        """
+        self.check_end(now)
         if now < self.not_before:
             raise CertificateError(
                 f"the certificate of {self.principal} in {self.folder} is not valid before {moment(self.not_before)} "

@@ -40,7 +40,7 @@ from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, u
 from kernfed_server.jobs.descriptions import LaterDescription, agree_backbone, check_description, digest
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_embedding, pooled_mean
+from kernfed_server.jobs.scales import APART_WORDS, agree_scales, check_embedding, far_targets, pooled_mean
 from kernfed_server.jobs.taking import (
     asked_schema,
     centre_request,
@@ -78,6 +78,8 @@ class Setup:
     """Whether clients also measure a model of their own rows with what all agreed on."""
     own_ridge: Mapping[str, float] = field(default_factory=dict)
     """Ridge of each client's model alone; empty: that of the job."""
+    choose_ridge: bool = False
+    """Whether each client chooses the ridge of its model alone by rows that it keeps apart, from that one on."""
 
     @property
     def num_features(self) -> int:
@@ -200,14 +202,22 @@ async def prepare(
     )
     if map_features:
         await _tell_rank(agreement.spec, run)
-        agreement = await _map_features(job, agreement, cohort, gate, taken, feature_copies)
+        agreement = await _map_features(job, agreement, cohort, gate, run, described, taken, feature_copies)
     return replace(agreement, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
 async def _map_features(
-    job: JobFile, agreement: Agreement, cohort: Cohort, gate: Gate, taken: Agreement | None, copies: int
+    job: JobFile,
+    agreement: Agreement,
+    cohort: Cohort,
+    gate: Gate,
+    run: Run,
+    described: Mapping[str, DataDescription],
+    taken: Agreement | None,
+    copies: int,
 ) -> Agreement:
     """Have the clients compute their features, and centre them where the model has an intercept."""
+    assert job.data is not None  # noqa: S101  # the caller prepared them
     own = await asyncio.to_thread(fingerprint, agreement.spec)
     agreement = replace(agreement, fingerprint=own)
     request = map_request(job, agreement, copies)
@@ -217,7 +227,12 @@ async def _map_features(
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))
     if taken is None:
         means = MeanEmbeddingRequest(num_features=num_features, num_outputs=num_outputs)
-        embedded = await gate.ask(means, partial(check_embedding, agreement.spec, data_schema(job).task))
+        check = partial(check_embedding, agreement.spec, data_schema(job).task, described)
+        embedded = await gate.ask(means, check)
+        for client, without in far_targets(job.data, described, embedded).items():
+            embedded[client] = without
+            cohort.discount(client, means.step)
+            run.note(f"{client} has no say in the mean of {job.data.target}{APART_WORDS}")
         pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:

@@ -7,34 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kernfed.federation.exchange import Call
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.federation.messages.base import Kind
 from kernfed.methods.registry import steps_of
 from kernfed.section import MethodSection, Section
-from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.run import Run
-from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.personalise import clients, without
-from kernfed_testing.variants import METHODS, SITES, job_of
+from kernfed_testing.variants import METHODS, job_of, sites
 
 READ_AT_NEED = {"method.on_refusal", "method.wait_s"}
 """Where a client refuses; where a stream has no row yet."""
-
-
-def rows_of() -> dict[str, Rows]:
-    """Three clients whose test rows lie beside their training rows."""
-    random = np.random.default_rng(3)
-
-    def made(num: int, shift: float) -> tuple[Any, Any]:
-        x = random.normal(size=(num, 3)) + shift
-        return x, np.sin(x).sum(axis=1)
-
-    return {name: Rows(*made(40, 0.0), *made(16, 0.2)) for name in SITES}
 
 
 @contextmanager
@@ -86,14 +70,6 @@ def keys_of(plan: Mapping[str, Any], section: Section, table: str) -> Iterator[t
             yield from keys_of(value, inner, f"{table}.{key}")
         else:
             yield f"{table}.{key}", section, key
-
-
-def sites(folder: Path, *, refusing: bool) -> dict[str, LocalJob]:
-    """The clients; they share samples, but for one where asked."""
-    policies: dict[str, Any] = {name: {"allow": list(Kind)} for name in SITES}
-    if refusing:
-        policies["cat"] = without(Kind.UNLABELLED_SAMPLE)
-    return clients(rows_of(), folder, **policies)
 
 
 @pytest.mark.parametrize("variant", METHODS)

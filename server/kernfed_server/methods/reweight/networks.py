@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.errors import JobStateMissingError, QuorumNotMetError
+from kernfed.errors import QuorumNotMetError
 from kernfed.federation.events import RoundMetrics
 from kernfed.maths.adam import Adam
 from kernfed.maths.sampling import sample_clients
@@ -31,7 +31,6 @@ from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
-from kernfed_server.methods.reweight.ratios import use, weigh
 from kernfed_server.methods.reweight.reweighting import Reweighting
 
 
@@ -81,8 +80,6 @@ class _Networks:
     num_summed: int
     plain: bool = False
     """Whether the unweighted network is the job's."""
-    lost: tuple[str, ...] = ()
-    """Clients that said that they hold no ratios any more."""
 
     @classmethod
     def begin(cls, job: Reweighting) -> _Networks:
@@ -104,7 +101,6 @@ class _Networks:
     async def turn(self, round_num: int) -> float:
         """A round; returns the root mean square movement of a parameter of the job's own network."""
         job, settings, before = self.job, self.job.settings, self.parameters
-        await self._weigh_again()
         drawn = sample_clients(job.cohort.clients, settings.client_fraction, job.setup.schema.seed, round_num)
         few = settings.client_fraction < 1
         seed = job.seed("batches", str(round_num))
@@ -134,8 +130,6 @@ class _Networks:
             )
             trained = await job.cohort.ask(update, clients=drawn, drawn=few)
             self.parameters = await self._mean({client: reply.networks for client, reply in trained.items()})
-        faults = job.cohort.faults
-        self.lost = tuple(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason)
         if round_num > settings.rounds - settings.average_last:
             self.total, self.num_summed = self.total + self.parameters, self.num_summed + 1
         job.run.moved(before, self.parameters)
@@ -160,15 +154,6 @@ class _Networks:
     def own_norm(self) -> bool:
         """Whether clients keep their batch normalisation to themselves."""
         return self.job.settings.network.batch_norm == "own"
-
-    async def _weigh_again(self) -> None:
-        """Clients that lost their ratios get new ones, of a sample asked for anew."""
-        lost, self.lost = self.lost, ()
-        if not lost:
-            return
-        self.job.run.note(f"{', '.join(lost)}: the density ratios were lost, and are found again")
-        await weigh(self.job, anew=True)
-        await use(self.job, (*self.job.variants, *self.job.apart), "trained", anew=True)
 
     @property
     def result(self) -> Floats:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from kernfed.errors import InvalidReplyError, JobError, JobStateMissingError
+from kernfed.errors import DataError, InvalidReplyError, JobError, JobStateMissingError
 from kernfed.federation.exchange import Fault
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.messages import (
@@ -31,73 +32,78 @@ _NEEDS = {False: "samples of unlabelled test rows", True: "sums over rows"}
 """By whether ratios are to the mixture."""
 
 
-async def weigh(job: Reweighting, *, anew: bool = False) -> None:
-    """Have every client hold ratios of all variants, and use them.
-
-    Args:
-        job: The job.
-        anew: Also where an earlier life of the run, or this one, did so: a client has lost its ratios.
-    """
+async def weigh(job: Reweighting) -> None:
+    """Have every client hold ratios of all variants, and use them; one that loses them later finds them again."""
     _check(job)
-    recalled = not anew and job.recall()
+    job.cohort.restore_by(partial(_find_again, job))
+    recalled = job.recall()
     if not recalled:
         await _find(job)
     weighted = [v for v in (*job.variants, *job.apart) if v.removesuffix(APART) != UNWEIGHTED]
     for variant in weighted:
-        await use(job, (variant,), "weighed", anew=anew)
+        await use(job, (variant,), "weighed")
     if not recalled:
         _warn(job)
     job.agree()
     job.tell_weights()
 
 
-async def _find(job: Reweighting) -> None:
-    """Find the ratios of all variants that a client lacks."""
+async def _find_again(job: Reweighting, lost: Sequence[str]) -> None:
+    """Find the ratios again that clients lost, the same ones; where that cannot be, these are left out of the job."""
+    job.say(f"{listed(lost)}: the density ratios were lost, and are found again")
+    job.restoring = True
+    try:
+        if job.mixed and not job.still_mixed():
+            gone = sorted(set(job.mixed) - set(job.cohort.clients))
+            raise JobError(f"they are to a mixture with the rows of {listed(gone)}, out of the job")
+        await _find(job, lost if job.scope == "own" else None)
+    except (JobError, DataError) as err:
+        fault = Fault(JobStateMissingError.reason, f"its density ratios were lost, and cannot be found again: {err}")
+        for client in lost:
+            job.cohort.exclude(client, fault)
+            job.say(f"{client} is left out of this job: {fault.message}")
+    finally:
+        job.restoring = False
+
+
+async def _find(job: Reweighting, clients: Sequence[str] | None = None) -> None:
+    """Find the ratios of all variants that a client lacks, of all clients or of some, who need no others for it."""
     ratios = job.settings.ratios
     sums = job.variant == MIXTURE if ratios.source == "matching" else ratios.pools_classifier
-    job.looked = await job.gate.ask(
+    looked = await job.gate.ask(
         LookUpRatiosRequest(
             num_points=job.settings.num_points,
             features=job.features,
             distances=sums,
             seed=job.seed("sample"),
         ),
+        clients=clients,
         fresh=True,
     )
-    job.looked = _decide_map(job, job.looked)
+    job.looked = {**(job.looked if clients else {}), **_decide_map(job, looked)}
     _decide_scope(job, job.looked)
     for variant in job.variants:
         if variant != UNWEIGHTED:
-            lacking = [c for c in job.cohort.clients if variant not in job.looked[c].held]
+            lacking = [c for c in job.cohort.clients if c in job.looked and variant not in job.looked[c].held]
             if variant == MIXTURE and (lacking or not job.still_mixed()):
                 await _mix(job)
             elif lacking:
                 await fit(job, variant, lacking, job.looked)
 
 
-async def use(
-    job: Reweighting, variants: tuple[str, ...], purpose: str, *, anew: bool = False
-) -> dict[str, RatioSummary]:
+async def use(job: Reweighting, variants: tuple[str, ...], purpose: str) -> dict[str, RatioSummary]:
     """Have clients weigh their rows by variants; a mixture that lost a client is found anew.
 
     Args:
         job: The job.
         variants: The first one weighs the rows of the linear model, and is told about.
         purpose: What for: once for each in the life of the job, a later life goes on with what was told then.
-        anew: Also where it was told before.
     """
     request = UseRatiosRequest(variants=variants)
     check, name = _check_summary(job, variants[0]), f"{purpose} by {' '.join(variants)}"
+    anew = False
     while True:
         found = await job.gate.once(name, request, check, fresh=True, anew=anew)
-        faults = {} if anew else job.cohort.faults
-        if lost := sorted(c for c, fault in faults.items() if fault.reason == JobStateMissingError.reason):
-            job.say(f"{listed(lost)}: the density ratios were lost, and are found again")
-            for client in lost:
-                job.cohort.forgive(client)
-            await weigh(job, anew=True)
-            anew = True
-            continue
         if not any(v.removesuffix(APART) == MIXTURE for v in variants) or job.still_mixed():
             job.summaries = {**job.summaries, variants[0]: found}
             return found

@@ -18,7 +18,7 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.methods.reweight.settings import ReweightSettings
-from kernfed.methods.shares import ROWS
+from kernfed.methods.shares import ALIKE, ROWS
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -56,6 +56,8 @@ class Reweighting:
     """What clients told of themselves."""
     choice: rules.Choice | None = None
     """Between the weighted and the unweighted model, once it was made."""
+    restoring: bool = False
+    """Whether ratios that were lost are being found again: with all clients, or not at all."""
 
     def __post_init__(self) -> None:
         """Begin with the scope asked for, by the rules that the run began with."""
@@ -97,7 +99,7 @@ class Reweighting:
     @property
     def gate(self) -> Gate:
         """Asks all clients; one without a valid answer stops the job, or is left out of it."""
-        return Gate(self.cohort, self.run, strict=self.setup.strict)
+        return Gate(self.cohort, self.run, strict=self.setup.strict or self.restoring)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ class Reweighting:
 
     def tell_weights(self) -> None:
         """Say by what clients count in the means of the job's own model."""
-        rule = {"rows": ROWS, "effective": "effective rows", "equal": "the same for each client"}
+        rule = {"rows": ROWS, "effective": "effective rows", "equal": ALIKE}
         by = rule[self.settings.client_weights] + (" times the mean density ratio" if self.variant == MIXTURE else "")
         self.run.weighs(self.client_weights(self.variant), by)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -259,6 +259,22 @@ async def test_setup_is_repeated_for_who_lost_it(forgets: str) -> None:
     assert [c.clients for c in repeated] == ([tuple(forgets)] * 3 if forgets else [])
     ids = [c.task_id for c in exchange.calls]
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(("times", "answers"), [(1, ["a", "b", "c"]), (9, ["a", "c"])])
+async def test_what_no_request_sets_up_is_found_again(times: int, answers: list[str]) -> None:
+    """A method is told who still lacks state when the setup was repeated, at most twice in a step."""
+    lacks, told = {"b": times}, []
+
+    async def find_again(clients: Sequence[str]) -> None:
+        told.append(list(clients))
+        lacks["b"] -= 1
+        await asked.ask(REQUEST)  # what it asks is answered as it is, and finds nothing again by itself
+
+    asked, _ = cohort(lambda client, call: LOST if lacks.get(client) else echo(client, call))
+    asked.restore_by(find_again)
+    assert list(await asked.ask(REQUEST)) == answers
+    assert told == [["b"]] * min(times, 2)
 
 
 async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
