@@ -278,6 +278,13 @@ class PolicySection(Section):
         description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "
         "let sums over the rows of single classes stand for fewer.",
     )
+    sparse_columns: Literal["constant", "constant-in-tests", "allow"] = Field(
+        "constant",
+        description="Values of a column, the target too, that fewer training rows than `min_rows` have while all "
+        "others have one value, or what other columns say: take them as the others; do so with test rows too, so that "
+        "metrics are of rows that are not quite so; or let sums over such columns stand for fewer rows. Products of "
+        "two columns in a polynomial are treated alike.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )

@@ -14,11 +14,13 @@ from kernfed import rng
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.batches import batches
+from kernfed.maths.few_rows import without_few
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
 from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
+from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partition_data import PartitionData, groups_of
 from kernfed_client.data.partitions import read_unlabelled
@@ -132,8 +134,9 @@ def _test_table(job: LocalJob) -> PartitionData:
 
     def read() -> PartitionData:
         rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows, groups)
-        content.check_unlabelled(job.folder / "setup", rows.x, job.dataset)
-        return rows
+        setup = job.folder / "setup"
+        content.check_unlabelled(setup, rows.x, job.dataset)
+        return replace(rows, x=without_few(rows.x, fewest_apart(job.file, setup)[0])[0])
 
     return job.memo("unlabelled rows", read)
 
