@@ -21,6 +21,9 @@ from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
 _RIDGE = "ridge"
+_DEALT = ("row-by-row", "copies-together")
+_SPLITS = (_DEALT[:1], _DEALT, _DEALT, (*_DEALT, "by-content"))
+"""Ways to hold rows out by the rules of a run, see `kernfed_server.jobs.run.RULES`; the last one was the default."""
 
 RidgeChoice = Callable[[Setup, float, Cohort, Run], Awaitable[tuple[float, str]]]
 """(setup, ridge to begin with, cohort, run) -> the ridge, and in words how it was found."""
@@ -33,10 +36,11 @@ def as_begun(job: JobFile, run: Run) -> JobFile:
         job: As this release reads it.
         run: Its run, which may go on from an earlier life or another job.
     """
-    if job.data is None or run.rules >= 3:
+    if job.data is None or run.rules >= len(_SPLITS):
         return job
-    drawn = "row-by-row" if run.rules < 1 or job.data.split == "row-by-row" else "copies-together"
-    begun = job.model_copy(update={"data": job.data.model_copy(update={"split": drawn})})
+    known = _SPLITS[run.rules]
+    split = job.data.split if job.data.split in known else known[-1]
+    begun = job.model_copy(update={"data": job.data.model_copy(update={"split": split})})
     run.publish(BegunFinding.of("data", job.plan()["data"], begun.plan()["data"]))
     return begun
 

@@ -65,7 +65,7 @@ def test_a_restart_keeps_the_number_though_a_client_is_gone(tmp_path: Path) -> N
     assert not any("by the rule" in note for note in stored.notes)
 
 
-@pytest.mark.parametrize(("rules", "split"), [(0, "row-by-row"), (2, "copies-together"), (3, None)])
+@pytest.mark.parametrize(("rules", "split"), [(0, "row-by-row"), (2, "copies-together"), (3, "by-content"), (4, None)])
 def test_a_job_of_before_says_how_it_holds_rows_out(tmp_path: Path, rules: int, split: str | None) -> None:
     """A run goes on by the split of the release that began it, and publishes that in place of today's default."""
     rows = regression_rows(SIZES)
