@@ -11,6 +11,7 @@ from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import PartitionFile
+from kernfed.maths.few_rows import levelled, without_few
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
@@ -58,6 +59,20 @@ class PartitionData:
             0,
             self.row_numbers[rows],
         )
+
+    def without_few(self, schema: DataSchema, least: int) -> tuple[PartitionData, tuple[str, ...]]:
+        """Rows of which no fewer than `least` stand out in a column; and the names of the columns that changed.
+
+        Fewer rows than `least` stay as they are: no answer stands for them.
+        """
+        if self.num_rows < least:
+            return self, ()
+        x, changed = without_few(self.x, least)
+        y = None if self.y is None else levelled(self.y.reshape(-1, 1).copy(), least)[:, 0]
+        names = tuple(schema.features[j] for j in changed)
+        if y is not None and (y != self.y).any():
+            names = (*names, schema.target)
+        return (replace(self, x=x, y=y), names) if names else (self, ())
 
     def within_ranges(self, schema: DataSchema, where: str, least: int = 1) -> PartitionData:
         """Rows within the schema's ranges; the others are counted beside those that were counted before.

@@ -55,6 +55,8 @@ class LocalData:
     """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
     rare_classes_left_out: bool = False
     """Whether rows were left out since there are few of their class."""
+    sparse_columns: tuple[str, ...] = ()
+    """Columns in which fewer rows stood out than the policy lets a number stand for, and none does now."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -108,7 +110,9 @@ def prepare(
         where: How messages begin.
         policy: Its `min_rows` is the fewest that a number may stand for, test rows too: a smaller test partition is
             left out. Rows that the job holds out are whole blocks of so many, so that two jobs do not differ by a few
-            rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Unset: 1.
+            rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Of the
+            training rows no fewer stand out in a column, unless `sparse_columns` allows it; of the test rows neither
+            where it says so. Unset: 1.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -132,22 +136,36 @@ def prepare(
             'column does not look like classes; use task = "regression", or another target'
         )
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
+    sparse: tuple[str, ...] = ()
+    if policy.sparse_columns != "allow":
+        train, sparse = train.without_few(schema, least)
+    if policy.sparse_columns == "constant-in-tests":
+        test, also = test.without_few(schema, least)
+        sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
+    if sparse:
+        notes.append(
+            f"column {listed([repr(name) for name in sparse])}: fewer rows than policy.min_rows differ from the "
+            "others, or from what other columns say of them, so they are taken as the others; "
+            'policy.sparse_columns = "allow" takes them as they are'
+        )
     if rare:
         notes.append(
             f"class {listed([repr(name) for name in sorted(rare)])}: fewer training rows than policy.min_rows, so its "
             'rows are left out; policy.rare_classes = "allow" takes them'
         )
-    if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few, block, bool(rare))
-    counts = Counter(train.labels or ())
-    present = set(counts) | set(test.labels or ())
-    classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
-    if len(counts) == 1:
-        notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
-    notes.extend(
-        f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
+    classes: tuple[str, ...] = ()
+    if TASKS[schema.task].has_classes:
+        counts = Counter(train.labels or ())
+        present = set(counts) | set(test.labels or ())
+        classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
+        if len(counts) == 1:
+            notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
+        notes.extend(
+            f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
+        )
+    return LocalData(
+        train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare), sparse
     )
-    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare))
 
 
 def _parts(

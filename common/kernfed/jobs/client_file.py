@@ -252,6 +252,13 @@ class PolicySection(Section):
         description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "
         "let sums over the rows of single classes stand for fewer.",
     )
+    sparse_columns: Literal["constant", "constant-in-tests", "allow"] = Field(
+        "constant",
+        description="Values of a column, the target too, that fewer training rows than `min_rows` have while all "
+        "others have one value, or what other columns say: take them as the others; do so with test rows too, so that "
+        "metrics are of rows that are not quite so; or let sums over such columns stand for fewer rows. Products of "
+        "two columns in a polynomial are treated alike.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )
@@ -324,6 +331,10 @@ def _place_backbone(section: BackboneSection, base: Path) -> BackboneSection:
 def job_folder(state: Path, job_id: str) -> Path:
     """What is kept of a job at a client, below its state folder: by the id's digest, for the id comes from a peer."""
     return state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+
+
+STREAM_STATES = "online"
+"""Folder in a job's folder with what a method on streams learned; it outlasts the job, for another to go on from it."""
 
 
 def load_client_file(path: Path) -> ClientFile:

@@ -6,6 +6,7 @@ A copy of a row among those that are kept apart tells what was learned by heart,
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from kernfed.arrays import Array, Floats, Integers
+
+FOLDS = 5
+"""Parts of the rows, each of which may be kept apart."""
+
+
+def num_splits(num_rows: int, enough_apart: int) -> int:
+    """How many of the `FOLDS` parts are kept apart in turn: as many as hold enough rows, at most all."""
+    return min(FOLDS, math.ceil(enough_apart * FOLDS / max(num_rows, 1)))
 
 
 def units(content: Floats, groups: Integers | None = None) -> Integers:

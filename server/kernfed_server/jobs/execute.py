@@ -25,7 +25,7 @@ from kernfed_server.jobs.rules import resolve
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.taking import recall
 from kernfed_server.jobs.verdict import end_of
-from kernfed_server.methods.base import Workflow
+from kernfed_server.methods.base import Workflow, spread_of_models
 from kernfed_server.methods.registry import WORKFLOWS
 
 _STEP_KEYS = ("learning_rate", "step_size", "local_steps")
@@ -55,7 +55,7 @@ async def execute(
         KernfedError: The job cannot do what it asks for; the message tells what to do.
     """
     workflow = WORKFLOWS[job.method.name]
-    cohort.let_differ(workflow.spread(job.method))
+    cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
     cohort.cap(job.cohort.max_share)
     if "cohort.min_rows_fraction" not in job.unused_keys():
         cohort.count_rows(job.cohort.min_rows_fraction)
@@ -72,8 +72,8 @@ async def execute(
         run.begin_with(former)
         earlier = await asyncio.to_thread(Earlier.of_former, former, job)
     setup = await _prepared(job, workflow, earlier, cohort, run)
-    job, setup = resolve(job, setup, run)
-    cohort.let_differ(workflow.spread(job.method))
+    job, setup = await resolve(job, setup, cohort, run, workflow.search)
+    cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:
         run.weighs(*weights)

@@ -13,11 +13,13 @@ from kernfed import rng
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.batches import batches
+from kernfed.maths.few_rows import without_few
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
 from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
+from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partitions import read_unlabelled
 from kernfed_client.data.split import blocks_of_points
@@ -108,8 +110,9 @@ def test_rows(job: LocalJob) -> Floats:
 
     def read() -> Floats:
         rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows)
-        content.check_unlabelled(job.folder / "setup", rows, job.dataset)
-        return rows
+        setup = job.folder / "setup"
+        content.check_unlabelled(setup, rows, job.dataset)
+        return without_few(rows, fewest_apart(job.file, setup)[0])[0]
 
     return job.memo("unlabelled rows", read)
 

@@ -143,6 +143,8 @@ class KeepModelRequest(Request[ModelAdopted]):
 class TrainedNetworks(Reply):
     """Networks after local steps."""
 
+    models = ("networks",)
+
     num_rows: Rows
     networks: Networks
 
