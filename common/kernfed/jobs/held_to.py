@@ -45,6 +45,8 @@ def _pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, o
         yield "data set", request.dataset, job.cohort.dataset
         for field in fields(schema):
             asked = getattr(request.schema, field.name)
+            if field.name == "by_record" and not asked:
+                continue  # a run that a release without it began; a client refuses it to new ones
             # Clients that join an earlier job's, by a file that the job names, take over its classes.
             joins = field.name == "classes" and named_files(job)
             if not joins and asked != method_of(job.method).schema.get(field.name, ...):
