@@ -1,8 +1,9 @@
 """What a job file fixes of its method's requests, so that a client can hold a coordinator to a signed file.
 
-Held to the file are the data set and its schema, the feature map as far as the file gives it, and the numbers that the
-method names in `Method.fixed`. What follows from the clients' rows, or from rules such as `auto`, is not. A signed job
-may go on under a later release: who changes what a schema or a map is by the file lets the former one pass here too.
+Held to the file are the data set and its schema, the feature map as far as the file gives it, the job whose state is
+gone on from, and the numbers that the method names in `Method.fixed`. What follows from the clients' rows, or from
+rules such as `auto`, is not. A signed job may go on under a later release: who changes what a schema or a map is by
+the file lets the former one pass here too.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def _pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, o
         yield "data set", request.dataset, job.cohort.dataset
         for field in fields(schema):
             asked = getattr(request.schema, field.name)
+            if field.name == "by_record" and not asked:
+                continue  # a run that a release without it began; a client refuses it to new ones
             # Clients that join an earlier job's, by a file that the job names, take over its classes.
             joins = field.name == "classes" and named_files(job)
             if not joins and asked != method_of(job.method).schema.get(field.name, ...):
@@ -55,8 +58,15 @@ def _pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, o
     for field in fields(request):
         key = method.fixed.get(field.name, "")
         signed = getattr(job.method, key, None)
-        if isinstance(signed, int | float) and key not in begun:
-            yield field.name, getattr(request, field.name), signed
+        if not isinstance(signed, int | float):
+            continue
+        asked, within = getattr(request, field.name), begun.get(key)
+        if within is None:
+            yield field.name, asked, signed
+        elif not within.holds(asked):
+            yield field.name, asked, within.says
+    if hasattr(request, "former") and (job.former is not None or not job.start_from):
+        yield "the state of job", request.former, "" if job.former is None else job.former.job_id
 
 
 def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:

@@ -16,6 +16,7 @@ from kernfed.arrays import GREATEST, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.memory import available_bytes
+from kernfed.rng import Words
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -45,6 +46,10 @@ class Source:
     """Whether the target is a class and not a number."""
     setting: Callable[[str], str | None] = _no_setting
     """What the reader of a message calls a setting of the file; None where it cannot be set."""
+    group: str | None = None
+    """Column of the file that names each row's group; None: rows have none."""
+    with_records: bool = False
+    """Whether whole records are digested, with the columns that are not wanted."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -115,6 +120,10 @@ class RawTable:
     """Position of each row in the file, (n,), from 1: lines for CSV."""
     row_word: str
     """`line` or `row`."""
+    records: Words | None = None
+    """Of the whole record behind each row, (n,), as of `RecordDigests`; None: they were not asked for."""
+    group: Integers | None = None
+    """Number of each row's group, (n,), as of `group_words`; None: rows have none."""
 
     @property
     def absent_targets(self) -> Flags:

@@ -160,6 +160,13 @@ async def prepare(
             f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
             "policy.rare_classes allows them"
         )
+    for client, d in described.items():
+        if d.sparse_columns:
+            run.note(
+                f"{client}: fewer rows than policy.min_rows there differ from the others in "
+                f"{listed(d.sparse_columns)}, so they are taken as the others; leave such columns out, or its "
+                "administrator can allow them with policy.sparse_columns"
+            )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -221,7 +228,12 @@ async def _map_features(
     own = await asyncio.to_thread(fingerprint, agreement.spec)
     agreement = replace(agreement, fingerprint=own)
     request = map_request(job, agreement, copies)
-    await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    found = await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    if few := [client for client, mapped in found.items() if mapped.sparse_products]:
+        run.note(
+            f"{listed(few)}: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are "
+            "taken as 0, unless policy.sparse_columns allows them"
+        )
     num_features, num_outputs = request.features.num_features, request.num_outputs
     if not job.features.intercept:
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))

@@ -30,8 +30,9 @@ from kernfed_server.jobs.run import Run
 def asked_schema(job: JobFile, run: Run, earlier: Earlier | None) -> DataSchema:
     """The schema by which clients read their data: by the rules of the run, with the classes of an earlier job."""
     schema = data_schema(job)
-    if run.rules < 3:
-        schema = replace(schema, by_content=False, copies_together=schema.copies_together and run.rules >= 1)
+    if run.rules < 4:
+        by_content, copies = schema.by_content and run.rules >= 3, schema.copies_together and run.rules >= 1
+        schema = replace(schema, by_record=False, by_content=by_content, copies_together=copies)
     return schema if earlier is None else replace(schema, classes=earlier.agreement.classes)
 
 

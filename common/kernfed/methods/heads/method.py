@@ -6,7 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.base import FIXED, Begins, Method, table
+from kernfed.methods.base import FIXED, Begins, Method, Reach, table
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -18,6 +18,7 @@ from kernfed.methods.heads.messages import (
     HeadWarmUpRequest,
     OpenHeadRequest,
 )
+from kernfed.methods.heads.ridge_path import reach
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
     FedNewSettings,
@@ -44,6 +45,12 @@ def _check(settings: Settings, task: LearningTask | None) -> None:
         )
 
 
+def _begun(settings: Settings) -> dict[str, Reach]:
+    if not isinstance(settings, NewtonSettings) or not settings.chooses_ridge or isinstance(settings.ridge, str):
+        return {}
+    return {"ridge": reach(settings.ridge, searched=settings.raise_ridge is True)}
+
+
 def _linear(
     settings: type[Settings], asks_ridge: type[Request[Any]], asks_head: type[Request[Any]], *more: type[Request[Any]]
 ) -> Method[Settings]:
@@ -61,7 +68,7 @@ def _linear(
         steps=steps,
         asks=asks,
         fixed=FIXED,
-        begun=lambda s: ("ridge",) if isinstance(s, NewtonSettings) and s.chooses_ridge else (),
+        begun=_begun,
     )
 
 
