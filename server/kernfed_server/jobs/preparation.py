@@ -78,6 +78,8 @@ class Setup:
     """Whether clients also measure a model of their own rows with what all agreed on."""
     own_ridge: Mapping[str, float] = field(default_factory=dict)
     """Ridge of each client's model alone; empty: that of the job."""
+    choose_ridge: bool = False
+    """Whether each client chooses the ridge of its model alone by rows that it keeps apart, from that one on."""
 
     @property
     def num_features(self) -> int:
@@ -98,7 +100,7 @@ def setup_of(job: JobFile, agreement: Agreement, run: Run, earlier: Earlier | No
         run: Its run.
         earlier: The other job whose clients these join, if any.
     """
-    schema, strict = asked_schema(job, run, earlier), job.cohort.preflight == "all"
+    schema, strict = asked_schema(job, earlier), job.cohort.preflight == "all"
     outputs = TASKS[schema.task].num_outputs(agreement.classes)
     setup = Setup(schema=schema, agreed=agreement, num_outputs=outputs, strict=strict)
     if not agreement.fingerprint:
@@ -134,7 +136,7 @@ async def prepare(
         QuorumNotMetError: Fewer clients than the quorum are left.
         DataError: The clients' classes do not fit the task.
     """
-    schema = asked_schema(job, run, earlier)
+    schema = asked_schema(job, earlier)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
@@ -158,6 +160,13 @@ async def prepare(
             f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
             "policy.rare_classes allows them"
         )
+    for client, d in described.items():
+        if d.sparse_columns:
+            run.note(
+                f"{client}: fewer rows than policy.min_rows there differ from the others in "
+                f"{listed(d.sparse_columns)}, so they are taken as the others; leave such columns out, or its "
+                "administrator can allow them with policy.sparse_columns"
+            )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -219,7 +228,12 @@ async def _map_features(
     own = await asyncio.to_thread(fingerprint, agreement.spec)
     agreement = replace(agreement, fingerprint=own)
     request = map_request(job, agreement, copies)
-    await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    found = await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    if few := [client for client, mapped in found.items() if mapped.sparse_products]:
+        run.note(
+            f"{listed(few)}: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are "
+            "taken as 0, unless policy.sparse_columns allows them"
+        )
     num_features, num_outputs = request.features.num_features, request.num_outputs
     if not job.features.intercept:
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))

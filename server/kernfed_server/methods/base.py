@@ -19,6 +19,7 @@ from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
 from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.rules import RidgeChoice
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import State
 from kernfed_server.jobs.verdict import ALONE, Against
@@ -95,3 +96,5 @@ class Workflow:
     former: Callable[[JobFile, Run], Agreement | None] = lambda _job, _run: None
     """(job as its clients are prepared for it, its run, which goes on) -> what its clients agreed on, where an earlier
     release kept that in a place of the method's own; None: it kept nothing, and they agree anew."""
+    search: RidgeChoice | None = None
+    """How a ridge is chosen by rows kept apart where the settings say `auto`; None: they cannot."""

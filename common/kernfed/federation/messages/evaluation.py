@@ -93,3 +93,5 @@ class EvaluateRequest(Request[Evaluation]):
     Unset, as earlier coordinators have it: those that all clients agreed on."""
     local_shared: bool = False
     """Whether a model of the client's rows, prepared as agreed and with an intercept of its own, is measured too."""
+    choose_ridge: bool = False
+    """Whether the client chooses the ridge of its own models by rows that it keeps apart, from `local_ridge` on."""
