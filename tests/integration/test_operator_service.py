@@ -244,6 +244,15 @@ async def test_clients_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert [line.split()[:2] for line in out.splitlines() if "site-03" in line] == [["site-03", "revoked"]]
 
 
+async def test_two_thousand_clients_are_listed(tmp_path: Path) -> None:
+    """Those that are enrolled and were never there too: all of them, once, in order, in messages that fit."""
+    names = [f"site-{number:04}" for number in range(2000)]
+    async with serving(tmp_path, "site-0003", known=set(names)) as service, service.dial() as operator:
+        found = await operator.clients()
+        assert [c.name for c in found] == names
+        assert [c.name for c in found if c.connected] == ["site-0003"]
+
+
 async def test_no_coordinator_is_said_in_words(tmp_path: Path) -> None:
     """The diagnosis names the address and what to check."""
     async with serving(tmp_path) as service:
