@@ -1,6 +1,7 @@
-"""The order of a file's records, by which rows are held out: every job on the file finds the same one.
+"""The order of a file's records, by which rows are held out: every job that drops the same gaps finds the same one.
 
-A job's own columns, ranges and rule for gaps decide which rows it has, and never where a row stands.
+A job's own columns, target and ranges decide which rows it has, and never where a row stands. Which rows lack a value
+does: two jobs that drop other rows and hold out the same others would differ by few, and tell about these.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class Records:
     def of_table(cls, table: RawTable) -> Self | None:
         """All rows of a file; None where neither records nor groups were asked for."""
         word = table.records if table.group is None else mixed(table.group.view(np.uint64))
-        return None if word is None else cls.of_words(word, table.group)
+        if word is None:
+            return None
+        lost = word[table.absent]
+        return cls.of_words(mixed(word ^ np.add.reduce(mixed(lost))) if lost.size else word, table.group)
 
     @classmethod
     def of_words(cls, word: Words, group: Integers | None = None) -> Self:
