@@ -107,7 +107,7 @@ class ClientDaemon:
         self._policy.check_signed(None if job is None else job.signed, "" if job is None else job.unread)
         if job is not None and job.file is not None:
             self._policy.check_job(job.file, job.signed.operator, self.name)
-            if other := contradiction(job.file, request, task.round):
+            if other := contradiction(job.file, request, task.round, former=bool(job.signed.job_id)):
                 raise SubmissionError(f"{other}, which operator {job.signed.operator} signed; look at the coordinator")
         self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 

@@ -13,7 +13,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
@@ -26,7 +25,7 @@ from pyarrow import csv as arrow_csv
 from kernfed.tables.arrow import distinct
 from kernfed.tables.cells import EXACT, blank_missing, merge_labels, missing_numbers, plain_numbers, read_number
 from kernfed.tables.columns import locate_header, locate_own
-from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
 from kernfed.tables.records import RecordDigests, group_words
 
 _MARKS = {"utf-16": b"\xff\xfe", "utf-32": b"\xff\xfe\0\0"}
@@ -35,15 +34,6 @@ _CHUNK = 1 << 20
 _ONE_BYTE_NEWLINE = {"utf-8-sig", "ascii", "iso8859-1", "iso8859-15", "cp1252"}
 """Encodings whose lines can be counted in bytes, which the fast reading needs."""
 _MAGIC = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip or NPZ archive", b"\x1f\x8b": "compressed by gzip"}
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """A CSV file as it was written, so that codes such as 007 go out as they came in."""
-
-    names: tuple[str, ...]
-    rows: list[list[str]]
-    """A cell for each name."""
 
 
 def read_csv(source: Source) -> RawTable:

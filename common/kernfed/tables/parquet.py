@@ -15,7 +15,7 @@ from kernfed.rng import Words
 from kernfed.tables.arrow import distinct, is_text, plain
 from kernfed.tables.cells import EXACT, Misread, blank_missing, merge_labels, read_number, read_value
 from kernfed.tables.columns import locate_columns, locate_own
-from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
 from kernfed.tables.records import RecordDigests, group_words, may_count
 
 
@@ -78,6 +78,23 @@ def _groups(source: Source, column: Any, rows: Integers) -> Integers:
     if is_text(plain(column.type)):
         return group_words(source, *distinct(column), rows, "row")
     return group_words(source, column.to_pylist(), rows - 1, rows, "row")
+
+
+def read_parquet_with_text(source: Source) -> tuple[TextTable, RawTable]:
+    """Read every column as text, and those that the job uses as `read_parquet` does.
+
+    Raises:
+        DataError: Names file, column and remedy.
+    """
+    table = read_parquet(source)
+    with open_parquet(source.file.path) as file:
+        names = file.schema_arrow.names
+        if twice := sorted(name for name in names if names.count(name) > 1):
+            source.refuse(f"column {twice[0]!r} stands {names.count(twice[0])} times; rename or remove all but one")
+        require_room(source, file, names)
+        columns = [text_cells(source, column) for column in file.read().columns]
+    rows = [["" if cell is None else str(cell) for cell in row] for row in zip(*columns, strict=True)]
+    return TextTable(tuple(names), rows), table
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

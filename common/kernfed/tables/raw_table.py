@@ -133,9 +133,25 @@ class RawTable:
         return np.zeros(len(self.x), dtype=np.bool_) if self.codes is None else self.codes < 0
 
     @property
+    def useless(self) -> Flags:
+        """Rows that lack a value of a feature, or have one that is infinite or too large, (n,)."""
+        beyond = np.isnan(self.x) | (np.abs(self.x) > GREATEST)
+        found: Flags = np.logical_or.reduce(beyond, axis=1)
+        return found
+
+    @property
     def absent(self) -> Flags:
         """Rows that lack a value, (n,)."""
         return np.isnan(self.x).any(axis=1) | self.absent_targets
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """All columns of a file as they were written, so that codes such as 007 go out as they came in."""
+
+    names: tuple[str, ...]
+    rows: list[list[str]]
+    """A cell for each name."""
 
 
 @dataclass(slots=True)
@@ -184,11 +200,18 @@ class Faults:
         """
         if not self._found:
             return
-        lines, public = [], []
-        for (column, problem), (row, count) in sorted(self._found.items(), key=lambda item: item[1]):
+        public = [self.source.for_others(f"column {column!r}: {problem}") for (column, problem), _ in self._sorted()]
+        raise DataError("\n".join(self.lines()), public="\n".join(public[:MAX_LISTED]))
+
+    def lines(self) -> list[str]:
+        """What was found, a line per column and problem, in the order of rows."""
+        lines = []
+        for (column, problem), (row, count) in self._sorted():
             more = f" (the first of {count:,} {self.row_word}s)" if count > 1 else ""
             lines.append(f"{self.source.where}: {self.source.shown(column)}, {self.row_word} {row}{more}: {problem}")
-            public.append(self.source.for_others(f"column {column!r}: {problem}"))
         if len(lines) > MAX_LISTED:
             lines[MAX_LISTED:] = [f"{self.source.where}: and {len(lines) - MAX_LISTED} more faults"]
-        raise DataError("\n".join(lines), public="\n".join(public[:MAX_LISTED]))
+        return lines
+
+    def _sorted(self) -> list[tuple[tuple[str, str], list[int]]]:
+        return sorted(self._found.items(), key=lambda item: item[1])

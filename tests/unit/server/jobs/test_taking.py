@@ -10,6 +10,7 @@ import pytest
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema
+from kernfed_server.jobs.rules import as_begun
 from kernfed_server.jobs.run import RULES
 from kernfed_server.jobs.taking import asked_schema
 
@@ -28,8 +29,8 @@ JOB = JobFile.model_validate(
 )
 def test_a_run_keeps_the_split_of_its_release(rules: int, split: tuple[bool, bool, bool]) -> None:
     """By record, by content, copies together; a signed file that says otherwise refuses draws by the seed alone."""
-    run: Any = SimpleNamespace(rules=rules)
-    schema = asked_schema(JOB, run, None)
+    run: Any = SimpleNamespace(rules=rules, publish=lambda _: None)
+    schema = asked_schema(as_begun(JOB, run), None)
     assert (schema.by_record, schema.by_content, schema.copies_together) == split
     refusal = contradiction(JOB, DescribeDataRequest(dataset="default", schema=schema))
     assert bool(refusal) == (rules < 3)
