@@ -50,7 +50,7 @@ from kernfed_simulation.partition import Partitioning, Scheme, client_names, dea
 HERE = Path(__file__).parent
 NUM_CLIENTS, NUM_TRAIN, ROUNDS = 10, 10_000, 100
 NUM_TEXTS = 3000
-ALPHAS = (0.1, 0.5, 10.0)
+ALPHAS: tuple[float, ...] = (0.1, 0.5, 10.0)
 UPLOADS = (1, 5, 10, 20, 50)
 SETS = ("MNIST", "Fashion-MNIST", "CIFAR-10", "20-Newsgroups")
 

@@ -10,7 +10,7 @@ from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data import content
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.row_sets import refuse_near_sets
-from kernfed_client.data.split import refuse_draws
+from kernfed_client.data.split import refuse_draws, refuse_few_groups
 
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Gives rows in memory: (name of the data set, schema, client) -> rows to train and test on."""
@@ -33,14 +33,17 @@ def load_rows(
     Raises:
         DataError: They do not fit the schema, or are others than those that the job was prepared on.
         PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
-            earlier job.
+            earlier job, or are of too few groups.
     """
     begun = content.is_begun(setup)  # such a job goes on
     if not begun:
         refuse_draws(file, dataset, schema)
     if load is not None:
-        return load(dataset, schema, client)
+        data = load(dataset, schema, client)
+        refuse_few_groups(file, dataset, data.train)
+        return data
     data = load_local_data(_by_rules(file, setup), dataset, schema, client)
+    refuse_few_groups(file, dataset, data.train)
     if durable:
         section = file.datasets.get(dataset)
         streams = schema.on_stream and section is not None and section.stream is not None

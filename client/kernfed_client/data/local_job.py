@@ -122,7 +122,17 @@ class LocalJob:
     @property
     def unit(self) -> Integers:
         """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
-        return units(self.x_train) if self.block is None else self.block
+        return self.together(self.x_train) if self.block is None else self.block
+
+    def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
+        """Number training rows so that copies, and rows of a group of the site, have one number, (n,).
+
+        Args:
+            content: What makes rows copies of one another, (n, d).
+            rows: Which training rows these are; unset: all.
+        """
+        group = self.data.train.group
+        return units(content, None if group is None else group[rows])
 
     @property
     def num_test_rows(self) -> int:
@@ -289,7 +299,7 @@ class LocalJob:
         Raises:
             DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
             PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
-                earlier job.
+                earlier job, or are of too few groups.
         """
         self._described = None
         self._row_weights = None

@@ -20,34 +20,43 @@ from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesReq
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
 from kernfed.methods.registry import method_of
 
+_SPLIT = ("copies_together", "by_content")
+"""Of a schema, where `data.split` says which rows are held out."""
 
-def contradiction(job: JobFile, request: Request[Any], round_num: int = 0) -> str:
+
+def contradiction(job: JobFile, request: Request[Any], round_num: int = 0, *, former: bool = False) -> str:
     """What a request asks otherwise than the job file says, for people; empty: nothing.
 
     Args:
         job: The file.
         request: For it.
         round_num: In which it is asked.
+        former: Whether the job may have begun under a release that held rows out otherwise, where its file does not say
+            how.
     """
     rounds = method_of(job.method).rounds(job.method)
     if rounds and round_num > rounds:
         return f"{request.step} is asked in round {round_num}, and the job file says {rounds} rounds"
-    for what, asked, signed in _pairs(job, request):
+    for what, asked, signed in _pairs(job, request, former=former or bool(job.start_from)):
         if asked != signed:
             return f"{request.step} asks for {what} {_short(asked)}, and the job file says {_short(signed)}"
     return ""
 
 
-def _pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, object]]:
+def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tuple[str, object, object]]:
     """What, as the request has it, as the file has it."""
     if isinstance(request, DescribeDataRequest) and job.data is not None:
         schema = data_schema(job)
         yield "data set", request.dataset, job.cohort.dataset
         for field in fields(schema):
             asked = getattr(request.schema, field.name)
+            if field.name == "by_record" and not asked:
+                continue  # a run that a release without it began; a client refuses it to new ones
             # Clients that join an earlier job's, by a file that the job names, take over its classes.
             joins = field.name == "classes" and named_files(job)
-            if not joins and asked != method_of(job.method).schema.get(field.name, ...):
+            # What a client lets others know by drawn splits, its policy decides: `policy.drawn_splits`.
+            drew = former and field.name in _SPLIT and "split" not in job.data.model_fields_set and not asked
+            if not joins and not drew and asked != method_of(job.method).schema.get(field.name, ...):
                 yield field.name, asked, getattr(schema, field.name)
     elif isinstance(request, MapFeaturesRequest) and not named_files(job):
         yield from _feature_pairs(job, request.features)

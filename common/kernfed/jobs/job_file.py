@@ -158,8 +158,9 @@ def data_schema(job: JobFile) -> DataSchema:
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
         copies_together=job.data.split != "row-by-row",
-        by_content=job.data.split == "by-content" and job.data.test_fraction > 0,
+        by_content=job.data.split in ("by-record", "by-content") and job.data.test_fraction > 0,
         on_stream=method_of(job.method).reads_stream,
+        by_record=job.data.split == "by-record",
     )
 
 

@@ -32,14 +32,26 @@ def units(content: Floats, groups: Integers | None = None) -> Integers:
         groups: Number of each row's group, e.g. its patient, shape (n,); unset: every row is a group of its own.
     """
     copies = number(row_digests(content))
-    if groups is None:
-        return copies
+    return copies if groups is None else joined(copies, groups)
+
+
+def joined(copies: Integers, groups: Integers) -> Integers:
+    """Number rows so that those of one group, and copies, have one number, (n,); chains of both are one.
+
+    Where rows of few columns are equal by chance, such chains would tie most groups to each other: where less than half
+    as many units as groups would be left, groups alone count.
+
+    Args:
+        copies: Number of each row's content, from 0 on, (n,).
+        groups: Number of each row's group, (n,).
+    """
     num, total = len(copies), int(copies.max(initial=-1)) + 1
     _, group = np.unique(groups, return_inverse=True)
     links = coo_array((np.ones(num), (copies, total + group)), shape=(total + num, total + num))
     _, parts = connected_components(links, directed=False)
-    joined: Integers = parts[copies].astype(np.int64)
-    return joined
+    found: Integers = parts[copies].astype(np.int64)
+    alone: Integers = group.astype(np.int64)
+    return found if 2 * len(np.unique(found)) >= len(np.unique(group)) else alone
 
 
 def row_digests(content: Floats, labels: Sequence[str] | None = None) -> list[bytes]:

@@ -92,6 +92,7 @@ class DataSchema(google.protobuf.message.Message):
     COPIES_TOGETHER_FIELD_NUMBER: builtins.int
     BY_CONTENT_FIELD_NUMBER: builtins.int
     ON_STREAM_FIELD_NUMBER: builtins.int
+    BY_RECORD_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -114,6 +115,10 @@ class DataSchema(google.protobuf.message.Message):
     """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
     on_stream: builtins.bool
     """Whether the method learns from the partition `stream` where a client has one: other rows than these."""
+    by_record: builtins.bool
+    """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and for
+    batches and folds.
+    """
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -142,8 +147,9 @@ class DataSchema(google.protobuf.message.Message):
         copies_together: builtins.bool = ...,
         by_content: builtins.bool = ...,
         on_stream: builtins.bool = ...,
+        by_record: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "by_record", b"by_record", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 

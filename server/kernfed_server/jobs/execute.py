@@ -14,6 +14,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.jobs.former import former_of
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Begins, Needs
+from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
 from kernfed.wording import listed
 from kernfed_server.jobs.agreement import Earlier
@@ -21,7 +22,7 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured_once
 from kernfed_server.jobs.preparation import Setup, prepare, setup_of
-from kernfed_server.jobs.rules import resolve
+from kernfed_server.jobs.rules import as_begun, resolve
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.taking import recall
 from kernfed_server.jobs.verdict import end_of
@@ -71,6 +72,7 @@ async def execute(
     elif former is not None:
         run.begin_with(former)
         earlier = await asyncio.to_thread(Earlier.of_former, former, job)
+    job = as_begun(job, run)
     setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = await resolve(job, setup, cohort, run, workflow.search)
     cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
@@ -109,6 +111,8 @@ async def execute(
 async def _prepared(job: JobFile, workflow: Workflow, earlier: Earlier | None, cohort: Cohort, run: Run) -> Setup:
     """What the clients agreed on before round 1, once in the life of the job."""
     adapted, state = workflow.adapt(job, run.resumed), run.resumed
+    if state is not None and adapted != (now := workflow.adapt(job, None)):
+        run.publish(BegunFinding.of("data", now.plan()["data"], adapted.plan()["data"]))
     mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
     copies = workflow.feature_copies(job.method)
     agreement = run.agreed.agreement

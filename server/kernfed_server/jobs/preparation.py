@@ -100,7 +100,7 @@ def setup_of(job: JobFile, agreement: Agreement, run: Run, earlier: Earlier | No
         run: Its run.
         earlier: The other job whose clients these join, if any.
     """
-    schema, strict = asked_schema(job, run, earlier), job.cohort.preflight == "all"
+    schema, strict = asked_schema(job, earlier), job.cohort.preflight == "all"
     outputs = TASKS[schema.task].num_outputs(agreement.classes)
     setup = Setup(schema=schema, agreed=agreement, num_outputs=outputs, strict=strict)
     if not agreement.fingerprint:
@@ -136,7 +136,7 @@ async def prepare(
         QuorumNotMetError: Fewer clients than the quorum are left.
         DataError: The clients' classes do not fit the task.
     """
-    schema = asked_schema(job, run, earlier)
+    schema = asked_schema(job, earlier)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")

@@ -15,14 +15,34 @@ from kernfed.features.ridge_rule import FORMER_RIDGE, ridge_by_rows
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods.finding import BegunFinding
 from kernfed.methods.shared_settings import AUTO
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
 _RIDGE = "ridge"
+_DEALT = ("row-by-row", "copies-together")
+_SPLITS = (_DEALT[:1], _DEALT, _DEALT, (*_DEALT, "by-content"))
+"""Ways to hold rows out by the rules of a run, see `kernfed_server.jobs.run.RULES`; the last one was the default."""
 
 RidgeChoice = Callable[[Setup, float, Cohort, Run], Awaitable[tuple[float, str]]]
 """(setup, ridge to begin with, cohort, run) -> the ridge, and in words how it was found."""
+
+
+def as_begun(job: JobFile, run: Run) -> JobFile:
+    """The job by the rules with which its run began: a key that it leaves out had another default then.
+
+    Args:
+        job: As this release reads it.
+        run: Its run, which may go on from an earlier life or another job.
+    """
+    if job.data is None or run.rules >= len(_SPLITS):
+        return job
+    known = _SPLITS[run.rules]
+    split = job.data.split if job.data.split in known else known[-1]
+    begun = job.model_copy(update={"data": job.data.model_copy(update={"split": split})})
+    run.publish(BegunFinding.of("data", job.plan()["data"], begun.plan()["data"]))
+    return begun
 
 
 async def resolve(

@@ -83,6 +83,9 @@ class DataSchema:
     """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
     on_stream: bool = False
     """Whether the method learns from the partition `stream` where a client has one: other rows than these."""
+    by_record: bool = False
+    """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and
+    for batches and folds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

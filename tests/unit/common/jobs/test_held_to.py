@@ -45,6 +45,19 @@ def update(**numbers: Any) -> GradientDescentRequest:
     return GradientDescentRequest(weights=np.zeros((2, 1)), **sent)
 
 
+def test_rows_held_out_as_an_earlier_release_did() -> None:
+    """A job that a former release began may go on by its split, unless the file says how; no other job may."""
+    text = TEXT.replace("[features]", 'split = "by-content"\n[features]')
+    silent, said = job(), parse_job(text.format(method="", features=""))
+    drawn = replace(data_schema(silent), by_content=False, copies_together=False)
+    asked = DescribeDataRequest(dataset="default", schema=drawn)
+    assert contradiction(silent, asked, former=True) == ""
+    for refused in (contradiction(silent, asked), contradiction(said, asked, former=True)):
+        assert "asks for copies_together False, and the job file says True" in refused
+    other = replace(asked, schema=replace(drawn, test_fraction=0.5))
+    assert "test_fraction" in contradiction(silent, other, former=True)
+
+
 @pytest.mark.parametrize(
     ("numbers", "told"),
     [
